@@ -37,7 +37,7 @@ export interface StoredWeight {
   readonly name: string;
   /** The convention of the tensors. */
   readonly convention: ConventionName;
-  /** Every convention that the tensors fit, `convention` first. */
+  /** Every convention that the tensors fit; `convention` comes first. */
   readonly fits: readonly ConventionName[];
   /** Whether the configuration declares the convention. */
   readonly isDeclared: boolean;
@@ -47,7 +47,7 @@ export interface StoredWeight {
   readonly format?: ScalarFormat;
   /** The shape before quantization. */
   readonly shape: Shape;
-  /** Which elements share a scale. */
+  /** The elements that share a scale. */
   readonly scaleKind: ScaleKind;
   /** The rows and columns that share a scale. */
   readonly block: readonly [number, number];
@@ -63,7 +63,7 @@ export interface StoredWeight {
   readonly global?: TensorEntry;
   /** Whether values are multiplied or divided by the global scale; absent if the weight has none. */
   readonly globalRole?: "multiplier" | "divisor";
-  /** The names of its tensors of zero points, group indices of columns (`g_idx`) and column factors. */
+  /** The names of the weight's tensors of zero points, group indices of columns (`g_idx`) and column factors. */
   readonly companions: readonly string[];
 }
 
@@ -83,7 +83,7 @@ interface CheckpointParts extends RecognizedElementwise {
  *     for await (const { row, rows, values } of checkpoint.rows("model.layers.0.mlp.up_proj.weight")) ...
  */
 export class Checkpoint {
-  /** The path that was opened; the name of a blob. */
+  /** The path that was opened, or the name of a blob. */
   readonly path: string;
   /** All tensors by name. If several shards have a tensor, the entry of the first shard. */
   readonly tensors: ReadonlyMap<string, TensorEntry>;

@@ -4,7 +4,7 @@ import { someNames } from "../io/source.js";
 import { isGlob, matchesGlob } from "../text/glob.js";
 
 /**
- * Returns a predicate that tells whether a name matches one of the patterns; without patterns every name does. Throws
+ * Returns a predicate that tells whether a name matches one of the patterns. Without patterns, every name matches. Throws
  * `ArgumentError` if a pattern matches none of `names`; with `exact: false`, only patterns with a wildcard have to match.
  */
 export function selectNames(

@@ -1,4 +1,4 @@
-/** The entry point `lockstep/checkpoints`: checkpoints of other libraries, for hosts with a file system. */
+/** The entry point `lockstep/checkpoints`: checkpoints of other libraries, for platforms with a file system. */
 export { type ConversionReport, type ConvertCheckpointOptions, convertCheckpoint } from "./api/convert.js";
 export { inspectCheckpoint, type Verification, verifyCheckpoint } from "./api/inspect.js";
 export { openCheckpoint } from "./api/open.js";

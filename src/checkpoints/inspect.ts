@@ -26,15 +26,15 @@ import { sourcesOf } from "./values/source.js";
 
 /** Options of `inspectFiles`. */
 export interface InspectOptions {
-  /** Selects the weights to read. The other weights are recognized, but have no statistics. Default: all. */
+  /** Selects the weights to read. The other weights are recognized, but have no statistics. Default: all weights. */
   readonly isSelected?: (name: string) => boolean;
-  /** The kernels that compute statistics. Default: opened when they are needed. */
+  /** The kernels that compute statistics. Default: the function opens kernels when it needs them. */
   readonly kernels?: Kernels | undefined;
-  /** The checkpoint before quantization, to compare values with. */
+  /** The checkpoint before quantization. Values are compared with it. */
   readonly original?: CheckpointFiles | undefined;
   /** Whether only errors are needed, so that statistics for other findings and for reports may be omitted. Default: false. */
   readonly onlyErrors?: boolean;
-  /** Called with the number of bytes that have just been read. */
+  /** Called with the number of bytes of each read. */
   readonly onBytes?: (count: number) => void;
 }
 
@@ -148,7 +148,7 @@ function isExplained({ error, findings }: Comparison): boolean {
   return error !== undefined && findings.every(({ name }) => name !== "values-apart");
 }
 
-/** The findings about one weight. If an error explains the values, "values-apart" is left out. */
+/** The findings about one weight. Leaves out "values-apart" if an error explains the values. */
 function withoutRepetition(ownFindings: readonly Finding[], compared: readonly Finding[]): Finding[] {
   const hasCause = ownFindings.some(({ severity }) => severity === "error");
   const newFindings = compared.filter(

@@ -1,4 +1,4 @@
-/** Opens checkpoints that are in a browser, or in memory. */
+/** Opens checkpoints in a browser or in memory. */
 
 import { type BlobLike, requireBlob, SafetensorsBlob } from "../io/safetensors-blob.js";
 import { optionsOf, text } from "../options.js";
@@ -10,9 +10,9 @@ import { claimIn, parseObject } from "./stored/config/claim.js";
 export interface OpenBlobOptions {
   /** The name of the file in errors. Default: "blob". */
   readonly name?: string | undefined;
-  /** The text of its config.json. Default: there is none. */
+  /** The text of config.json. Default: no such file. */
   readonly modelConfig?: string | undefined;
-  /** The text of its hf_quant_config.json. Default: there is none. */
+  /** The text of hf_quant_config.json. Default: no such file. */
   readonly quantConfig?: string | undefined;
 }
 

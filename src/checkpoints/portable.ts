@@ -1,5 +1,5 @@
 /**
- * The entry point `lockstep/checkpoints/portable`: checkpoints of other libraries on hosts without a file system, such as
+ * The entry point `lockstep/checkpoints/portable`: checkpoints of other libraries on platforms without a file system, such as
  * browsers.
  */
 export type { FileDType } from "../io/dtypes.js";

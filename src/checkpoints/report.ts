@@ -12,11 +12,11 @@ import type { CodeTypeName } from "./stored/code-types.js";
 import type { ConfigClaim } from "./stored/config/claim.js";
 import type { ConventionName, ScaleKind } from "./stored/conventions.js";
 
-/** Statistics of the scales of a weight, and how they are stored. */
+/** Statistics of the scales of a weight, and the stored form of the scales. */
 export interface StoredScaleStatistics extends ScaleStatistics {
   /** The type of the tensor of scales. */
   readonly dtype: FileDType;
-  /** The stored global scale; absent if the weight has no global scale or one for each matrix. */
+  /** The stored global scale. Absent if the weight has no global scale, or one global scale for each matrix. */
   readonly global?: number;
   /** The global scales of a stack, one for each matrix. */
   readonly globals?: readonly number[];
@@ -32,7 +32,7 @@ export interface WeightReport {
   readonly type: CodeTypeName;
   /** The shape before quantization. */
   readonly shape: Shape;
-  /** Which elements share a scale. */
+  /** The elements that share a scale. */
   readonly scaleKind: ScaleKind;
   /** The rows and columns that share a scale. */
   readonly block: readonly [number, number];
@@ -56,7 +56,7 @@ export interface WeightReport {
   readonly amax: number;
   /** The root mean square of the values. */
   readonly rms: number;
-  /** The error against the original; absent without an original, or if the original lacks the weight. */
+  /** The error in comparison with the original. Absent without an original, or if the original lacks the weight. */
   readonly error?: OriginalError;
 }
 

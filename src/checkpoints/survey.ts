@@ -57,7 +57,8 @@ async function recognizeUnforced(
 }
 
 /**
- * One note for each convention that recognition would choose instead of `as`. `unforced`: the weights recognized without `as`.
+ * Returns one note for each convention that recognition would choose instead of `as`. `unforced`: the weights recognized without
+ * `as`.
  */
 function forcedConventions(as: ConventionName | undefined, unforced: readonly RecognizedWeight[]): Finding[] {
   const otherConventions = new Map<ConventionName, string>();

@@ -102,7 +102,7 @@ function recipeText(recipe: LockstepWeightReport): string {
   return `, ${recipe.quantizer}, ${recipe.format} [${recipe.shape}], ${recipe.usage.join(" and ")}`;
 }
 
-/** The lines about the checkpoint as a whole. */
+/** The lines about the entire checkpoint. */
 export function wholeLines(report: CheckpointReport): string[] {
   const { shards, tensors, weights, unquantized, elements, bitsPerWeight, claim } = report;
   const lockstepWeights = Object.entries(report.lockstepWeights);

@@ -11,7 +11,7 @@ export function watchGroups(onChange: typeof listener): void {
   listener = onChange;
 }
 
-/** The exit status of a process, or the signal that ended it. */
+/** The end of a process: its exit status, or the signal that ended it. */
 export interface Ended {
   readonly status: number | null;
   readonly signal: NodeJS.Signals | null;
@@ -19,7 +19,7 @@ export interface Ended {
 
 /** A running child process. */
 export interface Child {
-  /** Its standard streams, where they are pipes. */
+  /** The standard streams of the process that are pipes. */
   readonly streams: Pick<ChildProcess, "stdin" | "stdout" | "stderr">;
   /** Rejects if the program cannot be started. */
   readonly ended: Promise<Ended>;

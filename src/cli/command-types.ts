@@ -19,14 +19,14 @@ export interface CommandSpec<T extends OptionTable> {
   readonly summary: string;
   /** Further paragraphs of the help, below the summary. */
   readonly details?: readonly string[];
-  /** An example for the help: the words that follow the command's name. It uses the files that earlier examples write. */
+  /** An example for the help: the arguments after the command's name. It uses files that earlier examples write. */
   readonly example: string;
   /** The names of the input files, in order. If the last name ends with "…", it stands for one or more files. */
   readonly inputs: readonly string[];
   readonly options: T;
-  /** General options that the command refuses because they do not apply to it. Default: none. */
+  /** General options that the command does not accept. Default: none. */
   readonly without?: readonly string[];
-  /** With --json, further fields of the object that an error is printed as. Default: none. */
+  /** Returns further fields of the JSON object that is printed for an error with --json. Default: no fields. */
   readonly errorFields?: (inputs: readonly string[]) => Readonly<Record<string, unknown>>;
   readonly run: (call: Call<T>) => Promise<ExitCode>;
 }
@@ -36,7 +36,7 @@ export interface Command {
   readonly name: string;
   readonly summary: string;
   readonly inputs: readonly string[];
-  /** All options of the command, including those of every command. */
+  /** All options of the command, including the general options. */
   readonly options: OptionTable;
   readonly run: (io: CliIo, args: readonly string[]) => Promise<ExitCode>;
 }

@@ -17,7 +17,7 @@ import { FORCE, GENERAL } from "./shared-options.js";
 
 /**
  * Returns a command that prints its help on request. Otherwise it parses and checks the arguments, runs, and frees what it
- * opened. With --json an error is also printed as JSON before it is thrown.
+ * opened. With --json, an error is also printed as JSON before it is thrown.
  */
 export function defineCommand<T extends OptionTable>(spec: CommandSpec<T>): Command {
   const writes = Object.values(spec.options).some(({ file }) => file === "written");
@@ -75,13 +75,13 @@ function requireOptions(table: OptionTable, { usedOptions }: Parsed): void {
   }
 }
 
-/** The values of the general options. Those that the command refuses have their defaults. */
+/** The values of the general options. Options that the command does not accept have their defaults. */
 function generalOf({ values, ...parsed }: Parsed): Values<typeof GENERAL> {
   const fallbacks = Object.entries(GENERAL).map(([name, { fallback }]) => [name, fallback]);
   return valuesOf(GENERAL, { ...parsed, values: { ...Object.fromEntries(fallbacks), ...values } });
 }
 
-/** Throws `ArgumentError` if an output file is also an input file, even if the paths differ (as with links). */
+/** Throws `ArgumentError` if an output file is also an input file, even if the paths differ (for example through links). */
 async function requireDistinct(
   files: Files,
   table: OptionTable,

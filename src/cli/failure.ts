@@ -2,12 +2,12 @@
 import { LockstepError, messageOf } from "../errors.js";
 import { printableJson } from "../text/printable.js";
 
-/** The code and message of anything that was thrown, for programs. The code of an unexpected error is `INTERNAL`. */
+/** The code and message of any thrown value, for programs. The code of an unexpected error is `INTERNAL`. */
 export function failureOf(error: unknown): { readonly code: string; readonly message: string } {
   return { code: error instanceof LockstepError ? error.code : "INTERNAL", message: messageOf(error) };
 }
 
-/** One line of JSON for an error. `fields` say what the command read, and precede the error. */
+/** One line of JSON for an error. `fields` name the inputs of the command, and precede the error. */
 export function failureJson(error: unknown, fields: Readonly<Record<string, unknown>> = {}): string {
   return `${printableJson(JSON.stringify({ ...fields, ok: false, error: failureOf(error) }))}\n`;
 }

@@ -1,4 +1,4 @@
-/** The files of a command: on disk, or in a message of another program. */
+/** The files of a command: on disk, or in a message from another program. */
 import type { BigIntStats } from "node:fs";
 import { readdir, stat } from "node:fs/promises";
 import { join } from "node:path";
@@ -9,15 +9,15 @@ import { SafetensorsFile } from "../io/safetensors.js";
 import { type FilePlan, type PutTensor, writeSafetensors } from "../io/safetensors-writer.js";
 import type { TensorSource } from "../io/source.js";
 
-/** An open safetensors file. Close it. */
+/** An open safetensors file. The caller closes it. */
 export interface OpenFile extends TensorSource {
   close(): Promise<void>;
 }
 
-/** Opens and writes files by path. All methods throw `FileError` if that fails. */
+/** Opens and writes files by path. All methods throw `FileError` if the operation fails. */
 export interface Files {
   open(path: string): Promise<OpenFile>;
-  /** Writes a file of these tensors; `body` writes the bytes of each. */
+  /** Writes a file of these tensors; `body` writes the bytes of each tensor. */
   write(path: string, plan: FilePlan, body: (put: PutTensor) => Promise<void>): Promise<void>;
   /** Writes a text file in UTF-8. */
   writeText(path: string, text: string): Promise<void>;

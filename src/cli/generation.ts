@@ -9,11 +9,11 @@ import { asBytes } from "../tensor/data.js";
 import { Scope } from "../tensor/scope.js";
 import type { Tensor } from "../tensor/tensor.js";
 
-/** A generated text, and what it was made of. */
+/** A generated text, its tokens and their logits. */
 export interface Generation {
   readonly text: string;
   readonly tokens: readonly number[];
-  /** The logits of each token; empty if they are not kept. */
+  /** The logits of each token; empty unless `keepsLogits` is set. */
   readonly logits: readonly Float32Array[];
   /** The SHA-256 of all logits, little-endian f32, in order. */
   readonly logitsSha256: string;
@@ -26,13 +26,14 @@ interface TextOptions extends SamplingOptions {
   readonly maxNewTokens: number;
   readonly keepsLogits: boolean;
   readonly cacheFormat?: CacheFormat | undefined;
-  /** Is given each piece of the text as soon as it is complete. */
+  /** Called with each piece of the text as soon as the piece is complete. */
   readonly write: (text: string) => void;
 }
 
 /**
- * Generates at most `maxNewTokens` tokens, or as many as the model has positions left, and decodes them as they come. The offset
- * of a token's draw is the number of tokens before it. Throws `ArgumentError` for a prompt without tokens, or with too many.
+ * Generates at most `maxNewTokens` tokens, or as many as the model has positions left, and decodes each token at once. The offset
+ * of a token's draw is the number of tokens before it. Throws `ArgumentError` for a prompt without tokens, or with too many
+ * tokens.
  */
 export async function generateText(
   model: CausalLM,
@@ -83,8 +84,8 @@ function requirePositions({ config }: CausalLM, { length }: Int32Array): number 
 }
 
 /**
- * The number of generated tokens whose logits have other bits in one full forward pass of a model over the whole text. With a
- * format, the pass has a cache of it.
+ * Computes the logits of all generated tokens again, in one full forward pass of a model over the whole text. Returns the number
+ * of tokens whose logits differ. With a `format`, the pass has a cache in this format.
  */
 export async function differingLogits(
   model: CausalLM,

@@ -1,4 +1,4 @@
-/** What a conversion of a GGUF file to another container writes besides weights. */
+/** The files that a conversion of a GGUF file to another container writes besides weights. */
 import { stat } from "node:fs/promises";
 import { join } from "node:path";
 import { writeJson } from "../checkpoints/convert/output-folder.js";
@@ -7,7 +7,7 @@ import { LockstepError, messageOf } from "../errors.js";
 import { hubFiles } from "../models/tokenizer/hub-files.js";
 import { readDefinition } from "../models/tokenizer/load.js";
 
-/** Files that the output lacks, with the reason. */
+/** Files that the output lacks, with the reasons. */
 type MissingFiles = Readonly<Record<string, string>>;
 
 const exists = (path: string): Promise<boolean> =>

@@ -1,6 +1,6 @@
 /**
- * The main thread of the program. It starts a worker that runs the command (program.ts) and then only waits for signals, to which
- * a computing thread does not react. It ends the program within a fraction of a second.
+ * The main thread of the program. It starts a worker that runs the command (program.ts), and then only waits for signals, because
+ * a computing thread does not handle signals. It ends the program within a fraction of a second.
  */
 import { rmSync } from "node:fs";
 import { setTimeout } from "node:timers/promises";
@@ -10,12 +10,12 @@ import { STDERR, STDOUT, writeText } from "./standard-streams.js";
 
 const SIGNALS = { SIGINT: 130, SIGTERM: 143, SIGHUP: 129 } as const;
 
-/** How long a busy worker may take to stop before the program ends without waiting for it, in milliseconds. */
+/** The time, in milliseconds, that a busy worker has to stop before the program ends without it. */
 const PATIENCE_MS = 200;
 
 /**
- * A message of the worker: a temporary file or a process group was created (`true`) or is gone (`false`). The rest are removed if
- * the program ends early.
+ * A message of the worker: a temporary file or a process group was created (`true`) or no longer exists (`false`). The main
+ * thread removes those that still exist if the program ends early.
  */
 export type Leftover =
   | { readonly unfinished: boolean; readonly path: string }

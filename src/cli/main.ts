@@ -102,8 +102,8 @@ function find(name: string | undefined): Command {
 }
 
 /**
- * Returns the line for an error, prefixed with the command's name unless the message already begins with it, or with the name of
- * the function that the command calls (`convertCheckpoint`). Operations share names with commands.
+ * Returns the line for an error. The line begins with the command's name, unless the message already begins with it or with the
+ * name of the function that the command calls (`convertCheckpoint`). Operations share names with commands.
  */
 function errorLine(name: string | undefined, message: string): string {
   if (!isCommand(name)) return `lockstep: ${message}\n`;

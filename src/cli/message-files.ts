@@ -1,4 +1,4 @@
-/** The files of a command whose inputs arrive in a frame and whose outputs are returned in one. */
+/** The files of a command whose inputs arrive in one frame and whose outputs are returned in another frame. */
 import { FileError } from "../errors.js";
 import { Coverage } from "../io/coverage/coverage.js";
 import { type Frame, type FrameTensor, MESSAGE_KEY } from "../io/frames/frame.js";
@@ -61,7 +61,7 @@ export class MessageFiles implements Files {
     this.#metadata[path] = text;
   }
 
-  /** Records an output. Throws `FileError` if there is one of that name already. */
+  /** Records an output. Throws `FileError` if an output of this name exists already. */
   #add(path: string): void {
     if (this.#paths.has(path))
       throw new FileError(`${path}: was written before; give each output another name`);

@@ -2,7 +2,7 @@
 import { Float8BlockScaling, MXFP8BlockScaling, NVFP4BlockScaling } from "../recipes/block-scaled.js";
 import type { Recipe } from "../recipes/recipe.js";
 
-/** Recipes under which a position's bits depend on its own sequence only (docs/rollout.md). */
+/** Recipes under which the bits of a position depend only on its own sequence (docs/rollout.md). */
 export const MODEL_RECIPES: readonly {
   readonly name: string;
   readonly meaning: string;

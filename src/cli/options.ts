@@ -10,14 +10,14 @@ export interface Option<T> {
   readonly short?: string;
   /** The name of the value in the help. */
   readonly placeholder?: string;
-  /** Parses the value; a flag is given "". Throws `ArgumentError` for an invalid string. */
+  /** Parses the value. For a flag, the string is "". Throws `ArgumentError` for an invalid string. */
   readonly parse: (text: string) => T;
-  /** The value if the option is not given. */
+  /** The value if the option is not on the command line. */
   readonly fallback: T;
   /** The default value as the help shows it. */
   readonly shown?: string;
   readonly required?: boolean;
-  /** For a path: whether the command reads the file, writes it, or creates it as a folder. */
+  /** For a path: whether the command reads the file, writes the file, or creates a folder at the path. */
   readonly file?: "read" | "written" | "made";
 }
 
@@ -31,7 +31,7 @@ export type Values<T extends OptionTable> = {
 
 type Row<T> = Omit<Option<T>, "kind" | "fallback" | "parse">;
 
-/** An option without a value. It is false unless given. */
+/** An option without a value. It is true if it is on the command line. */
 export function flag(help: string, row: { readonly short?: string } = {}): Option<boolean> {
   return { kind: "flag", help, parse: () => true, fallback: false, ...row };
 }
@@ -41,7 +41,7 @@ export function value<T>(row: Row<T> & Pick<Option<T>, "parse" | "fallback">): O
   return { kind: "value", ...row };
 }
 
-/** An option with a value that is undefined if the option is not given. */
+/** An option with a value. The value is undefined if the option is not on the command line. */
 export function optional<T>(row: Row<T> & Pick<Option<T>, "parse">): Option<T | undefined> {
   return { kind: "value", fallback: undefined, ...row };
 }
@@ -57,7 +57,7 @@ export function required(row: Row<string>): Option<string> {
   return { kind: "value", parse: someText, fallback: "", required: true, ...row };
 }
 
-/** An option whose value is one of `names`. Each has an explanation for the help. */
+/** An option whose value is one of `names`. The help explains each name. */
 export function choice<const T extends string>(
   names: readonly T[],
   row: {
@@ -137,7 +137,8 @@ export function u64(text: string): bigint {
 }
 
 /**
- * The parsed arguments: the values of options by name, the positional arguments, and the names of the options that were given.
+ * The parsed arguments: the values of options by name, the positional arguments, and the names of the options on the command
+ * line.
  */
 export interface Parsed {
   readonly values: Readonly<Record<string, unknown>>;
@@ -172,7 +173,7 @@ export function parseOptions(table: OptionTable, args: readonly string[]): Parse
       throw new ArgumentError(`there is no option ${token.rawName}${nearest(token.rawName, names)}`);
     }
     if (usedOptions.has(token.name)) throw new ArgumentError(`--${token.name} was given twice; give it once`);
-    // an argument that looks like an option is not taken as a value unless written as --name=value
+    // an argument that looks like an option is not used as a value, unless it is written as --name=value
     const isNext = !token.inlineValue && /^--[a-z]/.test(token.value ?? "");
     values[token.name] = parseValue(row, token.rawName, isNext ? undefined : token.value);
     usedOptions.add(token.name);

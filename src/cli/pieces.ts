@@ -36,7 +36,7 @@ export function copyPiece(file: TensorSource, entry: TensorEntry): Piece {
 }
 
 /**
- * Returns the pieces for all tensors of a file: the result of `plan`, or a copy if it is undefined. Errors name the tensor.
+ * Returns the pieces for all tensors of a file: the result of `plan` or, if it is undefined, a copy. Errors name the tensor.
  * Throws `FileError` as soon as the header of `output` would be too long: a header of 100 MB may have a million tensors.
  */
 export async function planPieces(
@@ -55,7 +55,7 @@ export async function planPieces(
   return pieces;
 }
 
-/** Writes the file that consists of these pieces, one after the other. Errors name the tensor of the piece. */
+/** Writes the file that consists of these pieces, one after another. Errors name the tensor of the piece. */
 export async function writePieces(
   session: Session,
   path: string,

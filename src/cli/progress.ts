@@ -20,16 +20,16 @@ export class Progress {
     private readonly sink: Sink | undefined,
     private readonly label: string,
     private readonly total: number,
-    /** The unit of `total`. If it is "", the bar shows only the fraction done. */
+    /** The unit of `total`. If it is "", the bar shows only the completed fraction. */
     private readonly unit: string,
   ) {}
 
-  /** Adds `amount` to the amount done. */
+  /** Adds `amount` to the completed amount. */
   add(amount: number): void {
     this.set(this.#done + amount);
   }
 
-  /** Sets the amount done. */
+  /** Sets the completed amount. */
   set(completed: number): void {
     this.#done = completed;
     const time = Date.now();

@@ -38,15 +38,15 @@ import {
 import { RANDOM_BITS, requireStochastic } from "./random-bits.js";
 import { RANDOM } from "./shared-options.js";
 
-/** The scale rules of quantizers that have a choice of them. */
+/** The scale rules of quantizers that have several. */
 const CHOSEN_RULES = [
   ...new Set(quantizersWith("scaleRule").flatMap((name) => blockFormat(name).rules)),
 ] as const;
 
-/** The tiles of quantizers that have a choice of them. */
+/** The tiles of quantizers that have several. */
 const CHOSEN_TILES = [...new Set(quantizersWith("tile").flatMap((name) => blockFormat(name).tiles))];
 
-/** The element formats of quantizers that have a choice of them. */
+/** The element formats of quantizers that have several. */
 const CHOSEN_FORMATS = [
   ...new Set(
     BLOCK_FORMAT_NAMES.map((name) => blockFormat(name).elements)
@@ -184,7 +184,7 @@ const SETS: Readonly<Record<string, QuantizerOption>> = {
   "row-scaled": "rowScaled",
 };
 
-/** The settings that a dialect fixes, by the options that would set them. */
+/** The settings that a dialect fixes, by the names of their options. */
 const OF_DIALECTS = {
   "scale-rule": "scaleRule",
   "element-scaling": "elementScaling",
@@ -193,8 +193,8 @@ const OF_DIALECTS = {
 } as const;
 
 /**
- * Fills in the quantizer and the settings of the dialect, if there is one. Throws `ArgumentError` if there is neither a quantizer
- * nor a dialect, and for an option that the dialect fixes.
+ * Returns the settings with the quantizer and the settings of the dialect, if there is a dialect. Throws `ArgumentError` if there
+ * is neither a quantizer nor a dialect, and for an option that the dialect fixes.
  */
 export function withDialect<S extends QuantizerSettings>(settings: S, usedOptions: ReadonlySet<string>): S {
   const { dialect } = settings;
@@ -216,7 +216,7 @@ export function withDialect<S extends QuantizerSettings>(settings: S, usedOption
   return { ...settings, ...Object.fromEntries(entries), quantizer, format: fixed.format, tile: fixed.tile };
 }
 
-/** Throws `ArgumentError` for an option that the quantizer lacks, and for options that exclude or need each other. */
+/** Throws `ArgumentError` for an option that the quantizer lacks, and for options that exclude or require each other. */
 export function requireApplicable({ quantizer }: QuantizerSettings, usedOptions: ReadonlySet<string>): void {
   for (const [option, field] of Object.entries(SETS)) {
     const quantizers = quantizersWith(field);
@@ -243,15 +243,15 @@ export function specOf(backend: Backend, settings: QuantizerSettings): QuantizeS
   return makeQuantizer(backend, settings).quantizer.spec;
 }
 
-/** A new quantizer at the start of its random bits. `amaxRecord` is the tensor in which fp8-delayed stores the amax. */
+/** A new quantizer. Its random bits start at offset 0. `amaxRecord` is the tensor in which fp8-delayed stores the amax. */
 export interface MadeQuantizer {
   readonly quantizer: Quantizer;
   readonly amaxRecord?: Tensor<"f32">;
 }
 
 /**
- * Creates the quantizer that the options choose. Throws `ArgumentError` for a format or tile that it lacks. The open scope owns
- * the tensors.
+ * Creates the quantizer that the options choose. Throws `ArgumentError` for a format or tile that the quantizer lacks. The open
+ * scope owns the tensors.
  */
 export function makeQuantizer(backend: Backend, settings: QuantizerSettings): MadeQuantizer {
   const { quantizer: name, format, tile, seed, offset } = settings;

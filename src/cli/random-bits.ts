@@ -1,4 +1,4 @@
-/** Random bits for stochastic rounding from the input file: U32 tensors next to the tensors that are rounded. */
+/** Random bits for stochastic rounding, from the input file: U32 tensors whose names derive from the rounded tensors. */
 import type { Backend } from "../backends/backend.js";
 import { ArgumentError, FileError } from "../errors.js";
 import { blockedRows, blockFormat } from "../formats/block.js";

@@ -9,8 +9,8 @@ import type { TensorSource } from "../io/source.js";
 type Refused = (foreign: Foreign, entry: TensorEntry) => boolean;
 
 /**
- * Throws `FileError` for the first tensor that `refused` selects among the codes and scales of quantized weights and codes
- * without scales.
+ * Throws `FileError` for the first tensor that `refused` selects among codes and scales of quantized weights, and codes without
+ * scales.
  */
 export function requireOwnValues(file: TensorSource, refused: Refused): void {
   for (const foreign of foreignTensors(file).values()) {

@@ -11,7 +11,7 @@ import type { GENERAL } from "./shared-options.js";
 export interface BinaryStreams {
   /** The bytes of standard input. Throws `ArgumentError` if it is a terminal. */
   read(): AsyncIterable<Uint8Array>;
-  /** Like `read`, but blocks the thread while it waits. A chunk is valid until the next one is requested. */
+  /** As `read`, but blocks the thread while it waits. A chunk is valid until the next chunk is requested. */
   readBlocking(): AsyncIterable<Uint8Array>;
   write(bytes: Uint8Array): void;
 }
@@ -31,7 +31,7 @@ export interface CliIo {
   readonly binary: BinaryStreams;
   /** The files. Default: on disk. */
   readonly files?: Files;
-  /** Backends that several runs share and that outlive them. Default: a run opens and disposes of its own. */
+  /** Backends that several runs share and that outlive these runs. Default: a run opens and disposes of its own backends. */
   readonly backends?: Backends;
 }
 
@@ -77,27 +77,27 @@ export class Session {
     return (this.io.backends ?? this.#ownedBackends).open(backend, threads);
   }
 
-  /** Prints the result, as JSON if requested, else as lines of text. Characters that would control the terminal are escaped. */
+  /** Prints the result: as JSON if requested, else as lines of text. Characters that would control the terminal are escaped. */
   result(json: unknown, lines: readonly string[]): void {
     if (this.general.json) this.io.stdout.write(`${printableJson(toJson(json))}\n`);
     else for (const line of lines) this.io.stdout.write(`${printable(line)}\n`);
   }
 
-  /** Prints a summary as `result` does, but no lines of text with the option --quiet. */
+  /** Prints a summary in the same way as `result`. With the option --quiet, prints no lines of text. */
   summary(json: unknown, lines: readonly string[]): void {
     this.result(json, this.general.quiet ? [] : lines);
   }
 
   /**
-   * Returns a progress bar on standard error; it draws nothing if that is not a terminal or with --quiet. `total` is in `unit`.
-   * Call `finish` at the end.
+   * Returns a progress bar on standard error. It draws nothing if standard error is not a terminal, or with --quiet. `total` is
+   * in `unit`. Call `finish` at the end.
    */
   progress(total: number, unit: string): Progress {
     const { stderr } = this.io;
     return new Progress(this.general.quiet || !stderr.isTTY ? undefined : stderr, this.command, total, unit);
   }
 
-  /** A progress bar of bytes whose total its first report says. Call `finish` at the end. */
+  /** Returns a progress bar of bytes. Its first report sets the total. */
   transferBar(): TransferBar {
     let bar: Progress | undefined;
     return {
@@ -121,8 +121,8 @@ export interface TransferBar {
 }
 
 /**
- * Returns JSON text. Integers beyond ±2^53 become strings, because not all readers preserve them, and so do NaN, infinities and
- * -0, which JSON lacks.
+ * Returns JSON text. Integers beyond ±2^53 become strings, because not all readers preserve them. NaN, infinities and -0 also
+ * become strings, because JSON lacks them.
  */
 export function toJson(value: unknown): string {
   return JSON.stringify(value, (_key, part: unknown) => {

@@ -1,6 +1,4 @@
-/**
- * Standard input, output and error. Output is written synchronously, so that all of it is written when the program ends.
- */
+/** Standard input, output and error. Output is written synchronously, so that it is complete when the program ends. */
 import { createReadStream, fstatSync, readSync, writeSync } from "node:fs";
 import { Socket } from "node:net";
 import { isatty } from "node:tty";
@@ -14,12 +12,12 @@ export const STDERR = 2;
 /** The time to wait if a non-blocking stream is full, in milliseconds. */
 const RETRY_MS = 2;
 
-/** Waits until a non-blocking stream may have changed. */
+/** Waits for RETRY_MS before a non-blocking stream is tried again. */
 function pause(): void {
   Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, RETRY_MS);
 }
 
-/** Streams that can no longer be written to. What is written to them is discarded. */
+/** Streams that can no longer be written to. Their output is discarded. */
 const closedStreams = new Set<number>();
 
 /** Writes all of `text`, as `writeBytes` does. */
@@ -28,9 +26,9 @@ export function writeText(stream: typeof STDOUT | typeof STDERR, text: string): 
 }
 
 /**
- * Writes all of `bytes`. If the reader of the stream has closed it, as `head` does, the rest is discarded and the run continues
- * with its normal exit status. A failure of standard error is ignored. Throws `FileError` if standard output fails for another
- * reason, such as a full disk.
+ * Writes all of `bytes`. If the reader of the stream has closed it, as `head` does, the remaining bytes are discarded and the run
+ * continues with its normal exit status. A failure of standard error is ignored. Throws `FileError` if standard output fails for
+ * another reason, such as a full disk.
  */
 export function writeBytes(stream: typeof STDOUT | typeof STDERR, bytes: Uint8Array): void {
   for (let offset = 0; offset < bytes.length && !closedStreams.has(stream); ) {
@@ -56,7 +54,7 @@ export function readInput(): AsyncIterable<Uint8Array> {
 /** The maximum size of one read: the largest pipe buffer that Linux allows by default. */
 const READ_BYTES = 1 << 20;
 
-/** Like `readInput`, but blocks this thread while it waits, which is faster. A chunk is valid until the next one is requested. */
+/** As `readInput`, but blocks this thread while it waits, which is faster. A chunk is valid until the next chunk is requested. */
 export async function* readInputBlocking(): AsyncGenerator<Uint8Array, undefined> {
   requireNoTerminal();
   const buffer = new Uint8Array(READ_BYTES);

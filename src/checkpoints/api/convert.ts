@@ -27,15 +27,18 @@ export interface ConvertCheckpointOptions extends OpenCheckpointOptions {
    */
   readonly to: ConversionTarget;
   /**
-   * Names of the weights to convert; `*` stands for any characters, `?` for one. The others are copied. Default: all quantized
-   * weights, or, in a checkpoint without any, the weights of linear layers.
+   * Names of the weights to convert; `*` stands for any characters, `?` for one character. The other weights are copied. Default:
+   * all quantized weights or, in a checkpoint without quantized weights, the weights of linear layers.
    */
   readonly tensors?: readonly string[] | undefined;
   /** Whether an existing output may be written over, file by file. Default: false. */
   readonly force?: boolean | undefined;
-  /** Whether to plan and check the conversion, and write nothing. Default: false. */
+  /** Whether to plan and check the conversion without writing anything. Default: false. */
   readonly dryRun?: boolean | undefined;
-  /** Opens the backend that quantizes, at the first weight that needs it; the caller disposes of it. Default: the reference. */
+  /**
+   * Opens the backend that quantizes. It is called at the first weight that needs a backend; the caller disposes of the result.
+   * Default: the reference.
+   */
   readonly openBackend?: (() => Promise<Backend>) | undefined;
   /** Called before the first bytes are written, and after each write. */
   readonly onProgress?: ((progress: TransferProgress) => void) | undefined;
@@ -61,7 +64,7 @@ export interface ConversionReport {
   readonly bytes: number;
   /** Whether the output was written. */
   readonly written: boolean;
-  /** What the conversion changed in each weight; empty if nothing was written. */
+  /** The changes of each weight; empty if nothing was written. */
   readonly changes: readonly WeightChanges[];
 }
 

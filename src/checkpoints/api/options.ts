@@ -13,15 +13,15 @@ export interface TransferProgress {
 
 /** Options of `openCheckpoint`. */
 export interface OpenCheckpointOptions {
-  /** The convention of every quantized weight, whatever its tensors look like. Default: recognized for each weight. */
+  /** The convention of every quantized weight, regardless of its tensors. Default: recognized for each weight. */
   readonly as?: ConventionName | undefined;
 }
 
 /** Options of `inspectCheckpoint` and `verifyCheckpoint`. */
 export interface InspectCheckpointOptions extends OpenCheckpointOptions {
-  /** Names of the weights to read; `*` stands for any characters, `?` for one. Default: all. */
+  /** Names of the weights to read; `*` stands for any characters, `?` for one character. Default: all. */
   readonly tensors?: readonly string[] | undefined;
-  /** The path of the checkpoint before quantization, to compare values with. Default: none. */
+  /** The path of the checkpoint before quantization. Values are compared with it. Default: none. */
   readonly original?: string | undefined;
   /** Called before the first codes are read, and after each read. */
   readonly onProgress?: ((progress: TransferProgress) => void) | undefined;
@@ -32,7 +32,7 @@ const path: Domain = (user, name, value) => {
   throw outside(user, name, value, "the path of a file or a folder");
 };
 
-/** Throws `ArgumentError` for anything but a path. */
+/** Throws `ArgumentError` unless the value is a path. */
 export function requireCheckpointPath(user: string, name: string, value: unknown): void {
   path(user, name, value);
 }

@@ -1,4 +1,7 @@
-/** A converted checkpoint that has no files: a weight is converted when its tensors are read, and one is in memory at a time. */
+/**
+ * A converted checkpoint without files. A weight is converted when its tensors are read, and only one converted weight is in
+ * memory at a time.
+ */
 import { join } from "node:path";
 import type { Backend } from "../../backends/backend.js";
 import { fileBytes } from "../../io/dtypes.js";
@@ -29,7 +32,7 @@ import { checkedChanges, MODELOPT_FILE, shardMetadata } from "./write.js";
 export interface ConvertedInMemory {
   /** The recognized tensors of the converted checkpoint. The input must stay open while tensors are read. */
   readonly survey: Survey;
-  /** What the conversion changed in each weight that was read so far, by name. */
+  /** The changes of each weight that was read so far, by name. */
   readonly changes: ReadonlyMap<string, WeightChanges>;
 }
 

@@ -12,12 +12,12 @@ import { type CheckpointFiles, readJsonFile } from "../stored/open.js";
 import type { WeightChanges } from "./changes/weight-changes.js";
 import type { ConversionPlan } from "./plan/steps.js";
 
-/** The progress file of an unfinished output: it identifies the conversion, and has the changes of each finished shard. */
+/** The progress file of an unfinished output. It identifies the conversion and contains the changes of each finished shard. */
 const PROGRESS_FILE = "lockstep-convert.json";
 
 /** The content of the progress file. */
 interface Progress {
-  /** The `conversionKey`. */
+  /** The key of the conversion, by `conversionKey`. */
   readonly conversion: string;
   /** The changes of each finished shard, by the name of its file. */
   readonly shards: Readonly<Record<string, readonly WeightChanges[]>>;
@@ -51,7 +51,7 @@ export function conversionKey({ shards }: CheckpointFiles, plan: ConversionPlan)
 
 /**
  * Creates the folder of the unfinished output. If the folder exists, returns the progress that the same conversion recorded in
- * it, or throws `FileError` if another conversion created it.
+ * it. Throws `FileError` if another conversion created the folder.
  */
 export async function beginOutput(partial: string, conversion: string): Promise<Progress> {
   try {

@@ -10,12 +10,12 @@ import { type CheckpointFiles, openCheckpointFiles } from "../stored/open.js";
 import { type Survey, surveyFiles } from "../survey.js";
 
 /**
- * Findings that do not stop a conversion, because they affect only loaders that fuse weights: the values are correct, and the
- * output is checked for these findings as well.
+ * Findings that do not stop a conversion, because they affect only loaders that fuse weights. The values are correct, and the
+ * output is also checked for these findings.
  */
 const LOADER_FINDINGS: ReadonlySet<FindingName> = new Set(["fused-scales-differ"]);
 
-/** Throws `FileError` that names the first finding, if there is one. */
+/** Throws `FileError` that names the first finding. Returns if there is no finding. */
 function stopAt(path: string, [finding, ...otherFindings]: readonly Finding[]): void {
   if (!finding) return;
   const remainder =
@@ -54,12 +54,12 @@ export async function requireSoundValues(
   stopAt(checkpoint.path, findings.filter(isStopOfValues));
 }
 
-/** The error for a weight whose codes turned out to be wrong while they were copied, after the output was begun. */
+/** The error for a weight whose codes are wrong, if this is found only while they are copied to the output. */
 export class UnsoundWeightError extends FileError {}
 
 /**
- * Reads the codes of a quantized weight once, and returns their statistics. Calls `onCodes` with their stored bytes, in order.
- * Throws `UnsoundWeightError` where `requireSoundValues` would throw.
+ * Reads the codes of a quantized weight once, and returns their statistics. Calls `onCodes` with the stored bytes of the codes,
+ * in order. Throws `UnsoundWeightError` where `requireSoundValues` would throw.
  */
 export type JudgeWeight = (name: string, onCodes: OnCodes) => Promise<Statistics>;
 

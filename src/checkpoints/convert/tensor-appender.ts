@@ -2,11 +2,11 @@
 import type { TensorPlan } from "../../io/header/header.js";
 import type { PutTensor } from "../../io/safetensors-writer.js";
 
-/** Appends bytes to tensors; keeps the position in each. */
+/** Appends bytes to tensors, and keeps the current position of each tensor. */
 export class TensorAppender {
   readonly #at = new Map<string, number>();
 
-  /** `onBytes` is called with the bytes that have been written. */
+  /** `onBytes` is called with the number of bytes of each write. */
   constructor(
     private readonly put: PutTensor,
     private readonly onBytes: (count: number) => void,

@@ -29,7 +29,10 @@ import { TensorAppender } from "./tensor-appender.js";
 const COPY_BYTES = 8 << 20;
 /** The configuration of ModelOpt. */
 export const MODELOPT_FILE = "hf_quant_config.json";
-/** The minimum ratio of noise to signal at which a weight is refused: all its values became 0 or the largest code, or worse. */
+/**
+ * The minimum ratio of noise to signal at which a weight is refused. A weight whose values all became 0 or the largest code has
+ * this ratio.
+ */
 const MAX_NOISE_RATIO = 0.99;
 /** Files of the input folder that are not copied. */
 const NOT_COPIED =
@@ -37,9 +40,9 @@ const NOT_COPIED =
 
 /**
  * Writes the output of a plan into the folder `output`, shard by shard, and returns the changes of each converted weight.
- * `onBytes` is called with the number of bytes that have just been written. An interrupted conversion leaves `output`.partial,
- * where the same conversion continues; after an error of the input, no files are left. Throws `FileError` for errors of files,
- * for values that would become NaN or infinite, and if the input or the output has an error.
+ * `onBytes` is called with the number of bytes of each write. An interrupted conversion leaves `output`.partial, where the same
+ * conversion continues; after an error of the input, no files are left. Throws `FileError` for errors of files, for values that
+ * would become NaN or infinite, and if the input or the output has an error.
  */
 export async function writeConversion(
   checkpoint: CheckpointFiles,
@@ -69,7 +72,7 @@ export async function writeConversion(
   return plan.shards.flatMap(({ name }) => shards[name] ?? []);
 }
 
-/** Removes the partial output, then checks the entire input, so that the `FileError` names its first error. */
+/** Removes the partial output, then checks the entire input, so that the `FileError` names the first error of the input. */
 async function refuseInput(partial: string, plan: ConversionPlan): Promise<void> {
   await rm(partial, { recursive: true, force: true });
   await plan.requireSoundInput();
@@ -121,7 +124,9 @@ export function shardMetadata(
   };
 }
 
-/** The changes of a weight. Throws `FileError` if values became NaN or infinite, or if noise is as large as the signal. */
+/**
+ * Returns the changes of a weight. Throws `FileError` if values became NaN or infinite, or if noise is as large as the signal.
+ */
 export async function checkedChanges(
   { name, method, whyNotFinite }: ConvertedWeight,
   target: NamedTarget,

@@ -1,18 +1,18 @@
-/** The TABLE of architectures of GGUF files, and how their metadata name the fields of config.json. */
+/** The TABLE of architectures of GGUF files, with the metadata keys of the fields of config.json. */
 import { isObject, type JsonObject } from "../../io/json/json-object.js";
 
-/** An architecture, as `general.architecture` names it. */
+/** An architecture that `general.architecture` names. */
 export interface GgufArchitecture {
   readonly name: string;
   /** The `model_type` of config.json. */
   readonly modelType: string;
   /** Configuration fields that are constant for the architecture, so that metadata do not contain them. */
   readonly fields?: JsonObject;
-  /** Metadata keys of this architecture only, and keys that map to another field than in other architectures. */
+  /** Metadata keys of this architecture only, and keys that stand for another field than in other architectures. */
   readonly keys?: Readonly<Record<string, string>>;
   /** Keys that a file must have, although a configuration of the Hugging Face Hub has defaults for their fields. */
   readonly required?: readonly string[];
-  /** Computes fields from the translated ones. The result overrides the translated fields. */
+  /** Computes fields from the translated fields. The results override the translated fields. */
   readonly derive?: (fields: JsonObject) => JsonObject;
 }
 
@@ -25,7 +25,10 @@ const NEEDED = [
   "attention.head_count_kv",
 ] as const;
 
-/** The number of layers of Gemma 3 27B. Unlike other sizes, it does not divide attention scores by the root of the head width. */
+/**
+ * The number of layers of Gemma 3 27B. Unlike the other sizes, this model does not divide attention scores by the root of the
+ * head width.
+ */
 const LAYERS_OF_27B = 62;
 
 /** Gemma 3 (text). The metadata do not contain the attention scale; it follows from the size of the model, as in llama.cpp. */
@@ -47,7 +50,7 @@ const GEMMA3: GgufArchitecture = {
   }),
 };
 
-/** gpt-oss. The published models do not truncate the bounds of YaRN; the metadata do not record that. */
+/** gpt-oss. The published models do not truncate the bounds of YaRN; the metadata do not record this setting. */
 const GPT_OSS: GgufArchitecture = {
   name: "gpt-oss",
   modelType: "gpt_oss",
@@ -64,7 +67,7 @@ const GPT_OSS: GgufArchitecture = {
   }),
 };
 
-/** The attention type of each layer: every `period`-th layer has full attention, the others have a sliding window. */
+/** The attention type of each layer. Every `period`-th layer has full attention; the other layers have a sliding window. */
 function layerTypes(layers: number, period: number): readonly string[] {
   const typeOf = (_: unknown, index: number): string =>
     (index + 1) % period === 0 ? "full_attention" : "sliding_attention";
@@ -75,7 +78,8 @@ const SCORES: Readonly<Record<number, string>> = { 1: "softmax", 2: "sigmoid" };
 
 /**
  * DeepSeek-V3 and R1. The head counts and head widths in files describe the absorbed form of attention, in which all heads share
- * one key. The actual head widths have keys with the suffix `_mla`; older files have the actual widths under keys without it.
+ * one key. The actual head widths have keys with the suffix `_mla`. Older files have the actual widths under the keys without
+ * this suffix.
  */
 const DEEPSEEK2: GgufArchitecture = {
   name: "deepseek2",
@@ -115,7 +119,7 @@ const DEEPSEEK2: GgufArchitecture = {
   }),
 };
 
-/** The YaRN rule with `mscale` and `mscale_all_dim`, which are equal. Files contain a tenth of `mscale_all_dim`. */
+/** The YaRN rule. Its fields `mscale` and `mscale_all_dim` are equal. Files contain a tenth of `mscale_all_dim`. */
 function latentRule({ yarn_log_multiplier: tenth, ...rule }: JsonObject): JsonObject {
   if (typeof tenth !== "number") return rule;
   const mscale = Number((10 * tenth).toPrecision(9));

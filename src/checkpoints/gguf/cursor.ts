@@ -49,7 +49,7 @@ export class Cursor {
     return this.#view.getUint32(this.take(4, field), true);
   }
 
-  /** A count, a length or an offset. Throws `FileError` if it is 2^53 or more. */
+  /** Reads a count, a length or an offset. Throws `FileError` if it is 2^53 or more. */
   u64(field: string): number {
     const value = this.#view.getBigUint64(this.take(8, field), true);
     if (value > BigInt(Number.MAX_SAFE_INTEGER)) throw this.fail(`${field} is ${value}; no file has as much`);
@@ -66,7 +66,7 @@ export class Cursor {
     return count;
   }
 
-  /** A string with its length in front. Throws `FileError` if it is not UTF-8. */
+  /** Reads a string that follows its length. Throws `FileError` if the string is not UTF-8. */
   text(field: string): string {
     const [from, length] = this.skipText(field);
     return this.#decoded(from, length, field);

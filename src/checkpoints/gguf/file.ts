@@ -19,7 +19,7 @@ const FIRST_BYTES = 1 << 16;
 /** The number of block bytes to read at a time. */
 const CHUNK_BYTES = 4 << 20;
 
-/** Whether a file is a GGUF file, by its name or its first bytes. False if it cannot be read. */
+/** Whether a file is a GGUF file, by its name or its first bytes. False if the file cannot be read. */
 export async function isGguf(path: string): Promise<boolean> {
   if (path.endsWith(".gguf")) return true;
   const opened = await openFile(path).catch(() => undefined);
@@ -34,8 +34,8 @@ export async function isGguf(path: string): Promise<boolean> {
 }
 
 /**
- * An open GGUF file. `tensors` lists each tensor of blocks as two tensors: the codes under its name, two a byte with the even
- * column in the low half, and the scales. Call `close` at the end.
+ * An open GGUF file. `tensors` lists each tensor of blocks as two tensors, codes and scales. The codes have the name of the
+ * tensor; each byte holds two codes, the even column in the low half. Call `close` at the end.
  */
 export class GgufFile extends TensorSource {
   readonly facts: GgufFacts;
@@ -73,7 +73,9 @@ export class GgufFile extends TensorSource {
     }
   }
 
-  /** Throws `ArgumentError` for an entry of another file or a range outside of it, `FileError` if it cannot be read. */
+  /**
+   * Throws `ArgumentError` for an entry of another file or a range outside of the entry, `FileError` if the file cannot be read.
+   */
   override async read(entry: TensorEntry, from?: number, to?: number): Promise<Uint8Array> {
     const view = this.#views.get(entry.name);
     if (!view || view.entry !== entry)
@@ -97,8 +99,9 @@ export class GgufFile extends TensorSource {
   }
 
   /**
-   * Reads the value of an entry of the metadata: all elements of an array, all of a string. `facts` only describes these. Returns
-   * undefined if there is no such key. Throws `FileError` for an array of more than 2^22 elements, or if the file cannot be read.
+   * Reads the value of an entry of the metadata: all elements of an array, all characters of a string. (`facts` only describes
+   * long values.) Returns undefined if there is no such key. Throws `FileError` for an array of more than 2^22 elements, or if
+   * the file cannot be read.
    */
   async readMetadataContent(key: string): Promise<MetadataContent | undefined> {
     if (!this.#spans.has(key)) return undefined;
@@ -158,7 +161,7 @@ export class GgufFile extends TensorSource {
   }
 }
 
-/** Parses the header. Its length is not recorded, so it is read in growing pieces. */
+/** Parses the header. The file does not record the length of the header, so it is read in growing pieces. */
 async function readHeader(path: string, handle: FileHandle, size: number): Promise<GgufHeader> {
   for (let length = Math.min(size, FIRST_BYTES); ; ) {
     const cursor = new Cursor(path, await readAt(path, handle, 0, length), size);

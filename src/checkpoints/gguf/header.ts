@@ -21,7 +21,7 @@ const MIN_TENSOR_BYTES = 24;
 export interface GgufTensor {
   readonly name: string;
   readonly type: GgmlType;
-  /** The size of each dimension; the last one is contiguous. The file stores them in the opposite order. */
+  /** The size of each dimension; the last dimension is contiguous. The file stores the sizes in the opposite order. */
   readonly shape: Shape;
   readonly begin: number;
   readonly end: number;
@@ -33,7 +33,7 @@ export interface GgufHeader extends GgufMetadata {
   readonly tensors: readonly GgufTensor[];
 }
 
-/** Parses a header. Throws `FileError` for anything that the format forbids. */
+/** Parses a header. Throws `FileError` for a header that the format forbids. */
 export function parseGgufHeader(cursor: Cursor): GgufHeader {
   if (cursor.u32("the magic") !== MAGIC_WORD)
     throw cursor.fail(`does not begin with "${MAGIC}"; it is no GGUF file`);
@@ -101,7 +101,7 @@ function bytesOf(cursor: Cursor, subject: string, type: GgmlType, shape: Shape):
   return (elementCount(shape) / type.elements) * blockSize(type);
 }
 
-/** Throws `FileError` if a tensor extends beyond the file or overlaps another one. */
+/** Throws `FileError` if a tensor extends beyond the file or overlaps another tensor. */
 function requireApart(cursor: Cursor, tensors: readonly GgufTensor[]): void {
   const filled = tensors.filter(({ begin, end }) => end > begin);
   let before: GgufTensor | undefined;

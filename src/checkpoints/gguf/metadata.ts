@@ -32,7 +32,7 @@ export const ALIGNMENT_KEY = "general.alignment";
 export const DEFAULT_ALIGNMENT = 32;
 /** The maximum length of a string that is decoded, in bytes. */
 const MAX_TEXT_BYTES = 1024;
-/** The maximum number of elements of an array that is read. Vocabularies have less than a tenth of that. */
+/** The maximum number of elements of an array that is read. Vocabularies have less than a tenth of this number. */
 export const MAX_ARRAY_ELEMENTS = 1 << 22;
 /** The minimum bytes of an entry: the length of its key, its type, and a byte. */
 const MIN_ENTRY_BYTES = 13;
@@ -53,7 +53,7 @@ export function metadataCount(cursor: Cursor): number {
   return cursor.count("the number of metadata", MIN_ENTRY_BYTES);
 }
 
-/** Reads `count` entries. Throws `FileError` for a key that occurs twice, and for anything that the format forbids. */
+/** Reads `count` entries. Throws `FileError` for a key that occurs twice, and for entries that the format forbids. */
 export function readMetadata(cursor: Cursor, count: number): GgufMetadata {
   const values = new Map<string, MetadataValue>();
   const spans = new Map<string, readonly [number, number]>();
@@ -99,8 +99,8 @@ function readScalar(cursor: Cursor, type: number, scalar: ScalarType, subject: s
 }
 
 /**
- * Reads an entry that `readMetadata` has accepted, with all elements of an array and all of a string. Throws `FileError` for an
- * array of more than `MAX_ARRAY_ELEMENTS`, and for anything that the format forbids.
+ * Reads an entry that `readMetadata` has accepted: all elements of an array, all characters of a string. Throws `FileError` for
+ * an array of more than `MAX_ARRAY_ELEMENTS`, and for an entry that the format forbids.
  */
 export function readEntry(cursor: Cursor): MetadataContent {
   const key = cursor.text("a key of the metadata");

@@ -1,4 +1,4 @@
-/** The element types of GGUF files: the names of all, and the byte layouts of the supported ones. */
+/** The element types of GGUF files: the names of all types, and the byte layouts of the supported types. */
 import { PACKED_LAYOUT_NAMES, PACKED_LAYOUTS, type PackedLayoutName } from "../../dialects/packed/packed.js";
 import type { FileDType } from "../../io/dtypes.js";
 
@@ -67,7 +67,7 @@ const READ: Readonly<Record<string, GgmlType>> = {
   NVFP4: { elements: 64, scales: 4, scaleDType: "F8_E4M3" },
 };
 
-/** The names of the types that are read. */
+/** The names of the supported types. */
 export const READ_TYPES = Object.keys(READ);
 
 /** The name of a type, for errors, and its layout if it is supported. */
@@ -86,12 +86,12 @@ const NUMBERED: readonly NumberedType[] = Object.entries(NAMES).flatMap(([number
   return type ? [{ ...type, number: Number(number) }] : [];
 });
 
-/** The type of contiguous elements; undefined if GGUF has none. */
+/** The type of contiguous elements of a dtype; undefined if GGUF has none. */
 export function plainType(dtype: FileDType): NumberedType | undefined {
   return NUMBERED.find((type) => "dtype" in type && type.dtype === dtype);
 }
 
-/** The block type with scales of this type; undefined if there is none. */
+/** The block type whose scales have this type; undefined if there is none. */
 export function blockType(scaleDType: FileDType): NumberedType<BlockType> | undefined {
   const isBlock = (type: NumberedType): type is NumberedType<BlockType> => "scales" in type;
   return NUMBERED.filter(isBlock).find((type) => type.scaleDType === scaleDType);

@@ -1,6 +1,6 @@
 /**
- * Presents block tensors as two tensors, as in other conventions: codes, two a byte with the even column in the low half, and
- * scales. Other packed tensors are presented as F32 and decoded on read.
+ * Presents a block tensor as two tensors, as in other conventions: codes and scales. Each byte of codes holds two codes, the even
+ * column in the low half. Other packed tensors are presented as F32 and decoded on read.
  */
 import { FileError } from "../../errors.js";
 import { fileBytes } from "../../io/dtypes.js";
@@ -17,7 +17,7 @@ export interface View {
   readonly tensor: GgufTensor;
   /** The part of each block to read; absent if all bytes are read. */
   readonly part?: BlockPart;
-  /** The packed layout to decode as F32. */
+  /** The packed layout, if the values are decoded as F32. */
   readonly packed?: PackedType;
 }
 
@@ -63,7 +63,7 @@ function viewsOf(tensor: GgufTensor): readonly View[] {
   ];
 }
 
-/** The views of all tensors by name. Throws `FileError` if a tensor's name is taken by the scales of another one. */
+/** The views of all tensors by name. Throws `FileError` if a tensor has the name of the scales of another tensor. */
 export function viewsByName(path: string, tensors: readonly GgufTensor[]): ReadonlyMap<string, View> {
   const views = new Map<string, View>();
   for (const view of tensors.flatMap(viewsOf)) {
@@ -85,8 +85,8 @@ function scalePart(type: BlockType): BlockPart {
 }
 
 /**
- * Packs codes (two a byte, the even column in the low half) and scales into blocks: the inverse of the views. Both cover complete
- * blocks.
+ * Packs codes (two per byte, the even column in the low half) and scales into blocks: the inverse of the views. Both arrays cover
+ * complete blocks.
  */
 export function packBlocks(type: BlockType, codes: Uint8Array, scales: Uint8Array): Uint8Array {
   const half = codeBytes(type) / type.scales;

@@ -30,7 +30,7 @@ interface Written {
   readonly type: number;
   readonly shape: Shape;
   readonly bytes: number;
-  /** The layout of its blocks, if it has any. */
+  /** The layout of the blocks; absent if the elements are contiguous. */
   readonly blocks?: BlockType;
 }
 
@@ -41,7 +41,7 @@ export const little = {
   u16: (value: number) => integers(2, value),
   u32: (value: number) => integers(4, value),
   u64: (value: number) => integers(8, value),
-  /** A string with its length in front. */
+  /** Encodes the length of a string and then the string. */
   text: (value: string) => Buffer.concat([integers(8, UTF8.encode(value).length), UTF8.encode(value)]),
 } as const;
 
@@ -108,8 +108,8 @@ function headerOf(
 
 /**
  * Writes a GGUF file. `body` writes every byte of every tensor of the plan, each tensor sequentially. A block is written when
- * both its codes and its scales have arrived; until then they are held in memory. The file appears at `path` when it is complete.
- * Throws `FileError` for content that GGUF cannot hold and for errors of the operating system.
+ * both its codes and its scales have arrived; until then its bytes are held in memory. The file appears at `path` when it is
+ * complete. Throws `FileError` for content that GGUF cannot hold and for errors of the operating system.
  */
 export async function writeGguf(
   path: string,

@@ -1,6 +1,6 @@
 /** The findings of `inspect` and `verify`, one row each. Their names are stable, so that programs can rely on them. */
 
-/** The severity of a finding. With an `error`, loaders read weights wrong or not at all. */
+/** The severity of a finding. An `error` means that loaders read weights wrong or not at all. */
 export type Severity = "error" | "warning" | "note";
 
 interface FindingRow {

@@ -2,7 +2,7 @@
 import type { Kernels } from "./kernels.js";
 
 const BYTES = 256;
-/** The number of tables of counts, which the kernel uses in turn. */
+/** The number of tables of counts, which the kernel updates in turn. */
 const TABLES = 8;
 
 /** Rows of `width` bytes that are `pitch` bytes apart. */
@@ -13,7 +13,7 @@ interface ByteBlock {
   readonly pitch: number;
 }
 
-/** How often each byte occurs. */
+/** Counts the occurrences of each byte. */
 export function countBytes(
   kernels: Kernels,
   { address: codes, rows, width, pitch }: ByteBlock,

@@ -1,4 +1,4 @@
-/** The exports of the reference for stored weights, on a separate WebAssembly memory. */
+/** The exports of the reference for stored weights, in a separate WebAssembly memory. */
 import type { Exactly, ExportArgs, Immediate } from "../../backends/wasm/call.js";
 import { Heap } from "../../backends/wasm/heap.js";
 import { type ExportName, type Instance, openInstance } from "../../backends/wasm/instance.js";
@@ -19,7 +19,7 @@ interface Block {
 /** Bytes after each block, so that kernels may read full vectors. */
 const SLACK = 64;
 
-/** Kernels that run on the calling thread, for one user at a time. */
+/** Kernels that run on the calling thread. Only one caller may use them at a time. */
 export class Kernels {
   readonly #blocks = new Map<string, Block>();
 

@@ -1,4 +1,4 @@
-/** Tables for assembly/checkpoints/statistics.ts: the magnitudes of a code type, and which codes are NaN. */
+/** Tables for assembly/checkpoints/statistics.ts: the magnitudes of a code type, and the codes that are NaN. */
 import { CODE_TYPES, type CodeTypeName } from "../stored/code-types.js";
 
 /** The byte offsets of the fields of a table. */
@@ -53,7 +53,7 @@ export function byteMagnitudes(type: CodeTypeName): Uint8Array {
   });
 }
 
-/** The table of codes of four bits, two in a byte. */
+/** The table of 4-bit codes. Each byte holds two codes. */
 export function nibbleMagnitudes(type: CodeTypeName): Uint8Array {
   return cached(`pairs of ${type}`, () => {
     const { values, max } = CODE_TYPES[type];

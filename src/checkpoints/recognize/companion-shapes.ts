@@ -15,7 +15,7 @@ interface Fitting {
 
 const WORD_BITS = 32;
 
-/** Says why the zero points or column factors do not fit the weight; undefined if they fit. */
+/** Returns the reason why the zero points or column factors do not fit the weight; undefined if they fit. */
 export function companionShapes(
   { row, type, scale, shape, geometry }: Fitting,
   {

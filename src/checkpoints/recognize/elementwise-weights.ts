@@ -1,4 +1,4 @@
-/** Recognizes the weights of a checkpoint and converts their codes to one element each. */
+/** Recognizes the weights of a checkpoint and converts them to one element per code. */
 import type { Finding } from "../judge/findings.js";
 import type { Claim } from "../stored/config/claim.js";
 import type { ConventionName } from "../stored/conventions.js";

@@ -6,7 +6,7 @@ import type { StoredTensor } from "../stored/tensors.js";
 import { hasNameOfScale } from "./leftovers.js";
 import { recognize } from "./recognize.js";
 
-/** The element types that codes or scales of some convention have. */
+/** The element types of codes or scales under any convention. */
 const SUSPECT: ReadonlySet<FileDType> = new Set([
   ...(["F4", "F6_E2M3", "F6_E3M2", "F8_E4M3", "F8_E5M2", "F8_E8M0", "F8_E4M3FNUZ", "F8_E5M2FNUZ"] as const),
   ...(["U8", "I8", "I32"] as const),
@@ -14,13 +14,13 @@ const SUSPECT: ReadonlySet<FileDType> = new Set([
 
 const PLAIN: ReadonlySet<FileDType> = new Set(["U8", "I8", "I32"]);
 
-/** Why a tensor is meaningless by itself. */
+/** The reason why a tensor is meaningless by itself. */
 export interface Foreign {
   readonly name: string;
   /**
    * `part`: a tensor of a recognized weight, or a tensor with the name of a convention's scales. `codes`: a tensor with a type of
-   * codes or scales, whose counterpart (scales or codes) is absent. `bytes`: as `codes`, but possibly plain bytes, such as
-   * `encode` writes.
+   * codes or scales, whose counterpart (scales or codes) is absent. `bytes`: as `codes`, but possibly plain bytes, for example
+   * codes that `encode` wrote.
    */
   readonly kind: "part" | "codes" | "bytes";
   readonly why: string;

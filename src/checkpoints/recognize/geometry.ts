@@ -1,4 +1,4 @@
-/** Derives from the shapes of codes and scales which elements share a scale. */
+/** Derives from the shapes of codes and scales the elements that share a scale. */
 import { SWIZZLE_TILE } from "../../tensor/places.js";
 import { type Shape, sameShape } from "../../tensor/shape.js";
 import { type Finding, type FindingName, finding } from "../judge/findings.js";
@@ -22,7 +22,7 @@ export interface Shapes {
   readonly swizzled: boolean;
 }
 
-/** A geometry, or findings that say why there is none. Findings about a geometry do not prevent reading. */
+/** A geometry, or findings that explain why there is none. Findings about a geometry do not prevent reading. */
 export interface Fitted {
   readonly geometry?: ScaleGeometry;
   readonly findings: readonly Finding[];
@@ -49,7 +49,7 @@ export function fitGeometry(shapes: Shapes): Fitted {
   return { findings: [other ? otherKind(shapes, other, strategy) : misfit(shapes, row)] };
 }
 
-/** The declared scheme of a weight if the configuration's method declares the convention; else empty. */
+/** The declared scheme of a weight, if the configuration's method declares the convention. Otherwise empty. */
 function declaredScheme(row: Convention, { claim, scheme }: Shapes): Partial<Scheme> {
   return claim && scheme && row.methods.includes(claim.method) ? scheme : {};
 }

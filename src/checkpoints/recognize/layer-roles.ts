@@ -6,11 +6,11 @@ import type { StoredTensor } from "../stored/tensors.js";
 /** Layers that stay unquantized: embeddings, the output layer, and routers of experts. */
 const UNQUANTIZED =
   /(^|\.)(lm_head|embed_out|output|embed\w*|\w*embeddings?|wte|wpe|tok_embeddings|\w*_embd|gate|router|\w*_gate|score|classifier)\.weight$/;
-/** GGUF: the weights of layers, and the weights among them that llama.cpp leaves unquantized. */
+/** GGUF: the weights of layers, and those weights of layers that llama.cpp leaves unquantized. */
 const GGML_LAYER = /(^|\.)blk\.\d+\./;
 const GGML_UNQUANTIZED =
   /\.(\w*_norm\w*|ffn_gate_inp\w*|\w*_router|ssm_conv1d\w*|shortconv\.conv|\w*_embd|time_mix_\w+)\.weight$/;
-/** Embeddings. They look up rows by index, so their weights are not operands of products. */
+/** Embeddings, whose rows are looked up by index. Therefore their weights are not operands of products. */
 const EMBEDS = /(^|\.)(embed_tokens|\w*embeddings?|wte|wpe|\w*_embd)\.weight$/;
 
 const WEIGHT = /\.weight$/;

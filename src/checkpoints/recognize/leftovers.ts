@@ -19,9 +19,9 @@ const CODE_DTYPES: ReadonlySet<FileDType> = new Set([
 /** Element types in which codes are packed. */
 const PACKED_DTYPES: ReadonlySet<FileDType> = new Set(["U8", "I8", "U16", "I16", "I32", "U32", "I64", "U64"]);
 
-/** Suffixes that scales share with plain tensors. */
+/** Suffixes that both scales and plain tensors have. */
 const COMMON = [".scale", ".scales", "_scale", "_scales", ""];
-/** The suffixes of `COMMON` that mark scales if the tensor is U8, each with the suffix of its codes. */
+/** The suffixes of `COMMON` that mark scales if the tensor is U8. Each suffix has the suffix of the corresponding codes. */
 const CODES_OF_SCALES = [
   ["_scales", "_blocks"],
   [".scales", ".weight"],
@@ -37,7 +37,7 @@ const SCALE_ENDS = [
     ]),
   ),
 ].filter((suffix) => !COMMON.includes(suffix));
-/** Suffixes of further tensors of a convention, other than codes and scales. */
+/** Suffixes of the other tensors of a convention: neither codes nor scales. */
 const OTHER_ENDS = new Set(ROWS.flatMap(({ others = [] }) => others));
 const CODE_ENDS = [...new Set(ROWS.map(({ codes }) => codes.suffix))].filter((suffix) => suffix !== "");
 /** Packed codes of GPTQ and AWQ whose other tensors are absent. */
@@ -47,7 +47,7 @@ const MARKER = /(^|\.)scaled_fp8$/;
 /** Suffixes of scales, zero points and similar tensors. */
 const SCALING = /[._-]?(scale_inv|scales?|scale_\d|absmax|qzeros|zero_points?|zeros|biases|scb)$/i;
 
-/** Tensors whose names have a scaling suffix, by the name without it. */
+/** Tensors whose names have a scaling suffix, by the name without the suffix. */
 function scaledNames(tensors: ReadonlyMap<string, StoredTensor>): ReadonlyMap<string, string> {
   const names = new Map<string, string>();
   for (const name of tensors.keys()) if (SCALING.test(name)) names.set(name.replace(SCALING, ""), name);
@@ -121,7 +121,7 @@ function judge(
   if (scaleEnd !== undefined || dtype === "F8_E8M0") {
     const base = scaleEnd === undefined ? name : name.slice(0, -scaleEnd.length);
     const codes = CODE_ENDS.map((end) => tensors.get(base + end)).find((each) => each !== undefined);
-    // the codes have a finding of their own
+    // the codes have their own finding
     if (codes && OTHER_ENDS.has(scaleEnd ?? "") && isCodes(codes.entry.dtype)) return undefined;
     const position = codes
       ? `beside ${codes.entry.name}, ${codes.entry.dtype} [${codes.entry.shape}]`

@@ -20,7 +20,7 @@ export interface Stored {
   readonly scheme?: Scheme | undefined;
 }
 
-/** The shape of a weight before quantization, or the reason, as a string, why it has none. */
+/** Returns the shape of a weight before quantization. If there is none, returns the reason as a string. */
 export function logicalShape(stored: Stored): Shape | string {
   const { row, type, codes } = stored;
   const { dtype, shape } = codes.entry;

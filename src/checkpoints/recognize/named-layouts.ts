@@ -1,4 +1,4 @@
-/** Recognizes layouts of other libraries that are not read. Each weight gives one finding for all its tensors. */
+/** Recognizes unsupported layouts of other libraries. Each weight gives one finding for all its tensors. */
 import type { TensorEntry } from "../../io/header/header.js";
 import { type Finding, finding } from "../judge/findings.js";
 import { subclassOf } from "../stored/config/torchao.js";
@@ -61,11 +61,11 @@ function nameOfWords(entries: ReadonlyMap<string, TensorEntry>): string {
   return lines === rows ? "AWQ, for GEMV" : "GPTQ or AWQ";
 }
 
-/** The subclasses of torchao that are read. */
+/** The supported subclasses of torchao. */
 const TORCHAO_READ = ["Float8Tensor", "MXTensor", "NVFP4Tensor", "Int8Tensor", "torch.Tensor", "Tensor"];
 const QDATA = "._weight_qdata";
 
-/** Findings about weights in layouts that are not read. Adds the names of their tensors to `claimed`. */
+/** Findings about weights in unsupported layouts. Adds the names of their tensors to `claimed`. */
 export function namedLayouts(checkpoint: CheckpointTensors, claimed: Set<string>): Finding[] {
   if (checkpoint.container !== undefined) return [];
   const modules = modulesOf(checkpoint, claimed);

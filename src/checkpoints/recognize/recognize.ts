@@ -27,13 +27,13 @@ export interface UnfitWeight {
   readonly name: string;
   /** The likeliest convention. */
   readonly convention: ConventionName;
-  /** The names of all its tensors. */
+  /** The names of all tensors of the weight. */
   readonly parts: readonly string[];
-  /** Why the scales do not fit. */
+  /** The reasons why the scales do not fit. */
   readonly findings: readonly Finding[];
 }
 
-/** A quantized weight, and every convention that its tensors fit, `convention` first. */
+/** A quantized weight, and every convention that its tensors fit; `convention` comes first. */
 export interface RecognizedWeight extends QuantizedWeight {
   readonly fits: readonly ConventionName[];
 }
@@ -50,14 +50,14 @@ export interface Recognized {
   readonly findings: readonly Finding[];
 }
 
-/** Code types other than e4m3 that occur under conventions of e4m3, by the type of the tensor. */
+/** Code types other than e4m3 under conventions of e4m3, by the type of the tensor. */
 const OTHER_TYPES: Partial<Record<FileDType, CodeTypeName>> = {
   F8_E5M2: "e5m2",
   F8_E4M3FNUZ: "e4m3fnuz",
   F8_E5M2FNUZ: "e5m2fnuz",
 };
 
-/** Inputs of recognition other than names, types and shapes. */
+/** Inputs of recognition besides names, types and shapes. */
 export interface RecognizeOptions {
   /** The shapes of packed weights that the file records, by tensor name. */
   readonly packedShapes?: PackedShapes;
@@ -65,7 +65,7 @@ export interface RecognizeOptions {
   readonly as?: ConventionName | undefined;
 }
 
-/** Code types that the tensor's type determines, for conventions with several. */
+/** Code types by the type of the tensor, for conventions with several code types. */
 const NAMED_TYPES: Partial<Record<FileDType, CodeTypeName>> = { F6_E3M2: "e3m2" };
 
 /** Classifies the tensors of a checkpoint. */
@@ -162,7 +162,7 @@ function candidate(
   return global && row.global.dtypes.includes(global.entry.dtype) ? { ...parts, global } : undefined;
 }
 
-/** The tensor that distinguishes ComfyUI's conventions from others with the same names. */
+/** The tensor that distinguishes ComfyUI's conventions from other conventions with the same names. */
 const MARKER = ".comfy_quant";
 
 /** Suffixes of global scales. Without its global scale, a block scale cannot be interpreted. */

@@ -38,8 +38,8 @@ export function requireRegion(
 }
 
 /**
- * The range of bytes that holds codes `first` to `first + count`. It begins at a multiple of eight codes, the least unit that
- * fills whole bytes for every code size; `offset` is the number of codes before the first one.
+ * The range of bytes that holds codes `first` to `first + count`. It begins at a multiple of eight codes, because eight codes of
+ * any size fill whole bytes. `offset` is the number of codes in the range before the first requested code.
  */
 export function bytesOfCodes(
   first: number,

@@ -13,13 +13,13 @@ export interface RegionScales {
   readonly format: ScalarFormat | "f32";
   /** The number of block rows that the region overlaps. */
   readonly lines: number;
-  /** The number of block columns that the region overlaps. Each column is a block where groups are not consecutive columns. */
+  /** The number of block columns that the region overlaps. If groups are not consecutive columns, each column is a block. */
   readonly blocks: number;
-  /** The stored codes of the scales, row by row; the bits of f32 scales. */
+  /** The stored codes of the scales, row by row. For f32 scales, their bits. */
   readonly codes: Uint32Array;
   /** The f32 values of the scales, without a global scale. */
   readonly values: Float32Array;
-  /** The stored global scale; absent if the weight has no global scale or one for each matrix. */
+  /** The stored global scale. Absent if the weight has no global scale, or one global scale for each matrix. */
   readonly global?: number;
 }
 
@@ -102,7 +102,7 @@ async function readCodes(
   return codes;
 }
 
-/** The codes of all scales, row by row, matrix by matrix; the bits of f32 scales. */
+/** The codes of all scales, row by row, matrix by matrix. For f32 scales, their bits. */
 function codesOfScales({ shape, geometry, scale }: QuantizedWeight, bytes: Uint8Array): Uint32Array {
   const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
   const count = elementCount(scale.entry.shape);

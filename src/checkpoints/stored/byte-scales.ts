@@ -1,4 +1,4 @@
-/** One-byte scales as they are stored: their bytes, layout and counts. */
+/** One-byte scales in their stored form: their bytes, layout and counts. */
 import { fileBytes } from "../../io/dtypes.js";
 import { SWIZZLE_TILE, swizzledIndex } from "../../tensor/places.js";
 import { countBytes } from "../kernels/count-bytes.js";
@@ -29,11 +29,14 @@ export interface OppositeLayoutBytes {
   readonly at: (row: number, column: number) => number;
 }
 
-/** One-byte scales in kernel memory, valid until the next ones are read. */
+/** One-byte scales in kernel memory. They are valid until the next scales are read. */
 export interface ByteScales extends GlobalScale {
   /** The scales row by row, matrix by matrix. */
   readonly bytes: KernelBuffer;
-  /** The scales in the opposite of the declared layout (swizzled or plain); absent if that layout is impossible. */
+  /**
+   * The scales in the opposite layout: plain if swizzled scales are declared, and the reverse. Absent if that layout is
+   * impossible.
+   */
   readonly oppositeLayout?: OppositeLayoutBytes;
   /** The f32 scale of each byte in a matrix, equal to `Scales.values`. */
   readonly valuesOf: (matrix: number) => Float32Array;
@@ -45,7 +48,7 @@ export async function readScaleBytes(kernels: Kernels, weight: QuantizedWeight):
   return weight.geometry.swizzled ? unswizzled(kernels, weight, stored) : stored;
 }
 
-/** Reads the scales of a weight as bytes; undefined if they are wider, or if the weight has only one. */
+/** Reads the scales of a weight as bytes. Undefined if the scales are wider, or if the weight has only one scale. */
 export async function readByteScales(
   kernels: Kernels,
   weight: QuantizedWeight,
@@ -115,7 +118,7 @@ function unswizzled(
   return plain;
 }
 
-/** The bytes that occur in a tensor of scales, and how often. */
+/** The bytes that occur in a tensor of scales, and the number of occurrences of each byte. */
 interface ByteCounts {
   readonly length: number;
   readonly bytes: Uint8Array;
@@ -124,7 +127,7 @@ interface ByteCounts {
 
 const COUNTED = new WeakMap<StoredTensor, ByteCounts>();
 
-/** How often each byte occurs in the scales of a weight, row by row, matrix by matrix. Counts them once. */
+/** Counts the occurrences of each byte in the scales of a weight. The result is cached. */
 export function countScaleBytes(
   kernels: Kernels,
   { scale }: QuantizedWeight,
@@ -143,7 +146,7 @@ export function countScaleBytes(
   return counts;
 }
 
-/** How often each byte occurs. */
+/** Counts the occurrences of each byte. */
 export function histogram(kernels: Kernels, { address, bytes: { length } }: KernelBuffer): Float64Array {
   return countBytes(kernels, { address, rows: 1, width: length, pitch: length });
 }

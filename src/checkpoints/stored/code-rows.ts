@@ -58,8 +58,8 @@ export function* rowRanges(shape: Shape, bits: number): Generator<RowRange, unde
 }
 
 /**
- * Yields all rows of a tensor in order, as a tensor of shape `shape` and of elements with `bits` bits. `memory` returns the
- * array that receives the next `length` bytes. A tensor without elements has no rows.
+ * Yields all rows of a tensor in order. The tensor has the shape `shape` and elements of `bits` bits. `memory` returns the array
+ * that receives the next `length` bytes. A tensor without elements has no rows.
  */
 export async function* storedRows(
   { shard, entry }: StoredTensor,

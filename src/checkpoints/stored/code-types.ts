@@ -1,4 +1,4 @@
-/** The code types in files: their width and values. */
+/** The code types in files: their widths and values. */
 import { isScalarFormat, valueOfCode } from "../../formats/derive.js";
 import type { ScalarFormat } from "../../formats/scalar.js";
 import { unpackFour, unpackSix } from "../../tensor/packed.js";
@@ -13,7 +13,7 @@ export interface CodeType {
   readonly max: number;
   /** The factor by which values exceed the values of the scalar format with the same codes. Scales are divided by this factor. */
   readonly factor: number;
-  /** Whether the type is e4m3fn. Files may have another FP8 type in its place. */
+  /** Whether the type is e4m3fn. Files may contain another FP8 type instead. */
   readonly fn: boolean;
 }
 
@@ -72,14 +72,14 @@ export function unpackCodes({ bits }: CodeType, bytes: Uint8Array, target: Uint8
 /** The e4m3 value of each byte, for conventions whose tensors declare another type. */
 export const E4M3_BYTES = Float32Array.from({ length: 256 }, (_, byte) => valueOfCode("e4m3", byte));
 
-/** The bias of e8m0 plus one for the halving. No byte is NaN. */
+/** The bias of e8m0 plus one, because the scales are halved. No byte is NaN. */
 const HALF_BIAS = 128;
 const MAGNITUDE = 0x7f;
 
-/** The scale of each e8m0 byte in a ggml block, whose table of codes is doubled: 2^(byte - 128). */
+/** The scale of each e8m0 byte in a ggml block: 2^(byte - 128). It is halved, because ggml's table of codes is doubled. */
 export const E8M0_HALVES = Float32Array.from({ length: 256 }, (_, byte) => 2 ** (byte - HALF_BIAS));
 
-/** The scale of each unsigned-e4m3 byte in a ggml block, halved: bit 7 is ignored, 0x7F is 0, and 0xFF is 240. */
+/** The scale of each unsigned-e4m3 byte in a ggml block, halved. Bit 7 is ignored; 0x7F is 0, and 0xFF is 240. */
 export const UE4M3_HALVES = Float32Array.from({ length: 256 }, (_, byte) => {
   if (byte === MAGNITUDE) return 0;
   const magnitude = byte & MAGNITUDE;

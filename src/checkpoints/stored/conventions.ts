@@ -25,22 +25,22 @@ export interface Part {
 
 /** One row of `CONVENTIONS`. */
 export interface Convention {
-  /** The convention in a few words. */
+  /** A short description of the convention. */
   readonly summary: string;
   /** The tensor of codes. `packing`: how codes are packed, if not element by element in rows. */
   readonly codes: Part & { readonly packing?: PackingName };
   readonly type: CodeTypeName;
   /** The tensor of scales. `values`: the value of each possible scale byte, if the type does not determine it. */
   readonly scale: Part & { readonly values?: Float32Array };
-  /** The possible kinds of scales, the likelier first. */
+  /** The possible kinds of scales. Likelier kinds come first. */
   readonly kinds: readonly ScaleKind[];
   /** The number of elements of a group, if the convention fixes it. */
   readonly group?: number;
   /** The rows and columns of a block, unless the configuration says otherwise. */
   readonly block?: readonly [number, number];
   /**
-   * The global scale, in addition to group scales. `role`: whether codes are multiplied or divided by it. `fused`: whether
-   * loaders use one for all projections that they fuse.
+   * The global scale, in addition to group scales. `role`: whether codes are multiplied or divided by the global scale. `fused`:
+   * whether loaders use one global scale for all projections that they fuse.
    */
   readonly global?: Part & {
     readonly role: "multiplier" | "divisor";
@@ -51,8 +51,8 @@ export interface Convention {
     readonly stacked?: true;
   };
   /**
-   * The zero points that are subtracted from codes, one for each scale. `packed`: they are packed along columns as codes are
-   * along rows.
+   * The zero points that are subtracted from codes, one for each scale. `packed`: zero points are packed along columns, in the
+   * way in which codes are packed along rows.
    */
   readonly zeros?: Part & { readonly packed?: true };
   /** The suffix of the tensor of group indices, one for each column (`g_idx`). */
@@ -62,10 +62,11 @@ export interface Convention {
    * multiplying the columns of the weight.
    */
   readonly factors?: string;
-  /** The suffix of a tensor that every weight of this convention has, and no weight of another. */
+  /** The suffix of a tensor that every weight of this convention has, and no weight of another convention. */
   readonly marker?: string;
   /**
-   * The convention that has the same tensors and one more. A weight of this convention is incomplete in a file of the other one.
+   * The convention that has the same tensors and one more tensor. In a file of that convention, a weight of this convention is
+   * incomplete.
    */
   readonly lesserOf?: string;
   /** Whether the library stores an unquantized weight as [..., K, N]. */
@@ -157,7 +158,7 @@ const GGML = { kinds: ["group"], container: "gguf", methods: [], source: "gguf 0
 const QDATA = "._weight_qdata";
 const AO_SCALE = "._weight_scale";
 
-/** Every convention by its name, the likelier first where names of tensors are the same. */
+/** Every convention by its name. Among conventions with the same tensor names, the likelier convention comes first. */
 export const CONVENTIONS = {
   "ct-float": {
     summary: "compressed-tensors float-quantized",
@@ -594,13 +595,15 @@ export function conventionOf(name: ConventionName): Convention {
 
 /** The summary and the source of a convention. */
 export interface ConventionSummary {
-  /** The convention in a few words. */
+  /** A short description of the convention. */
   readonly summary: string;
   /** The package or the published model that the convention follows. */
   readonly source: string;
 }
 
-/** Every convention of checkpoints by its name, the likelier first where names of tensors are the same. */
+/**
+ * Every convention of checkpoints by its name. Among conventions with the same tensor names, the likelier convention comes first.
+ */
 export const CONVENTION_SUMMARIES: Readonly<Record<ConventionName, ConventionSummary>> = Object.freeze(
   Object.fromEntries(
     CONVENTION_NAMES.map((name) => {

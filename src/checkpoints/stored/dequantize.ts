@@ -13,7 +13,7 @@ export interface ValueRows {
   readonly values: Float64Array;
 }
 
-/** The index of an element's scale, among all scales row by row, matrix by matrix. */
+/** The index of an element's scale. Scales are ordered row by row, matrix by matrix. */
 export function scaleIndexOf(
   { kind, block: [height, width], grid: [lines, blocks] }: ScaleGeometry,
   matrix: number,
@@ -25,9 +25,9 @@ export function scaleIndexOf(
 }
 
 /**
- * Yields the values of a weight in order. A value is the exact product of code and scale, and of the column's factor if there is
- * one; libraries round it to f32. The scale is the block's scale multiplied or divided by the global scale, rounded to f32. NaN
- * codes and NaN scales give NaN.
+ * Yields the values of a weight in order. A value is the exact product of code, scale and, if there is one, the column's factor;
+ * libraries round the product to f32. The scale is the block's scale multiplied or divided by the global scale, rounded to f32.
+ * NaN codes and NaN scales give NaN.
  */
 export async function* dequantizedRows(weight: QuantizedWeight): AsyncGenerator<ValueRows, undefined> {
   const scales = await readScales(weight);

@@ -101,7 +101,7 @@ function valueIn(packing: PackingName, type: CodeTypeName): (code: number) => nu
 }
 
 /**
- * Returns a function from an integer to its code: two's complement if code 0 has the value 0, else the offset from the least
+ * Returns a function from an integer to its code: two's complement if code 0 has the value 0, else the offset from the smallest
  * value.
  */
 function encoderOf(type: CodeTypeName): (value: number) => number {
@@ -142,8 +142,8 @@ async function zeroPoints(weight: QuantizedWeight, zeros: StoredTensor): Promise
 }
 
 /**
- * The group index of each column, or the reason, as a string, why the indices do not fit; undefined if groups are consecutive
- * columns or the indices are unset.
+ * Returns the group index of each column. Returns the reason as a string if the indices do not fit. Undefined if groups are
+ * consecutive columns or the indices are unset.
  */
 async function groupsOf(
   { shape, geometry }: QuantizedWeight,

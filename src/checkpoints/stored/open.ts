@@ -1,4 +1,4 @@
-/** Opens a checkpoint: a safetensors file, the index of a sharded one, a GGUF file, or the folder of any of them. */
+/** Opens a checkpoint: a safetensors file, the index of a sharded checkpoint, a GGUF file, or the folder of any of these. */
 import { readdir, stat } from "node:fs/promises";
 import { basename, dirname, join } from "node:path";
 import { FileError } from "../../errors.js";
@@ -23,9 +23,9 @@ export interface CheckpointFiles extends CheckpointTensors {
   readonly path: string;
   /** The folder that has the configuration. */
   readonly folder: string;
-  /** The name of the index, if there is one. */
+  /** The name of the index; absent without an index. */
   readonly index?: string | undefined;
-  /** Whether the path is a folder or an index, and not one file. */
+  /** Whether the path is a folder or an index; otherwise it is a single file. */
   readonly isFolder: boolean;
   /** The metadata of a GGUF file, which has no config.json. */
   readonly gguf?: GgufFacts;
@@ -34,7 +34,7 @@ export interface CheckpointFiles extends CheckpointTensors {
   close(): Promise<void>;
 }
 
-/** The file names of the shards, and the content of the index, if there is one. */
+/** The file names of the shards, and the content of the index; absent without an index. */
 interface ShardLocations {
   readonly folder: string;
   readonly names: readonly string[];
@@ -235,7 +235,7 @@ async function indexed(folder: string, name: string): Promise<ShardLocations> {
   };
 }
 
-/** The object in a JSON file. Throws `FileError` if the file is absent or has anything but an object. */
+/** Reads the object in a JSON file. Throws `FileError` if the file is absent or does not contain an object. */
 export async function readJsonFile(path: string): Promise<JsonObject> {
   const { handle, size } = await openFile(path);
   let text: string;
@@ -249,7 +249,7 @@ export async function readJsonFile(path: string): Promise<JsonObject> {
   return parseObject(path, text);
 }
 
-/** As `readJsonFile`; undefined if there is no such file. */
+/** As `readJsonFile`, but returns undefined if there is no such file. */
 export async function readOptionalJson(path: string): Promise<JsonObject | undefined> {
   try {
     return await readJsonFile(path);

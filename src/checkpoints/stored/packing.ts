@@ -1,4 +1,4 @@
-/** Unpacks codes that are not stored element by element, to a tensor with one element for each code. */
+/** Unpacks tensors of packed codes to tensors with one element for each code. */
 
 import type { TensorEntry } from "../../io/header/header.js";
 import { rangeOf, TensorSource } from "../../io/source.js";

@@ -8,13 +8,13 @@ import { conventionOf } from "./conventions.js";
 import type { StoredTensor } from "./tensors.js";
 import { isStacked, matricesOf, type QuantizedWeight, type ScaleGeometry } from "./weight.js";
 
-/** The global scale of a weight; 1 if there is none. */
+/** The global scale of a weight; 1 if the weight has none. */
 export interface GlobalScale {
   /** The factor or divisor of all block scales. */
   readonly global: number;
   /** The global scale as it is stored. */
   readonly storedGlobal?: number;
-  /** Whether block scales are divided by `global`, instead of multiplied. */
+  /** Whether block scales are divided by `global`. Otherwise they are multiplied by it. */
   readonly isDivisor: boolean;
   /** The global scales of a stack, one for each matrix. `Scales.values` includes them, and `global` is 1. */
   readonly storedGlobals?: Float32Array;
@@ -23,7 +23,10 @@ export interface GlobalScale {
 /** The scales of a weight as f32, row by row, matrix by matrix. */
 export interface Scales extends GlobalScale {
   readonly values: Float32Array;
-  /** The scales in the opposite of the declared layout (swizzled or plain); absent if that layout is impossible. */
+  /**
+   * The scales in the opposite layout: plain if swizzled scales are declared, and the reverse. Absent if that layout is
+   * impossible.
+   */
   readonly oppositeLayout?: Float32Array;
 }
 
@@ -70,7 +73,7 @@ export async function readGlobal(weight: QuantizedWeight): Promise<GlobalScale> 
   return { global: storedGlobal, storedGlobal, isDivisor };
 }
 
-/** The f32 scale of a block's codes: its stored scale combined with the global scale. */
+/** The f32 scale of a block's codes: the stored scale of the block, combined with the global scale. */
 export function scaleOf({ global, isDivisor }: Pick<Scales, "global" | "isDivisor">, block: number): number {
   return Math.fround(isDivisor ? block / global : block * global);
 }

@@ -15,8 +15,9 @@ export function transposedShape(shape: Shape): Shape {
 }
 
 /**
- * Returns a function that takes the bytes of matrices in order, in pieces of any length, and passes each complete matrix,
- * transposed, to `append`. `shape`: the shape before transposition. Elements have 2 or 4 bytes. A matrix is in memory twice.
+ * Returns a function that takes the bytes of matrices in order, in pieces of any length. It transposes each complete matrix and
+ * passes it to `append`. `shape`: the shape before transposition. Elements have 2 or 4 bytes. Two copies of a matrix are in
+ * memory.
  */
 export function transposing(
   shape: Shape,

@@ -17,7 +17,7 @@ export interface ScaleGeometry {
 
 /** A quantized weight whose codes and scales fit together. */
 export interface QuantizedWeight {
-  /** The name of the weight, as it was before quantization. */
+  /** The name of the weight before quantization. */
   readonly name: string;
   readonly convention: ConventionName;
   readonly type: CodeTypeName;
@@ -34,8 +34,8 @@ export interface QuantizedWeight {
   /** The factor of each column. */
   readonly factors?: StoredTensor;
   /**
-   * Set if `toElementwise` converted the codes, because they were packed differently or had zero points or group indices. Then
-   * `codes` and `scale` are not tensors of the file.
+   * Set if `toElementwise` converted the codes, because they were packed differently or had zero points or group indices. In this
+   * case `codes` and `scale` are not tensors of the file.
    */
   readonly unpacked?: {
     /** The bytes of a code in `codes`. */

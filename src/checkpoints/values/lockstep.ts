@@ -29,7 +29,7 @@ export function lockstepSource(weight: LockstepWeight, backend: () => Promise<Ba
   return { name, shape: recipe.shape, dtype: "f32", rows };
 }
 
-/** Yields the f32 values of a weight, on a backend that it opens. All values are in memory at once. */
+/** Yields the f32 values of a weight. Opens a backend for the computation. All values are in memory at once. */
 export async function* lockstepRows(weight: LockstepWeight): AsyncGenerator<WeightRows, undefined> {
   const backend = await openBackend("wasm", { threads: 1 });
   try {
@@ -40,7 +40,7 @@ export async function* lockstepRows(weight: LockstepWeight): AsyncGenerator<Weig
   }
 }
 
-/** Reads the f32 values of the rowwise copy; of the columnwise copy if there is no rowwise one. */
+/** Reads the f32 values of the rowwise copy, or of the columnwise copy if there is no rowwise copy. */
 async function readValues({ name, recipe, shard }: LockstepWeight, backend: Backend): Promise<Float32Array> {
   using holder = new Holder();
   const direction = recipe.usage.includes("rowwise") ? "rowwise" : "columnwise";
@@ -53,7 +53,7 @@ export function dequantizedValues(quantized: QuantizedTensor): Float32Array {
   return dequantize(quantized, "f32").dataSync().slice() as Float32Array;
 }
 
-/** Splits the values of a weight into pieces. No piece has rows of two matrices. A weight without elements has none. */
+/** Splits the values of a weight into pieces. No piece has rows of two matrices. A weight without elements has no pieces. */
 function* rowsOf(
   { recipe: { shape } }: LockstepWeight,
   values: Float32Array,

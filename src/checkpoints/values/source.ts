@@ -13,7 +13,7 @@ import { transposedShape, transposing } from "../stored/transpose.js";
 import { matricesOf, type QuantizedWeight } from "../stored/weight.js";
 import type { Rows } from "./rows.js";
 
-/** A weight that is to be quantized. */
+/** A weight to quantize. */
 export interface Source {
   readonly name: string;
   readonly shape: Shape;
@@ -23,7 +23,7 @@ export interface Source {
   rows(kernels: Kernels): AsyncGenerator<SourceRows, undefined>;
 }
 
-/** Rows of one matrix: a multiple of 128 rows, or the last ones. Valid until the next rows are requested. */
+/** Rows of one matrix: a multiple of 128 rows, except for the last rows. Valid until the next rows are requested. */
 export interface SourceRows extends Rows {
   /** The elements in the input type of the quantizer. */
   readonly bytes: Uint8Array;
@@ -41,7 +41,7 @@ export function plainSource(stored: StoredTensor): Source {
   return { name, shape, dtype, rows: sourceRows };
 }
 
-/** The type of a tensor that is not quantized. Throws `FileError` if it is not a wide type. */
+/** The type of a tensor that is not quantized. Throws `FileError` if the type is not wide. */
 function wideTypeOf({ entry }: StoredTensor): WideDType {
   const dtype = tensorDType(entry.dtype);
   if (dtype !== undefined && isWide(dtype)) return dtype;

@@ -1,4 +1,4 @@
-/** `lockstep apply`: computes one operation of PyTorch as the table's row does. */
+/** `lockstep apply`: computes one operation of PyTorch by the model in its row of the table. */
 import { FileError } from "../../errors.js";
 import { NotModelled } from "../../referee/not-modelled.js";
 import { computeOperation } from "../../referee/replay.js";
@@ -8,7 +8,7 @@ import { defineCommand } from "../command.js";
 import { withFile } from "../pieces.js";
 import { OUTPUT } from "../shared-options.js";
 
-/** The key of the metadata that has the operation. */
+/** The metadata key of the operation. */
 const OPERATION = "operation";
 
 export const apply = defineCommand({

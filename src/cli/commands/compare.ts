@@ -31,7 +31,10 @@ type Pair =
   | { readonly only?: never; readonly entry: TensorEntry; readonly other: TensorEntry }
   | { readonly only: "onlyA" | "onlyB"; readonly entry: TensorEntry };
 
-/** Yields the tensors whose names begin with `prefix`: those of `a` in its order, then those that only `b` has. */
+/**
+ * Yields the tensors whose names begin with `prefix`: first the tensors of `a` in their order, then the tensors that only `b`
+ * has.
+ */
 function* pairs(a: TensorSource, b: TensorSource, prefix: string): Generator<Pair, undefined> {
   for (const entry of a.tensors.values()) {
     if (!entry.name.startsWith(prefix)) continue;
@@ -145,7 +148,7 @@ export const compare = defineCommand({
                   policy,
                 );
             compared++;
-            // only tensors that differ are kept for the text output, because a file may have a million equal ones
+            // the text output keeps only tensors that differ, because a file may have a million equal tensors
             if (session.general.json || diff.status !== "equal" || isUnequal(diff)) diffs.push(diff);
           }
           progress.finish();

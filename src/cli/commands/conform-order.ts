@@ -23,10 +23,10 @@ export interface OrderValues {
   readonly seed: number;
 }
 
-/** Options that belong to laws, which compare with the reference. */
+/** Options of laws, which compare with the reference. */
 const LAW_OPTIONS = ["law", "path", "case", "counterexample"];
 
-/** Throws `ArgumentError` for options that a run of any order does not have. */
+/** Throws `ArgumentError` for options that `--order any` does not accept. */
 export function requireOrderOptions(order: string, usedOptions: ReadonlySet<string>): void {
   if (order === "any") {
     const other = LAW_OPTIONS.find((name) => usedOptions.has(name));
@@ -68,7 +68,7 @@ export async function conformAnyOrder(
   return report.ok ? 0 : 1;
 }
 
-/** A report and the name of what it judges. */
+/** A report, and the name of the judged backend or program. */
 interface Accepted {
   readonly report: AnyOrderReport;
   readonly name: string;

@@ -1,4 +1,4 @@
-/** What `lockstep conform` prints: laws, counterexamples, and the commands that repeat them. */
+/** The output of `lockstep conform`: laws, counterexamples, and the commands that repeat them. */
 import type { LawReport } from "lockstep/conformance";
 import type { Session } from "../session.js";
 
@@ -26,7 +26,7 @@ export function replayCommand(
   return ["lockstep", "conform", ...clauses, ...replay].map(quoted).join(" ");
 }
 
-/** The report of a law, with the file of its counterexample if one was written. */
+/** The report of a law, and the file of its counterexample if one was written. */
 export interface WrittenReport extends LawReport {
   readonly file?: string;
 }
@@ -44,7 +44,7 @@ export function reportLines(
   for (const note of report.notes ?? []) lines.push(`       note: ${note}`);
   if (!failure) return lines;
   const { found, shrinks } = failure;
-  // mistakes are named from all answers; one stored input does not distinguish them
+  // the mistakes are derived from all answers; a single stored input does not distinguish them
   const [first, ...otherMistakes] = (!isStored && found?.mistakes) || [];
   return [
     ...lines,

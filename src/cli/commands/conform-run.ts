@@ -1,4 +1,4 @@
-/** How `lockstep conform` runs the laws: on a backend, or on a program that answers cases. */
+/** Runs the laws for `lockstep conform`: on a backend, or on a program that answers cases. */
 import type { Answer, ConformanceOptions, ConformanceReport, Subject } from "lockstep/conformance";
 import type { Backend } from "../../backends/backend.js";
 import { LockstepError, UnsupportedError } from "../../errors.js";
@@ -15,7 +15,7 @@ import { jsonOf, PARENT } from "./conform-report.js";
 export interface Tested {
   readonly report: ConformanceReport;
   readonly name: string;
-  /** Inputs that were not drawn and results that were not compared, in words. */
+  /** Descriptions of inputs that were not drawn and of results that were not compared. */
   readonly notes: readonly string[];
 }
 
@@ -32,7 +32,7 @@ export async function runOn(
   return { report: await harness.runConformance({ backend, ...lawOptions }), name: backend.name, notes: [] };
 }
 
-/** Options of a run whose only input is the stored one. */
+/** Options of a run whose only input is the stored input. */
 async function onlyStored(
   options: ConformanceOptions,
   { operation, input }: StoredCase,
@@ -41,7 +41,9 @@ async function onlyStored(
   return { ...options, operations: [operation], inputs: { [operation]: constant(input) }, comparing: true };
 }
 
-/** The subject, asked the preceding input of the case (`before`) before each input: some failures need both. */
+/**
+ * Wraps a subject so that it gets the preceding input of the case (`before`) before each input. Some failures need both inputs.
+ */
 function afterPreceding(subject: Subject, { operation, before }: StoredCase): Subject {
   const ask = subject[operation];
   if (!before || !ask) return subject;
@@ -59,7 +61,7 @@ export async function runOnProgram(
   harness: Harness,
   { deadline, stored, ...options }: RunOptions & { readonly deadline: number },
 ): Promise<Tested> {
-  // each result is used twice: for the message to the program and by the law
+  // each result is used twice: in the message to the program, and by the law
   const reference = withCache(harness.backendSubject(backend));
   const { program, hello, subject } = await ProgramSubject.start(begin, harness, { deadline, reference });
   try {
@@ -86,7 +88,7 @@ export async function runOnProgram(
   }
 }
 
-/** Returns a function that starts the program, or for `-` connects to the parent process. */
+/** Returns a function that starts the program or, for `-`, connects to the parent process. */
 export function peerOf({ io }: Session, program: string): () => Peer {
   if (program !== PARENT) return () => new SubjectProcess(program);
   let parent: Parent | undefined;
@@ -97,7 +99,7 @@ export function peerOf({ io }: Session, program: string): () => Peer {
   };
 }
 
-/** Throws `UnsupportedError` if a program declined all inputs of a law: a run that checks nothing must not pass. */
+/** Throws `UnsupportedError` if a program declined all inputs of a law, because a run that checks nothing must not pass. */
 function requireChecked({ laws }: ConformanceReport, name: string): void {
   for (const { operation, runs, failure, declined } of laws) {
     if (runs > 0 || failure) continue;

@@ -133,7 +133,7 @@ export const conform = defineCommand({
   },
 });
 
-/** The options that the functions below read. */
+/** The options of `conform` that the functions below read. */
 interface ConformValues {
   readonly subject: string | undefined;
   readonly op: readonly string[] | undefined;
@@ -145,7 +145,7 @@ interface ConformValues {
   readonly case: string | undefined;
 }
 
-/** Throws `ArgumentError` for options that exclude or need each other. */
+/** Throws `ArgumentError` for options that exclude or require each other. */
 function requireConsistent(values: ConformValues, usedOptions: ReadonlySet<string>): void {
   if (values.path !== undefined && values.law === undefined)
     throw new ArgumentError("--path is of a law; give --law as well");
@@ -160,7 +160,7 @@ function requireConsistent(values: ConformValues, usedOptions: ReadonlySet<strin
     throw new ArgumentError("--deadline is for --subject; give both, or leave out --deadline");
 }
 
-/** Reads the input of --case, if there is one. */
+/** Reads the input of --case; undefined without the option. */
 async function storedCase(
   session: Session,
   path: string | undefined,
@@ -180,7 +180,7 @@ function lawOptions({ op, runs, seed, law, path }: ConformValues, isStored: bool
   };
 }
 
-/** Calls `body`. If the path of --path leads to no input, the error says which options must go together. */
+/** Calls `body`. If the path of --path leads to no input, the error names the options that must be used together. */
 async function explainingPath<T>({ path, law, seed }: ConformValues, body: () => Promise<T>): Promise<T> {
   try {
     return await body();
@@ -220,7 +220,7 @@ async function writtenReports(
   return laws;
 }
 
-/** The lines of the result: each law that failed (all of them without --quiet), the notes, and a summary. */
+/** The lines of the result: the laws that failed (without --quiet, all laws), the notes, and a summary. */
 function resultLines(
   session: Session,
   { subject, runs, seed, case: stored }: ConformValues,

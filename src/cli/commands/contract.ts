@@ -1,4 +1,4 @@
-/** `lockstep contract`: checks the contract of a recorded run, or compares two. */
+/** `lockstep contract`: checks the contract of a recorded run, or compares two contracts. */
 import { ArgumentError } from "../../errors.js";
 import { type Contract, checkContract, contractDifferences, readContract } from "../../referee/contract.js";
 import { defineCommand } from "../command.js";

@@ -25,7 +25,7 @@ function errorOf({ noise, signal }: WeightChanges): { readonly relativeRms: numb
   return { relativeRms: Math.sqrt(share), sqnr: -10 * Math.log10(share) };
 }
 
-/** The words of the output for the methods. Programs may read them: `carried` is what the library calls repacked. */
+/** The names of the methods in the output. Programs may read them. `carried` is the name of the library's `repacked`. */
 const OUTPUT_WORDS: Readonly<Record<ConversionMethod, string>> = {
   dequantized: "dequantized",
   repacked: "carried",

@@ -20,7 +20,7 @@ import { codeDType } from "./encode.js";
 const CHUNK_BYTES = 1 << 22;
 
 /**
- * Whether a tensor may hold codes of the format: in the dtype that `encode` writes, or in the format's own dtype of
+ * Whether a tensor may hold codes of the format. Its dtype is the dtype that `encode` writes, or the format's own dtype in
  * safetensors.
  */
 function holdsCodes({ dtype }: TensorEntry, format: ScalarFormat): boolean {

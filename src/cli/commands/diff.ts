@@ -1,4 +1,4 @@
-/** `lockstep diff`: how two dialects differ on the tensors of a file. */
+/** `lockstep diff`: compares two dialects on the tensors of a file. */
 import { type DialectDiff, diffDialects } from "../../dialects/diff.js";
 import { DIALECT_NAMES, type DialectName } from "../../dialects/table.js";
 import { FileError } from "../../errors.js";
@@ -13,7 +13,7 @@ import { integer, oneOf, optional, value } from "../options.js";
 import { naming, withFile } from "../pieces.js";
 import { wideDType } from "./encode.js";
 
-/** The differences of one tensor, in lines. */
+/** The lines about the differences of one tensor. */
 function linesOf(
   name: string,
   [a, b]: readonly [DialectName, DialectName],

@@ -46,7 +46,10 @@ export function wideDType({ dtype }: TensorEntry): WideDType | undefined {
   return type !== undefined && isWide(type) ? type : undefined;
 }
 
-/** How tensors of a file are encoded. With `random-bits`, stochastic rounding reads its random bits from the file. */
+/**
+ * The options by which tensors of a file are encoded. With `random-bits`, stochastic rounding reads its random bits from the
+ * file.
+ */
 type FileEncoding = Omit<EncodeOptions, "randomBits"> & {
   readonly format: ScalarFormat;
   readonly "random-bits": boolean;

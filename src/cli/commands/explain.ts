@@ -1,4 +1,4 @@
-/** `lockstep explain`: how an element of a quantization or product, or a value of a special function, becomes its bits. */
+/** `lockstep explain`: explains the bits of one element of a quantization or product, or of one value of a special function. */
 import { ArgumentError, FileError } from "../../errors.js";
 import { f32OfBits } from "../../explain/binary.js";
 import { explainQuantize } from "../../explain/explain-quantize.js";
@@ -94,7 +94,7 @@ const OPTIONS_OF = {
 
 type Given = Values<typeof OPTIONS>;
 
-/** Throws `ArgumentError` for an option that belongs to another operation, and for a missing one. */
+/** Throws `ArgumentError` for an option of another operation, and for a missing option. */
 function requireOptionsOf(op: Op, usedOptions: ReadonlySet<string>): void {
   if (op !== "function" && !usedOptions.has("at")) throw new ArgumentError("--at I,J is needed");
   if (op === "function" && !usedOptions.has("function")) throw new ArgumentError("--function NAME is needed");
@@ -135,7 +135,7 @@ function specialFunction(session: Session, inputs: readonly string[], { function
   session.result({ op: "function", explanation, text: lines }, lines);
 }
 
-/** The tensor to explain: the named one, or the only one that can be quantized. */
+/** The tensor to explain: the named tensor, or the only tensor that can be quantized. */
 function entryOf(file: TensorSource, name: string | undefined): TensorEntry {
   if (name !== undefined) {
     const entry = file.entry(name);

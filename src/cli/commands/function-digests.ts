@@ -5,7 +5,7 @@ import { fromBytes } from "../../ops/create.js";
 import { specialFunction } from "../../ops/elementwise/special-function.js";
 import { Scope } from "../../tensor/scope.js";
 
-/** Results of one call, so that a chunk needs little memory. */
+/** The number of results of one call. It limits the memory of a chunk. */
 const PART = 2 ** 20;
 
 /** The number of chunks of an instruction, and the number of bit patterns of a chunk. */
@@ -16,8 +16,8 @@ export function chunksOf(name: SpecialFunctionName): { readonly chunks: number; 
 }
 
 /**
- * Computes the results of the bit patterns of chunk `chunk` and returns their two digests, by the formula of `sweepChunk` with
- * the bits of a result as its code. `visit` is called with the bits of each part of the results, in order.
+ * Computes the results of the bit patterns of chunk `chunk` and returns their two digests, by the formula of `sweepChunk`, in
+ * which the bits of a result are its code. `visit` is called with the bits of each part of the results, in order.
  */
 export async function digestFunctionChunk(
   backend: Backend,
@@ -36,7 +36,7 @@ export async function digestFunctionChunk(
   return sums;
 }
 
-/** The bits of the results of `count` bit patterns from `begin` on. */
+/** The bits of the results of `count` bit patterns, starting at `begin`. */
 async function resultsOf(
   backend: Backend,
   name: SpecialFunctionName,

@@ -15,11 +15,11 @@ import { type GemmInput, SCALED_TILES, type ScaledTensor } from "../../ops/gemm/
 import { asMatrix, type DType, isWide, type Shape, sameShape, type WideDType } from "../../tensor/shape.js";
 import type { Tensor } from "../../tensor/tensor.js";
 
-/** An operand read from a file. A holder owns its tensors. */
+/** An operand from a file. A holder owns its tensors. */
 export interface Operand {
   readonly name: string;
   readonly input: GemmInput;
-  /** The numbers of rows and of elements along K. */
+  /** The number of rows and the number of elements along K. */
   readonly matrix: readonly [rows: number, depth: number];
   /** The block that shares a scale. Absent if there are no block scales. */
   readonly tile?: Tile;
@@ -31,14 +31,14 @@ export interface Operand {
 export class Sources {
   constructor(private readonly files: readonly TensorSource[]) {}
 
-  /** Returns the file that has the tensor, or undefined if none has. Throws `FileError` if two files have it. */
+  /** Returns the file that has the tensor; undefined if no file has it. Throws `FileError` if two files have it. */
   find(name: string): TensorSource | undefined {
     const [file, second] = this.files.filter(({ tensors }) => tensors.has(name));
     if (!file || !second) return file;
     throw new FileError(`tensor "${name}": ${file.path} and ${second.path} both have it; one may`);
   }
 
-  /** Returns the file that has the tensor. Throws `FileError` with `hint` if none has it or two have it. */
+  /** Returns the file that has the tensor. Throws `FileError` with `hint` if no file has it or two files have it. */
   requireInput(name: string, hint: string): TensorSource {
     const file = this.find(name);
     if (file) return file;
@@ -51,7 +51,7 @@ export class Sources {
     return new FileError(`${paths}: tensor "${name}" is needed and not there; ${hint}`);
   }
 
-  /** Reads an F32, BF16 or F16 tensor of that shape. Throws `FileError` for another dtype or shape. */
+  /** Reads an F32, BF16 or F16 tensor of this shape. Throws `FileError` for another dtype or shape. */
   async readWide(backend: Backend, name: string, shape: Shape, hint: string): Promise<Tensor<WideDType>> {
     const file = this.requireInput(name, hint);
     const entry = file.entry(name);
@@ -73,7 +73,7 @@ const PAIRS = [
 
 /**
  * Returns the names of the input and of the weight, each with `prefix`. Throws `FileError` if the files have tensors of both
- * pairs of names, or of neither.
+ * pairs of names, or of neither pair.
  */
 export function operandNames(sources: Sources, prefix: string): readonly [input: string, weight: string] {
   const isThere = (name: string): boolean =>
@@ -187,8 +187,8 @@ async function readPlain(
 }
 
 /**
- * Returns the tile whose elements share a scale, for a plain tensor with scales. The metadata determine it if they name it;
- * otherwise the shape of the scales does. If both 1x128 and 128x128 fit that shape, the result is 1x128.
+ * Returns the tile whose elements share a scale, for a plain tensor with scales. The metadata determine the tile if they name it;
+ * otherwise the shape of the scales does. If this shape fits both 1x128 and 128x128, the result is 1x128.
  */
 function tileOf(
   file: TensorSource,

@@ -1,4 +1,4 @@
-/** The product of `lockstep gemm`: from the tensors in files and the options to the bytes of the result. */
+/** The product of `lockstep gemm`: reads tensors from files, and returns the bytes of the result. */
 import type { Backend } from "../../backends/backend.js";
 import { GEMM_OUT_DTYPES } from "../../backends/ops/gemm.js";
 import { FileError, LockstepError } from "../../errors.js";
@@ -84,8 +84,8 @@ export interface ProductRequest {
   readonly plan?: GemmPlan | undefined;
   readonly prefix?: string;
   /**
-   * Called before the product with its number of multiply-adds. The function that it returns is called with the fraction of the
-   * work done, 0 to 1.
+   * Called before the product with the number of multiply-adds. The returned function is called with the fraction of the
+   * completed work, from 0 to 1.
    */
   readonly onStart?: (multiplyAdds: number) => (share: number) => void;
 }
@@ -94,11 +94,11 @@ export interface ProductRequest {
 export interface Product {
   readonly tensors: readonly (TensorPlan & { readonly bytes: Uint8Array })[];
   readonly plan: GemmPlan;
-  /** Why the bits of d are unverified. Absent if they are verified. */
+  /** The reason why the bits of d are unverified. Absent if they are verified. */
   readonly unverified?: string;
 }
 
-/** The options of `gemm` once all tensors are read, without the outputs. */
+/** The options of `gemm` after all tensors are read, without the outputs. */
 export type ReadProduct = InputAndWeight<GemmInput> &
   Pick<
     GemmSettings,
@@ -166,7 +166,7 @@ export async function withProduct<T>(
   }
 }
 
-/** Throws `FileError` for operands that do not fit each other. The message uses their names in the file. */
+/** Throws `FileError` for operands that do not fit each other. The message contains their names in the file. */
 function requirePair(x: Operand, w: Operand): void {
   if (x.matrix[1] !== w.matrix[1]) {
     throw new FileError(

@@ -15,7 +15,7 @@ const RECIPE_NAMES = MODEL_RECIPES.map(({ name }) => name);
 
 const LARGEST = 2 ** 20;
 
-/** Returns a parser of numbers from `minimum` to `maximum`, or zero if `zero`. */
+/** Returns a parser of numbers from `minimum` to `maximum`. If `zero` is set, it also accepts 0. */
 function number(minimum: number, maximum: number, range: string, zero = false): (text: string) => number {
   return (text) => {
     const parsed = text.trim() === "" ? Number.NaN : Number(text);
@@ -24,7 +24,7 @@ function number(minimum: number, maximum: number, range: string, zero = false): 
   };
 }
 
-/** Generated text as a terminal may show it: lines stay, other control characters are escaped. */
+/** Escapes the control characters of generated text for a terminal, except line feeds. */
 const printableLines = (text: string): string => text.split("\n").map(printable).join("\n");
 
 export const generate = defineCommand({
@@ -137,7 +137,7 @@ export const generate = defineCommand({
   },
 });
 
-/** Says which scales the codes of the cache have. */
+/** Returns a line about the scales of the cache's codes. */
 const cacheLine = (format: string, { cacheScales }: CausalLM): string =>
   `cache: ${format}, ${cacheScales ? "scales of the checkpoint" : "scales 1, because the checkpoint has none"}`;
 
@@ -147,7 +147,7 @@ function promptTokens(tokenizer: Tokenizer, text: string, isChat: boolean): Int3
   return tokenizer.encode(conversation, { addSpecialTokens: false });
 }
 
-/** Calls `body` with a reference that has the datapath of a backend. */
+/** Calls `body` with a reference backend that has the datapath of another backend. */
 async function onReference<T>(
   { datapath }: Backend,
   threads: number | undefined,

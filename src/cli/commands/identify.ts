@@ -16,7 +16,7 @@ import { oneOf, optional } from "../options.js";
 import { withFile } from "../pieces.js";
 import { wideDType } from "./encode.js";
 
-/** The suffixes that libraries give the names of codes, of scales and of the tensor scale, the most specific first. */
+/** The suffixes in the names of codes, of scales and of the tensor scale by library. Specific suffixes come first. */
 const CODES = [
   "rowwise.data",
   "_weight_qdata",
@@ -40,7 +40,7 @@ const SCALES = [
 ];
 const OF_TENSOR = ["rowwise.amax", "per_tensor_scale", "weight_scale_2", "weight_global_scale", "amax"];
 
-/** The one tensor whose name has the first suffix that any tensor has. */
+/** Finds the tensor by the first of `endings` that exactly one name has. Undefined if there is none. */
 function byEnding(file: TensorSource, endings: readonly string[], subject: string): TensorEntry | undefined {
   const names = [...file.tensors.keys()].filter((name) => name.startsWith(subject));
   for (const ending of endings) {
@@ -50,7 +50,7 @@ function byEnding(file: TensorSource, endings: readonly string[], subject: strin
   return undefined;
 }
 
-/** The named tensor, or else the one found by its suffix. Throws `FileError` if there is neither. */
+/** The named tensor or, without a name, the tensor found by its suffix. Throws `FileError` if there is neither. */
 function entryOf(
   file: TensorSource,
   option: string,
@@ -65,7 +65,7 @@ function entryOf(
   );
 }
 
-/** The input: the named tensor, or the only one that can be quantized. */
+/** The input: the named tensor, or the only tensor that can be quantized. */
 function inputOf(file: TensorSource, requested: string | undefined): TensorEntry {
   const wide = [...file.tensors.values()].filter((entry) => wideDType(entry));
   const input = requested === undefined ? (wide.length === 1 ? wide[0] : undefined) : file.entry(requested);
@@ -76,7 +76,10 @@ function inputOf(file: TensorSource, requested: string | undefined): TensorEntry
   throw new FileError(`${file.path}: ${reason}; give --tensor NAME, one of F32, F16 or BF16`);
 }
 
-/** The tensor scale or the row amaxes: the named tensor, or one found by its suffix that has one value, or one for each row. */
+/**
+ * The tensor scale or the row amaxes: the named tensor, or a tensor that is found by its suffix and has one value, or one value
+ * for each row.
+ */
 function tensorScaleOf(
   file: TensorSource,
   requested: string | undefined,
@@ -119,7 +122,7 @@ function identifiedIn(
   return identifyDialect(x, { codes, scales, tensorScale, quantizer });
 }
 
-/** The result in lines: the identification, and why other dialects are excluded. */
+/** The lines of the result: the identification, and the reasons why other dialects are excluded. */
 function linesOf({ words, readings, excluded }: Identification, isQuiet: boolean): readonly string[] {
   const alternatives = readings.slice(1, 6).map((each) => `  or: ${each.words}`);
   const because = excluded.map(({ dialect, because: reason }) => `  not ${dialect}: ${reason}`);

@@ -12,8 +12,8 @@ import { integer, value } from "../options.js";
 const HOST = "127.0.0.1";
 
 /**
- * After a rank has failed, the other ranks have GRACE_MS to report it and exit. Then they get SIGTERM, and END_MS later SIGKILL.
- * In milliseconds.
+ * After a rank has failed, the other ranks have GRACE_MS to report the failure and exit. Then they get SIGTERM, and END_MS later
+ * SIGKILL. In milliseconds.
  */
 const GRACE_MS = 5000;
 const END_MS = 2000;
@@ -32,7 +32,7 @@ async function freePort(): Promise<number> {
 
 const hasFailed = ({ status }: Ended): boolean => status !== 0;
 
-/** Waits until all ranks have ended. If one fails, the others are stopped after a time limit. */
+/** Waits until all ranks have ended. If a rank fails, the other ranks are stopped after a time limit. */
 async function untilAllEnd(ranks: readonly Child[]): Promise<readonly Ended[]> {
   const allEnded = Promise.all(ranks.map(({ ended }) => ended));
   const failure = Promise.race(

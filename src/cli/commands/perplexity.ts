@@ -1,4 +1,4 @@
-/** `lockstep perplexity`: what forms of the weights and recipes cost a language model. */
+/** `lockstep perplexity`: measures the cost of weight forms and recipes for a language model. */
 
 import { WIDE_TARGETS } from "../../checkpoints/convert/dequantize/round.js";
 import { CONVERSION_TARGETS, type ConversionTarget } from "../../checkpoints/convert/targets/named.js";
@@ -18,7 +18,7 @@ const MEANINGS = {
   [NONE]: "no recipe",
   ...Object.fromEntries(MODEL_RECIPES.map(({ name, meaning }) => [name, meaning])),
 };
-/** The largest text file. */
+/** The maximum size of a text file. */
 const MAX_TEXT_BYTES = 2 ** 26;
 const DEFAULT_TOKENS = 1024;
 /** The number of cells of the longest bar. */
@@ -31,7 +31,7 @@ interface Line {
 
 const digits = (value: number, count = 4): string => Number(value.toPrecision(count)).toString();
 
-/** Lines of a table whose columns have the width of their widest cell; the first two are text. */
+/** The lines of a table. Each column has the width of its widest cell; the first two columns are text. */
 function table(rows: readonly (readonly string[])[]): readonly string[] {
   const widths = (rows[0] ?? []).map((_, i) => Math.max(...rows.map((row) => (row[i] ?? "").length)));
   return rows.map((row) =>
@@ -42,7 +42,7 @@ function table(rows: readonly (readonly string[])[]): readonly string[] {
   );
 }
 
-/** The errors of the layers of a form as bars, the longest for the largest error. */
+/** The errors of the layers of a form as bars. The longest bar has the largest error. */
 function bars(form: string, { layerErrors }: PerplexityComparison): readonly string[] {
   const largest = Math.max(...layerErrors);
   if (largest === 0) return [];

@@ -45,7 +45,7 @@ function differenceJson(difference: Difference): unknown {
   return { output, dtype, shape, different, elements, sampled: isSample, first: located, lines };
 }
 
-/** The number of operations that each reason left without a model, most first. */
+/** The reasons why operations have no model, with the number of operations. The most frequent reason comes first. */
 function reasonsOf(
   verdicts: readonly Verdict[],
 ): readonly { readonly schema: string; readonly reason: string; readonly count: number }[] {
@@ -63,7 +63,7 @@ async function operationsOf({ files }: Session, folder: string): Promise<readonl
   return readLog(path, await files.text(path, "a log", MAX_LOG_BYTES));
 }
 
-/** What the comparison with another run says. */
+/** The line about the comparison with another run. */
 function comparisonLine(other: string, { compared, different, first }: RunComparison): string {
   if (!first) return `against ${other}: the outputs of ${compared} operations are the same`;
   const { index, schema, what } = first;

@@ -36,7 +36,7 @@ function argsOf({ path }: Frame, { args }: JsonObject): readonly string[] {
   );
 }
 
-/** Reads a number that the response can repeat. Throws `JsonError` for others. */
+/** Reads a number that the response can repeat exactly. Throws `JsonError` for other numbers. */
 function exactNumber(text: string): number {
   const number = Number(text);
   if (Number.isFinite(number) && (!Number.isInteger(number) || Number.isSafeInteger(number))) return number;
@@ -121,7 +121,7 @@ function failureFrame(name: string, id: unknown, error: unknown): readonly Uint8
   }
 }
 
-/** The output of a command: a parsed JSON value, or else a string. */
+/** The output of a command: the parsed JSON value, or the string if the output is not JSON. */
 function printedValue(printed: string): unknown {
   try {
     return JSON.parse(printed);
@@ -130,7 +130,7 @@ function printedValue(printed: string): unknown {
   }
 }
 
-/** The command `serve`, which runs the others. */
+/** The command `serve`, which runs the other commands. */
 export function serveCommand(commands: readonly Command[]): Command {
   return defineCommand({
     name: "serve",

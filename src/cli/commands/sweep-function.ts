@@ -1,4 +1,4 @@
-/** The part of `lockstep sweep` that computes an instruction of the special-function unit, or a math function of CUDA. */
+/** The part of `lockstep sweep` for an instruction of the special-function unit, or a math function of CUDA. */
 import { setImmediate } from "node:timers/promises";
 import { ArgumentError } from "../../errors.js";
 import {

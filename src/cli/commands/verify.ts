@@ -1,4 +1,4 @@
-/** `lockstep verify`: fails if a checkpoint would be read wrong. */
+/** `lockstep verify`: fails if loaders would read a checkpoint wrong. */
 import { verifyCheckpoint } from "../../checkpoints/index.js";
 import { findingLine, READING, readPath, withProgress } from "../checkpoint-report.js";
 import { defineCommand } from "../command.js";

@@ -1,4 +1,4 @@
-/** Finds the unquantized inputs, from which differences are explained. */
+/** Finds the unquantized inputs that explain differences. */
 import { Suspicions } from "../../explain/suspicion.js";
 import { hasGivenScale } from "../../formats/block.js";
 import { parseJsonObject } from "../../io/json/json-object.js";
@@ -21,7 +21,7 @@ interface Recorded {
   readonly isGiven: boolean;
 }
 
-/** Finds the input of a quantized tensor: the tensor NAME for NAME, and in a file of `fuzz` in.N for out.N. */
+/** Finds the input of a quantized tensor. It has the same name; in a file of `fuzz`, the input of out.N is in.N. */
 export class Inputs {
   readonly #recorded: Recorded;
 
@@ -74,7 +74,7 @@ function recordedIn(files: readonly TensorSource[]): Recorded {
   return { scale: 1, seed: 0n, offset: 0n, isGiven: false };
 }
 
-/** Converts a number or a string to a string; other values, whose conversion may throw, give "". */
+/** Converts a number or a string to a string. Returns "" for other values, whose conversion may throw. */
 function textOf(value: unknown): string {
   return typeof value === "string" || typeof value === "number" ? String(value) : "";
 }

@@ -1,4 +1,4 @@
-/** Options of `compare` that set tolerances and so decide its exit status. */
+/** Options of `compare` that set tolerances. They decide the exit status. */
 
 import { ArgumentError } from "../../errors.js";
 import type { ErrorStatistics } from "../../tensor/statistics/statistics.js";
@@ -55,7 +55,7 @@ export interface Judged {
   readonly isExponent: boolean;
 }
 
-/** Whether a tensor is within all limits that are set. A NaN on one side is within none. */
+/** Whether a tensor is within all limits that are set. A NaN in only one of the tensors exceeds every limit. */
 export function allows(policy: Policy, { statistics, isExponent }: Judged): boolean {
   const { different, causes, maxUlp, maxAbsError, maxRelError, sqnr } = statistics;
   if (different === 0) return true;

@@ -1,4 +1,4 @@
-/** Compares the codes of quantized tensors in two files as values: codes times scales. */
+/** Compares quantized tensors in two files by their values: codes multiplied by scales. */
 
 import { type DialectValues, factorSteps, valueType } from "../../explain/dequantized.js";
 import { mul, roundedTo } from "../../explain/steps.js";
@@ -24,7 +24,7 @@ import {
 import type { ElementType } from "../../tensor/statistics/elements.js";
 import type { Follower } from "./tensor-diff.js";
 
-/** The scales of one side: the stored bits, and the factors of codes. */
+/** The scales in one of the two files: the stored bits, and the factors of codes. */
 export interface Scales {
   readonly bits: ArrayLike<number>;
   readonly factors: Float32Array | Float64Array;
@@ -36,7 +36,7 @@ export interface QuantizedPair {
   readonly recipe: Recipe;
   readonly direction: Direction;
   readonly geometry: CopyGeometry;
-  /** How a dialect dequantizes, if one was chosen. */
+  /** The dequantization of the chosen dialect; absent without a dialect. */
   readonly values?: DialectValues | undefined;
   readonly a: Scales;
   readonly b: Scales;
@@ -114,7 +114,7 @@ function factorsOfLines(
   return factors;
 }
 
-/** Reads the scales of a copy from both files. Returns undefined if one of them lacks them. */
+/** Reads the scales of a copy from both files. Returns undefined if a file lacks them. */
 export async function readPair(
   a: TensorSource,
   b: TensorSource,

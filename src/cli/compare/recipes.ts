@@ -1,4 +1,4 @@
-/** Compares the metadata of quantized tensors in two files, as far as it determines values. */
+/** Compares the metadata of quantized tensors in two files: the fields that determine values. */
 import { tensorScaleRole } from "../../formats/scale-rules.js";
 import { allMembers } from "../../io/quantized/quantized-file.js";
 import { isCheckpoint, type Recipe, recipeSubject } from "../../io/quantized/recipe.js";
@@ -15,7 +15,7 @@ export interface RecipeDifference {
   readonly b: unknown;
 }
 
-/** The fields that determine how codes and scales are read. Rounding fields are not among them. */
+/** The fields that determine how codes and scales are read. They do not include fields about rounding. */
 function meaningOf({ spec, shape, dtype, scales, usage }: Recipe): Readonly<Record<string, unknown>> {
   const { quantizer, format, tile, compact, rowScaled, e4m3Max } = spec;
   const columnwise = usage.includes("columnwise");

@@ -20,14 +20,14 @@ import { QuantizedFollower, type QuantizedPair, readPair } from "./quantized-pai
 import { recipeDifferences } from "./recipes.js";
 import { coordinateOf, type Follower } from "./tensor-diff.js";
 
-/** An element that differs, as the report shows it. */
+/** An element that differs, in the form of the report. */
 export interface Example {
   /** The coordinate among the stored codes. */
   readonly coordinate: readonly number[];
   readonly cause: Cause;
   readonly a: number | string;
   readonly b: number | string;
-  /** How the reference quantizes the input element, if the input is known. */
+  /** Explains how the reference quantizes the input element. Absent if the input is unknown. */
   readonly explanation?: string;
 }
 
@@ -81,7 +81,7 @@ export class FileStatistics {
     return new PlainFollower(entry, typeOf(entry, part), this.examples);
   }
 
-  /** How the dialect dequantizes. Throws `ArgumentError` if it does not have the quantizer. */
+  /** Returns the dequantization of the dialect. Throws `ArgumentError` if the dialect lacks the quantizer. */
   #valuesOf({ spec }: Recipe): DialectValues | undefined {
     if (this.dialect === undefined) return undefined;
     formOf(this.dialect, spec.quantizer);
@@ -129,7 +129,7 @@ export class FileStatistics {
   }
 }
 
-/** The type of the elements. Codes and scales in U8 have the type that the metadata says. */
+/** The type of the elements. The metadata determine the type of codes and scales in U8. */
 function typeOf({ dtype, name }: TensorEntry, part: Part | undefined): ElementType {
   if (!part || dtype !== "U8") return compareType(dtype);
   const member = allMembers(part.name, part.recipe).find(({ plan }) => plan.name === name);

@@ -36,7 +36,7 @@ export interface TensorDiff {
   readonly other?: { readonly dtype: FileDType; readonly shape: Shape };
 }
 
-/** The number of bytes compared at a time: a multiple of 3 and of 8, so that every chunk starts at an element of any width. */
+/** The number of bytes to compare at a time: a multiple of 3 and of 8, so that every chunk starts at an element of any width. */
 const CHUNK_BYTES = 3 << 20;
 
 /** A tensor and its file. */

@@ -7,7 +7,7 @@ export interface LayerErrors {
   readonly errors: readonly number[];
 }
 
-/** The area of the curves, in pixels, and what surrounds it. */
+/** The area of the curves, in pixels, and the margins around it. */
 const PLOT = { left: 76, top: 52, width: 760, height: 320 } as const;
 const LEGEND_WIDTH = 230;
 const [WIDTH, HEIGHT] = [PLOT.left + PLOT.width + LEGEND_WIDTH, PLOT.top + PLOT.height + 56];
@@ -33,13 +33,13 @@ function decadesOf(forms: readonly LayerErrors[]): readonly [number, number] {
   return [Math.floor(low), Math.max(Math.ceil(high), Math.floor(low) + 1)];
 }
 
-/** A line of text; `attributes` are its attributes. */
+/** A line of text with these attributes. */
 const label = (x: number, y: number, text: string, attributes: string): string =>
   `<text x="${coordinate(x)}" y="${coordinate(y)}" ${attributes}>${escaped(text)}</text>`;
 
 /**
- * Draws one curve for each form: the layers from left to right, the errors upward on a logarithmic axis. Layers without an error,
- * and errors that are infinite or NaN, have no point; the legend counts the latter.
+ * Draws one curve for each form: the layers from left to right, the errors upward on a logarithmic axis. Layers without an error
+ * have no point. Errors that are infinite or NaN have no point either; the legend counts them.
  */
 export function layerErrorPicture(title: string, forms: readonly LayerErrors[]): string {
   const layers = forms.reduce((maximum, { errors }) => Math.max(maximum, errors.length), 1);

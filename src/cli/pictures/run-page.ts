@@ -3,13 +3,13 @@ import { divisionOf, type Verdict } from "../../referee/replay.js";
 import type { RecordedOperation, TensorReference } from "../../referee/run.js";
 import { escaped } from "./markup.js";
 
-/** What the page shows besides the verdicts. */
+/** The content of the page besides the verdicts. */
 export interface RunPage {
   /** The path of the run. */
   readonly run: string;
-  /** The last line of the report: how many operations are the same, differ, or are not modelled. */
+  /** The last line of the report: the number of operations that are the same, differ, or are not modelled. */
   readonly summary: string;
-  /** What the comparison with another run says. */
+  /** The line about the comparison with another run. */
   readonly comparison?: string | undefined;
   /** The chip, the versions and the settings, by name. */
   readonly contract: readonly (readonly [term: string, value: string])[];
@@ -39,7 +39,7 @@ function classOf(verdict: string): string {
 
 const typeOf = ({ dtype, shape }: TensorReference): string => `${dtype} [${shape.join(", ")}]`;
 
-/** A verdict in words: "same, K in 2 splits, unverified". */
+/** Describes a verdict: "same, K in 2 splits, unverified". */
 function wordsOf(judged: Verdict): string {
   const { verdict, unverified, reason } = judged;
   const division = divisionOf(judged);

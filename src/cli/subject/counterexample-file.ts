@@ -15,7 +15,7 @@ import { inputMessage, tensorOf } from "./message.js";
 /** The metadata key of counterexample files. */
 const KEY = "lockstep-counterexample";
 
-/** The type and shape of an input tensor, which its safetensors dtype does not determine. */
+/** The type and shape of an input tensor. Its safetensors dtype does not determine the type. */
 interface Kind {
   readonly dtype: DType;
   readonly shape: Shape;
@@ -105,7 +105,7 @@ function isKind(value: unknown): value is Kind {
   return DTYPES.some((each) => each === dtype) && Array.isArray(shape) && shape.every(isSize);
 }
 
-/** Numbers that JSON lacks, by the strings that stand for them. */
+/** Numbers that JSON lacks, by their strings. */
 const NUMBERS: Readonly<Record<string, number>> = {
   NaN: Number.NaN,
   Infinity: Number.POSITIVE_INFINITY,
@@ -113,7 +113,7 @@ const NUMBERS: Readonly<Record<string, number>> = {
   "-0": -0,
 };
 
-/** Restores an input: its tensors, and numbers for the strings that stand for them. */
+/** Restores an input: inserts its tensors, and replaces strings by the numbers that JSON lacks. */
 function withTensors(
   fields: JsonObject,
   tensors: ReadonlyMap<string, PlainTensor>,

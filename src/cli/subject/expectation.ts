@@ -1,4 +1,4 @@
-/** The expected answer of a subject, where a dialect stores fewer tensors than this library or leaves bits undefined. */
+/** The expected answer of a subject whose dialect stores fewer tensors than this library or leaves bits undefined. */
 import type { Answer, OperationName, PlainTensor } from "lockstep/conformance";
 import { DIALECTS, type Dialect, type DialectName } from "../../dialects/table.js";
 import { isUndecided } from "../../dialects/undecided.js";
@@ -15,7 +15,7 @@ export interface Expectation {
   readonly expected: Answer;
   /** The tensors that the answer may leave out. */
   readonly optional: readonly string[];
-  /** The dialect whose kernel the subject is. */
+  /** The dialect that the subject implements. */
   readonly dialect?: DialectName;
 }
 
@@ -26,7 +26,7 @@ export function unstoredFields(input: object, expected: Answer): readonly string
   return Object.keys(expected).filter((name) => name.endsWith(".amax"));
 }
 
-/** Throws `UnsupportedError` for an input on which the dialect's package leaves its result undefined. */
+/** Throws `UnsupportedError` for an input whose result is undefined in the dialect's package. */
 export function requireDecided(
   { wideValues }: Harness,
   operation: OperationName,
@@ -51,7 +51,10 @@ export function requireDecided(
   }
 }
 
-/** Gives each NaN code the sign that `expected` has. Other libraries store the sign of 0 / 0, which depends on the processor. */
+/**
+ * Gives each NaN code the sign of the code in `expected`. Other libraries store the sign of 0 / 0, which depends on the
+ * processor.
+ */
 export function withExpectedNaN(
   dialect: DialectName | undefined,
   codes: Uint8Array,

@@ -9,8 +9,8 @@ import { type Expectation, withExpectedNaN } from "./expectation.js";
 import type { Harness } from "./harness.js";
 
 /**
- * The form of a tensor in a frame. Codes of narrow formats are U8; two 4-bit codes share a byte, the even element in the low
- * nibble.
+ * The dtype and shape of a tensor in a frame. Codes of narrow formats are U8; two 4-bit codes share a byte, the even element in
+ * the low nibble.
  */
 function planOf({ dtype, shape }: PlainTensor): { readonly dtype: FileDType; readonly shape: Shape } {
   if (isWide(dtype) || dtype === "i32") return { dtype: fileDType(dtype), shape };
@@ -19,20 +19,20 @@ function planOf({ dtype, shape }: PlainTensor): { readonly dtype: FileDType; rea
   return { dtype: bits === 8 ? "U8" : bits === 16 ? "U16" : "U32", shape };
 }
 
-/** A named tensor in the form that a frame stores. */
+/** A named tensor in the form of a frame. */
 export function tensorOf(name: string, tensor: PlainTensor): FrameTensor {
   return { name, ...planOf(tensor), bytes: asBytes(tensor.data) };
 }
 
-/** The input of an operation: its tensors, by the path of the field, and all other fields as JSON. */
+/** The input of an operation: its tensors by the path of the field, and all other fields as JSON. */
 export interface InputMessage {
   readonly input: JsonObject;
   readonly tensors: readonly FrameTensor[];
 }
 
 /**
- * Splits plain data into JSON and tensors. 64-bit integers become strings, as do the numbers that JSON lacks: NaN, Infinity,
- * -Infinity and -0.
+ * Splits plain data into JSON and tensors. 64-bit integers become strings. Numbers that JSON lacks (NaN, Infinity, -Infinity and
+ * -0) also become strings.
  */
 export function inputMessage({ PlainTensor: Plain }: Harness, value: object): InputMessage {
   const tensors: FrameTensor[] = [];
@@ -65,8 +65,8 @@ export function outputsOf({ expected, optional }: Expectation): JsonObject {
 const BITS: readonly FileDType[] = ["U8", "U16", "U32"];
 
 /**
- * The tensors of an answer; omitted optional tensors are replaced by the expected ones. Unsigned integers may stand for the bits
- * of the expected type. Throws `MismatchError` for a tensor whose type or shape differs from the expected one.
+ * Returns the tensors of an answer. Omitted optional tensors are replaced by the expected tensors. Unsigned integers may stand
+ * for the bits of the expected type. Throws `MismatchError` for a tensor whose type or shape is not the expected one.
  */
 export function answerOf(
   { PlainTensor: Plain, fromCodes, MismatchError }: Harness,

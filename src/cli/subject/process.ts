@@ -1,10 +1,10 @@
-/** Subjects as processes: one that a command line starts, or the parent of this process. */
+/** Subjects as processes: the process of a command line, or the parent of this process. */
 import { FrameReader } from "../../io/frames/frame-reader.js";
 import { type Child, type Ended, startChild } from "../child-group.js";
 import type { BinaryStreams } from "../session.js";
 import { type Peer, SubjectError } from "./talk.js";
 
-/** The number of characters of the subject's standard error that errors repeat. */
+/** The maximum number of characters of the subject's standard error in an error message. */
 const LAST_WORDS = 2000;
 
 /** A process that runs a command line. */

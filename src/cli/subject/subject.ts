@@ -15,7 +15,7 @@ import { type Message, type Peer, type Reply, request, SubjectError, send } from
 /** The protocol version. */
 const PROTOCOL = 1;
 
-/** The time limit for a process to start and say hello, in milliseconds. */
+/** The time limit for a process to start and send its hello message, in milliseconds. */
 const START_MS = 60_000;
 
 /** The subject's description of itself. */
@@ -28,7 +28,7 @@ export interface Hello {
 export interface SubjectOptions {
   /** The time limit for an answer, in milliseconds. */
   readonly deadline: number;
-  /** Computes the expected answers, whose names, types and shapes are sent to the subject. */
+  /** Computes the expected answers. Their names, types and shapes are sent to the subject. */
   readonly reference: Complete<Subject>;
   /** Whether an answer with other bits is an error that begins shrinking. Default true. */
   readonly compares?: boolean;
@@ -36,7 +36,7 @@ export interface SubjectOptions {
 
 type Ask = (input: object) => Promise<Answer>;
 
-/** Wraps a subject so that an answer to the same input is computed once. */
+/** Wraps a subject so that it computes the answer to each input only once. */
 export function withCache(subject: Complete<Subject>): Complete<Subject> {
   const answers = new WeakMap<object, Answer>();
   const functions = Object.entries(subject).map(([name, answer]) => {
@@ -66,8 +66,8 @@ export class ProgramSubject {
   }
 
   /**
-   * Starts a program by `begin`. Throws `SubjectError` if it cannot be started or does not say hello, `ArgumentError` for unknown
-   * operations.
+   * Starts a program by `begin`. Throws `SubjectError` if the program cannot be started or sends no hello message,
+   * `ArgumentError` for unknown operations.
    */
   static async start(
     begin: () => Peer,
@@ -112,7 +112,7 @@ export class ProgramSubject {
     try {
       return await request(this.#peer as Peer, message, this.#deadline);
     } catch (error) {
-      // shrinking repeats a hanging case many times, so the time limit is lowered
+      // shrinking repeats a case that hangs many times, so the time limit is lowered
       if (error instanceof SubjectError) this.#deadline = Math.min(this.#deadline, 2000);
       throw error;
     }
@@ -161,14 +161,17 @@ export class ProgramSubject {
     };
   }
 
-  /** Returns the error of a wrong answer. From then on the inputs are shrinking steps of this one. */
+  /** Returns the error of a wrong answer, after which all inputs are shrinking steps of the failed input. */
   #failed<E>(error: E): E {
     this.#hasFailed = true;
     return error;
   }
 }
 
-/** Throws `MismatchError` for wrong bits in an answer of the right tensors. The law adds the details. */
+/**
+ * Throws `MismatchError` if the bits of an answer are wrong. Its tensors have the right names, types and shapes. The law adds the
+ * details.
+ */
 function requireSame({ assertSame }: Harness, answer: Answer, expected: Answer): void {
   for (const [name, expectedTensor] of Object.entries(expected)) {
     const actual = answer[name];

@@ -1,4 +1,4 @@
-/** The inputs of an operation that a subject supports, as its hello says: lists of values, a recipe, or a dialect. */
+/** The inputs of an operation that a subject supports, by its hello message: lists of values, a recipe, or a dialect. */
 import type { Supported } from "lockstep/conformance";
 import { formOf, quantizerOf } from "../../dialects/quantizer-of.js";
 import { DIALECT_NAMES, DIALECTS, type Dialect, type DialectName } from "../../dialects/table.js";
@@ -13,7 +13,7 @@ import { describe, named } from "../../options.js";
 export interface Support {
   /** The allowed values of input fields. */
   readonly fields: Supported;
-  /** The dialect whose kernel it is. */
+  /** The dialect that the subject implements. */
   readonly dialect?: DialectName;
 }
 
@@ -22,7 +22,7 @@ const WITHOUT = { nan: "x.hasNaN", infinity: "x.hasInfinity" } as const;
 
 /**
  * Parses the inputs that a subject supports. "recipe" is the metadata that `quantize` writes for a tensor; it sets all fields of
- * a spec. "dialect" sets the fields that the dialect fixes unless there is a recipe, and excludes NaN and infinities where the
+ * a spec. "dialect" sets the fields that the dialect fixes, unless there is a recipe. It also excludes NaN and infinities if the
  * package treats them differently from numerics.md. Fields that the subject lists itself take precedence.
  */
 export function supportOf(operation: string, supported: unknown): Support {
@@ -59,8 +59,8 @@ function recipeFields(recipe: unknown): Supported {
 }
 
 /**
- * The fields of a dialect's specs for the subject's quantizer (default: the dialect's first), restricted to inputs for which the
- * package's result is defined.
+ * The fields of a dialect's specs for the subject's quantizer, by default the dialect's first quantizer. They are restricted to
+ * inputs for which the package's result is defined.
  */
 function dialectFields(dialect: DialectName, fields: JsonObject, hasRecipe: boolean): Supported {
   const { nonFinite = {} }: Dialect = DIALECTS[dialect];
@@ -90,7 +90,7 @@ function valuesOf(specs: readonly object[]): Supported {
   );
 }
 
-/** Notes on inputs that are not drawn for this subject although others must answer them. */
+/** Notes on inputs that are not drawn for this subject although other subjects must answer them. */
 export function notesOf({ fields, dialect }: Support): readonly string[] {
   const { nonFinite }: Partial<Dialect> = dialect === undefined ? {} : DIALECTS[dialect];
   const omitted = Object.entries(WITHOUT).flatMap(([kind, field]) => {

@@ -16,20 +16,20 @@ export interface Reply {
   readonly frame: Frame;
 }
 
-/** The subject gave no valid answer: it ended, timed out, or sent something else. */
+/** The error if the subject gave no valid answer: it ended, timed out, or sent something else. */
 export class SubjectError extends BackendError {}
 
 /** The program at the other end of a pair of streams. */
 export interface Peer {
   readonly frames: FrameReader;
-  /** Whether the program is running and can be asked. */
+  /** Whether the program is running and can answer. */
   readonly isRunning: boolean;
   write(bytes: Uint8Array): void;
-  /** How the program ended, once it has. Throws `SubjectError` if it was never started. */
+  /** Describes the end of the program, after it has ended. Throws `SubjectError` if it was never started. */
   exitStatus(): Promise<string>;
-  /** The end of its standard error, with a separator in front. */
+  /** The last characters of its standard error, after a separator. */
   lastWords(): string;
-  /** Kills it. */
+  /** Kills the program. */
   kill(): void;
 }
 
@@ -40,8 +40,8 @@ export function send(peer: Peer, { fields, tensors }: Message): void {
 }
 
 /**
- * Sends a message and returns the reply. Throws `SubjectError` if none arrives within `deadline` milliseconds or it is invalid;
- * the subject is then killed.
+ * Sends a message and returns the reply. Throws `SubjectError` if no reply arrives within `deadline` milliseconds or the reply is
+ * invalid; the subject is then killed.
  */
 export async function request(peer: Peer, message: Message, deadline: number): Promise<Reply> {
   send(peer, message);

@@ -13,7 +13,7 @@ export class Changes {
   notFinite = 0;
   /** The sum of the squares of the finite differences. */
   noise = 0;
-  /** The sum of the squares of the finite values before; stays 0 if the caller knows that no value changes. */
+  /** The sum of the squares of the finite values before the conversion; 0 if the caller knows that no value changes. */
   signal = 0;
 
   /**
@@ -39,8 +39,9 @@ export class Changes {
   }
 
   /**
-   * Adds nonzero codes under one finite scale before and one after: their number, the sum of their squares and their largest
-   * magnitude. Products of codes and scales are exact. Does not count them as elements.
+   * Adds nonzero codes that have one finite scale before the conversion and one scale after it. Takes the number of codes, the
+   * sum of their squares and their largest magnitude. Products of codes and scales are exact. The codes are not counted as
+   * elements.
    */
   addMany(
     { count, squares, max }: { readonly count: number; readonly squares: number; readonly max: number },

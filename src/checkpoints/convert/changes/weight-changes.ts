@@ -1,15 +1,16 @@
 /** Types for the report of a conversion. */
 
 /**
- * How a weight gets its new form: as wide values, with codes and scales repacked without rounding, or quantized from its values.
+ * The way in which a weight gets its new form: dequantized to a wide type, repacked without rounding, or quantized from its
+ * values.
  */
 export type ConversionMethod = "dequantized" | "repacked" | "quantized";
 
-/** What a conversion changed in one weight. */
+/** The changes of one weight by a conversion. */
 export interface WeightChanges {
   /** The name of the weight. */
   readonly name: string;
-  /** How the weight got its new form. */
+  /** The way in which the weight got its new form. */
   readonly method: ConversionMethod;
   /** The number of elements. */
   readonly elements: number;
@@ -17,10 +18,10 @@ export interface WeightChanges {
   readonly changed: number;
   /** The largest magnitude of a difference. */
   readonly max: number;
-  /** The largest magnitude of a difference divided by the value before; infinite if a zero changed. */
+  /** The largest magnitude of a difference, divided by the value before the conversion; infinite if a zero changed. */
   readonly relative: number;
   /** The sum of the squares of the differences. */
   readonly noise: number;
-  /** The sum of the squares of the values before; 0 if nothing changed. */
+  /** The sum of the squares of the values before the conversion; 0 if nothing changed. */
   readonly signal: number;
 }

@@ -1,10 +1,10 @@
-/** Rounds values to a wide type, and counts what rounding changes. */
+/** Rounds values to a wide type, and counts the changes by rounding. */
 import type { Changes } from "../changes/changes.js";
 
-/** The types that weights are dequantized to. */
+/** The types to which weights are dequantized. */
 export const WIDE_TARGETS = ["bf16", "f32"] as const;
 
-/** A type that weights are dequantized to. */
+/** A type to which weights are dequantized. */
 export type WideTarget = (typeof WIDE_TARGETS)[number];
 
 const QUIET_NAN = 0x7fc0;
@@ -17,7 +17,7 @@ function toBf16(bits: number): number {
   return ((bits + 0x7fff + ((bits >>> 16) & 1)) >>> 16) & 0xffff;
 }
 
-/** Returns a function that rounds to f32, and then to bf16 if that is the target. */
+/** Returns a function that rounds to f32. For the target bf16, it then rounds to bf16. */
 export function roundTo(target: WideTarget): (value: number) => number {
   if (target === "f32") return Math.fround;
   return (value) => {
@@ -27,7 +27,7 @@ export function roundTo(target: WideTarget): (value: number) => number {
   };
 }
 
-/** Rounds values to f32, and then to bf16 if that is the target, ties to even; returns the bytes, little endian. */
+/** Rounds values to f32, and for the target bf16 then to bf16, ties to even. Returns the bytes, little endian. */
 export function encodeWide(target: WideTarget, values: Float64Array, changes: Changes): Uint8Array {
   const floats = Float32Array.from(values);
   if (target === "f32") {

@@ -16,9 +16,9 @@ import { encodeWide, roundTo, type WideTarget } from "./round.js";
 
 type Append = (bytes: Uint8Array) => Promise<void>;
 
-/** The bytes of codes that are read at a time. */
+/** The number of bytes of codes to read at a time. */
 const CHUNK_BYTES = 1 << 20;
-/** The minimum number of elements of a block for which a table of the values of all 256 codes is faster. */
+/** The minimum number of elements of a block for which a table with the values of all 256 codes is faster. */
 const MIN_BLOCK = 1024;
 const BYTES_OF = { bf16: 2, f32: 4 } as const;
 
@@ -38,7 +38,7 @@ export async function writeDequantized(
   return changes;
 }
 
-/** Whether each row consists of full groups with one-byte scales, as `widenGroups` and `widenNibbles` need. */
+/** Whether each row consists of full groups with one-byte scales, as `widenGroups` and `widenNibbles` require. */
 function isGrouped(weight: QuantizedWeight): boolean {
   const { type, geometry, shape } = weight;
   const [, rows, columns] = matricesOf(shape);
@@ -165,9 +165,9 @@ async function widenBlocks(
 
 /** The intersection of a block with the rows that are in memory. It has all columns of the block. */
 interface BlockPart {
-  /** The index of its scale. */
+  /** The index of the scale of the block. */
   readonly index: number;
-  /** The index of its first element in the rows that are in memory. */
+  /** The index of the first element of the part, among the rows that are in memory. */
   readonly at: number;
   readonly rows: number;
   readonly width: number;

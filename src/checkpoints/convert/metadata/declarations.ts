@@ -1,7 +1,7 @@
-/** The declarations of quantizations in configurations, as each library writes them. */
+/** The declarations of quantizations in configurations, in the form of each library. */
 import type { JsonObject } from "../../../io/header/header.js";
 
-/** The declaration of a quantization in config.json. `gguf` has none there: its declaration is in the metadata of the file. */
+/** The declaration of a quantization in config.json. `gguf` has no such declaration: the metadata of the file contain it. */
 export type Declaration =
   | { readonly method: "compressed-tensors"; readonly format: string; readonly weights: JsonObject }
   | { readonly method: "modelopt"; readonly algorithm: string; readonly weights?: JsonObject }
@@ -39,7 +39,7 @@ export const modelopt = (algorithm: string, bits: number, group?: number): Decla
   weights: { dynamic: false, num_bits: bits, type: "float", ...(group ? { group_size: group } : {}) },
 });
 
-/** As above, for an algorithm whose group size ModelOpt does not write. */
+/** As `modelopt`, for an algorithm whose group size ModelOpt does not write. */
 export const modeloptWithoutGroups = (algorithm: string): Declaration => ({ method: "modelopt", algorithm });
 
 /** A value in torchao's JSON, with its type. */
@@ -83,7 +83,7 @@ export const torchaoMx = (element: JsonObject, mode: string): Declaration => {
   };
 };
 
-/** The declaration of torchao's NVFP4. `twoLevel`: whether it has a scale per tensor. */
+/** The declaration of torchao's NVFP4. `twoLevel`: whether the weight has a scale per tensor. */
 export const torchaoNv = (twoLevel: boolean): Declaration => ({
   method: "torchao",
   type: {

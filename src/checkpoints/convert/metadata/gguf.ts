@@ -11,7 +11,7 @@ import type { Declaration } from "./declarations.js";
 const ARCHITECTURE = "general.architecture";
 const FILE_TYPE = "general.file_type";
 const QUANTIZATION_VERSION = "general.quantization_version";
-/** Input entries that are not copied: the conversion writes them itself, or the output does not need them. */
+/** Input entries that are not copied, because the conversion writes them itself or the output does not need them. */
 const NOT_COPIED = [ARCHITECTURE, FILE_TYPE, QUANTIZATION_VERSION, ALIGNMENT_KEY];
 /** The architecture of a model whose configuration has no `model_type`. */
 const UNKNOWN_ARCHITECTURE = "unknown";
@@ -28,8 +28,9 @@ const entry = (key: string, type: number, value: Uint8Array): Uint8Array =>
   joined(text(key), u32(type), value);
 
 /**
- * The metadata entries of one output file. A GGUF input passes on all entries except entries about storage. Other inputs provide
- * only the architecture: the configuration's `model_type`. Files of a split model after the first have only the split.* entries.
+ * The metadata entries of one output file. For a GGUF input, all entries are copied except entries about storage. For other
+ * inputs, the only entry is the architecture: the configuration's `model_type`. In a split model, files after the first have only
+ * the split.* entries.
  */
 export async function ggufMetadata(
   checkpoint: CheckpointFiles,

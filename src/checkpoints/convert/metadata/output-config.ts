@@ -16,15 +16,15 @@ const DEFAULT_KEY: Readonly<Record<string, (typeof IGNORED)[number]>> = {
   modelopt: "exclude_modules",
 };
 
-/** The dtype of the model according to its configuration; bf16 if the configuration names none. */
+/** The dtype of the model according to its configuration; bf16 if the configuration names no dtype. */
 export function modelDType(config: JsonObject | undefined): WideDType {
   const name = config?.torch_dtype ?? config?.dtype;
   return WIDE_DTYPES.find((dtype) => TORCH_DTYPES[dtype] === name) ?? "bf16";
 }
 
 /**
- * The config.json in the folder of the input or, without that file, a translation of GGUF metadata. Undefined if there is
- * neither, if the architecture is unknown, and for GGUF metadata if the output is a GGUF file too.
+ * Returns the config.json in the folder of the input or, without this file, a translation of GGUF metadata. Undefined if there is
+ * neither, if the architecture is unknown, and for GGUF metadata if the output is also a GGUF file.
  */
 export async function inputConfig(
   { folder, gguf, tensors }: CheckpointFiles,
@@ -38,8 +38,8 @@ export async function inputConfig(
 }
 
 /**
- * The config.json of the output. After a quantization it declares the new quantization. After a dequantization of all weights it
- * declares no quantization; after a dequantization of some weights it lists these as unquantized.
+ * The config.json of the output. After a quantization, it declares the new quantization. After a dequantization of all weights,
+ * it declares no quantization. After a dequantization of some weights, it lists these weights as unquantized.
  */
 export function convertedConfig(config: JsonObject, plan: ConversionPlan): JsonObject {
   const otherFields = withoutClaim(config);
@@ -55,7 +55,7 @@ export function convertedConfig(config: JsonObject, plan: ConversionPlan): JsonO
   return { ...config, quantization_config: leftOut(quantization, plan, quantization.quant_method) };
 }
 
-/** The hf_quant_config.json of the output, from the input's; undefined if the output needs none. */
+/** The hf_quant_config.json of the output, derived from the file of the input. Undefined if the output needs no such file. */
 export function convertedModelopt(
   config: JsonObject | undefined,
   plan: ConversionPlan,

@@ -6,13 +6,16 @@ import type { Source } from "../../values/source.js";
 import type { OutputTensors } from "../targets/tensors.js";
 import type { Declaration } from "./declarations.js";
 
-/** PyTorch's names of dtypes, as configurations and metadata use them. */
+/** PyTorch's names of dtypes, which configurations and metadata use. */
 export const TORCH_DTYPES = { bf16: "bfloat16", f16: "float16", f32: "float32" } as const;
 /** The library versions whose files the targets match. */
 const VERSIONS = { compressedTensors: "0.20.0", modelopt: "0.47.0" } as const;
 const BLOCK = [128, 128] as const;
 
-/** The metadata of a file for one weight. `dtype` is its type before quantization. Empty if the library reads no metadata. */
+/**
+ * The metadata of a file for one weight. `dtype` is the type of the weight before quantization. Empty if the library reads no
+ * metadata.
+ */
 export function weightMetadata(
   declaration: Declaration,
   { name, shape }: Source,
@@ -43,7 +46,7 @@ export function fileMetadata(
   return { ...weights, ...Object.fromEntries(plainEntries), tensor_names: JSON.stringify(names) };
 }
 
-/** The `quantization_config` of config.json; undefined if there is none. `ignored`: the modules that are not quantized. */
+/** The `quantization_config` of config.json; undefined if the library has none. `ignored`: the modules that are not quantized. */
 export function quantizationConfig(
   declaration: Declaration,
   ignored: readonly string[],

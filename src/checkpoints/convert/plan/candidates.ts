@@ -30,11 +30,17 @@ export interface Candidate {
   readonly parts: OutputTensors;
   /** The quantized weight of another library; absent for an unquantized weight and for a weight of this library. */
   readonly weight?: QuantizedWeight;
-  /** The global scale after repacking, 1 if there is none; absent if codes and scales cannot be repacked without rounding. */
+  /**
+   * The global scale after repacking, 1 if there is no global scale. Absent if codes and scales cannot be repacked without
+   * rounding.
+   */
   readonly repackedGlobal?: number;
 }
 
-/** The candidates for a target. `spec`: the spec of the target's quantizer, if it has one. Reads scales, and no codes. */
+/**
+ * The candidates for a target. `spec`: the spec of the target's quantizer, if the target has a quantizer. Reads scales, but no
+ * codes.
+ */
 export async function candidatesOf(
   { weights, lockstepWeights, plain }: Selection,
   { target, backend, kernels }: QuantizationRequest,
@@ -72,8 +78,8 @@ export async function candidatesOf(
 }
 
 /**
- * The type of repacked scales for a target that stores scales in the model's type: the type of the weight's scales if it is wide,
- * else f32.
+ * The type of repacked scales for a target that stores scales in the model's type: the type of the weight's scales if this type
+ * is wide, else f32.
  */
 function scaleType({ scale }: QuantizedWeight): WideDType {
   const type = tensorDType(scale.entry.dtype);
@@ -92,13 +98,16 @@ const TWINS: Readonly<Partial<Record<ConventionName, ConventionName>>> = {
 };
 const TYPE: CodeTypeName = "e2m1";
 
-/** The weight under its twin convention; the weight itself if there is none. */
+/** The weight under its twin convention, or the weight itself if its convention has no twin. */
 function twinOf(weight: QuantizedWeight): QuantizedWeight {
   const convention = TWINS[weight.convention];
   return convention === undefined ? weight : { ...weight, convention, type: TYPE };
 }
 
-/** The candidates that share a global scale: projections that loaders fuse, if the convention has one scale for all of them. */
+/**
+ * Groups the candidates that share a global scale: projections that loaders fuse, if the convention has one scale for all of
+ * them.
+ */
 export function groupsOf(
   target: Target,
   candidates: readonly Candidate[],
@@ -121,7 +130,7 @@ export function groupsOf(
 export class GroupAmaxes {
   readonly #amaxes = new Map<readonly Candidate[], Promise<readonly number[]>>();
 
-  /** The amax over all weights of a group. If each matrix of a weight has a global scale, one amax for each matrix. */
+  /** The amax over all weights of a group. If each matrix of a weight has a global scale, returns one amax for each matrix. */
   of(kernels: Kernels, group: readonly Candidate[]): Promise<readonly number[]> {
     const cached = this.#amaxes.get(group);
     if (cached) return cached;

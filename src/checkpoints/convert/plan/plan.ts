@@ -21,18 +21,21 @@ import { lockstepConversions, quantizedConversions } from "./to-quantized.js";
 /** The requested conversion. */
 export interface ConversionRequest {
   readonly target: NamedTarget;
-  /** Patterns of the weights to convert. Default: all quantized weights, or, without any, the weights of linear layers. */
+  /**
+   * Patterns of the weights to convert. Default: all quantized weights or, without quantized weights, the weights of linear
+   * layers.
+   */
   readonly tensors?: readonly string[] | undefined;
-  /** The convention of every quantized weight, whatever its tensors look like. */
+  /** The convention of every quantized weight, regardless of its tensors. */
   readonly as?: ConventionName | undefined;
-  /** Opens the backend; called at the first weight that is quantized. */
+  /** Opens the backend. Called at the first weight that is quantized. */
   readonly backend: () => Promise<Backend>;
 }
 
 /**
- * Plans a conversion. Reads and checks the codes and scales of the weights to convert, except the codes of repacked weights:
- * these are checked while they are copied, and so are read once. Throws `FileError` if loaders would misread anything in the
- * checkpoint or a weight cannot have the form, `ArgumentError` for patterns that match nothing.
+ * Plans a conversion. Reads and checks the codes and scales of the weights to convert, except the codes of repacked weights.
+ * These codes are checked while they are copied, so that they are read only once. Throws `FileError` if loaders would misread
+ * anything in the checkpoint or a weight cannot have the form, `ArgumentError` for patterns that match nothing.
  */
 export async function planConversion(
   checkpoint: CheckpointFiles,

@@ -20,7 +20,7 @@ export interface QuantizationRequest {
   readonly tensors: readonly string[] | undefined;
   /** The type of the model. */
   readonly dtype: WideDType;
-  /** Opens the backend; called at the first weight that has to be quantized. */
+  /** Opens the backend. Called at the first weight that has to be quantized. */
   readonly backend: () => Promise<Backend>;
   /** Opens the kernels that read and compare. */
   readonly kernels: () => Promise<Kernels>;
@@ -28,7 +28,7 @@ export interface QuantizationRequest {
   readonly judge: JudgeWeight;
 }
 
-/** The name in errors of the form that `lockstep quantize` writes. */
+/** The name, in errors, of the form that `lockstep quantize` writes. */
 const LOCKSTEP = "lockstep";
 
 /** The selected weights. */
@@ -36,15 +36,15 @@ export interface Selection {
   readonly weights: readonly QuantizedWeight[];
   readonly lockstepWeights: readonly LockstepWeight[];
   readonly plain: readonly StoredTensor[];
-  /** Weights of linear layers that do not fit the target, with the reason. */
+  /** Weights of linear layers that do not fit the target, with the reasons. */
   readonly skipped: ReadonlyMap<string, string>;
 }
 
 /**
- * Selects the weights that match `tensors`. Without patterns, selects the quantized weights, or, if there are none, all weights
- * of linear layers that fit. `whyNot` returns the reason why a weight cannot have the form. Throws `ArgumentError` for a pattern
- * that matches nothing, and if a quantized weight would remain unconverted; `FileError` for a selected or quantized weight that
- * cannot have the form.
+ * Selects the weights that match `tensors`. Without patterns, selects the quantized weights or, if there are none, all weights of
+ * linear layers that fit. `whyNot` returns the reason why a weight cannot have the form. Throws `ArgumentError` for a pattern
+ * that matches nothing, and if a quantized weight would remain unconverted. Throws `FileError` for a selected or quantized weight
+ * that cannot have the form.
  */
 export function selectWeights(
   { weights, lockstepWeights: surveyedLockstepWeights, plain }: Survey,

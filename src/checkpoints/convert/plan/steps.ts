@@ -1,4 +1,4 @@
-/** The steps of a conversion: each tensor is copied, or belongs to a converted weight. */
+/** The steps of a conversion. A step copies a tensor or writes a converted weight. */
 import { basename } from "node:path";
 import type { Backend } from "../../../backends/backend.js";
 import { FileError } from "../../../errors.js";
@@ -26,7 +26,7 @@ import type { TensorAppender } from "../tensor-appender.js";
 /** A weight in its new form. */
 export interface ConvertedWeight {
   readonly kind: "convert";
-  /** The name of the weight, as it is before quantization. */
+  /** The name of the weight before quantization. */
   readonly name: string;
   readonly method: ConversionMethod;
   readonly outputs: readonly TensorPlan[];
@@ -59,7 +59,7 @@ export interface ConversionPlan {
   readonly converted: ReadonlyMap<string, ConversionMethod>;
   /** The names of the quantized weights that are copied. */
   readonly kept: readonly string[];
-  /** Weights that could be quantized but do not fit the target, with the reason. */
+  /** Weights that could be quantized but do not fit the target, with the reasons. */
   readonly skipped: ReadonlyMap<string, string>;
   /** The unquantized modules that the configuration must list. */
   readonly ignored: readonly string[];
@@ -154,7 +154,7 @@ export function wideConversions(
   };
 }
 
-/** Assembles the plan for `conversions`. Throws `FileError` if the output would have a tensor twice. */
+/** Assembles the plan for `conversions`. Throws `FileError` if the output would contain a tensor twice. */
 export function assemblePlan(
   checkpoint: CheckpointFiles,
   target: NamedTarget,

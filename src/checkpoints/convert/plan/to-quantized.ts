@@ -1,4 +1,4 @@
-/** Plans conversions to quantizations: how each selected weight gets its codes and scales. */
+/** Plans conversions to quantizations: the codes and scales of each selected weight are repacked or computed. */
 import { quantizerOf } from "../../../dialects/quantizer-of.js";
 import { FileError } from "../../../errors.js";
 import type { BlockFormatName } from "../../../formats/block.js";
@@ -25,9 +25,9 @@ import { nothingSelected, type QuantizationRequest, selectWeights } from "./sele
 import type { Conversions, ConvertedWeight } from "./steps.js";
 
 /**
- * Plans the conversion. Selected: weights that match `tensors`; else the already quantized ones; else all linear layers. Reads
- * scales, and no codes. Throws `ArgumentError` for a pattern that matches nothing, `FileError` for a weight that cannot have the
- * form.
+ * Plans the conversion. Selects the weights that match `tensors`; without patterns the quantized weights; without quantized
+ * weights all linear layers. Reads scales, but no codes. Throws `ArgumentError` for a pattern that matches nothing, `FileError`
+ * for a weight that cannot have the form.
  */
 export async function quantizedConversions(
   surveyed: Survey,

@@ -32,7 +32,7 @@ export interface QuantizeResources {
   readonly target: Target;
 }
 
-/** Quantized rows: codes as they lie in memory, block scales as bytes of type `dtype`, and the global scale. */
+/** Quantized rows: codes in their order in memory, block scales as bytes of type `dtype`, and the global scale. */
 interface QuantizedRows {
   readonly codes: Uint8Array;
   readonly scales: Uint8Array;
@@ -84,9 +84,9 @@ function scalesOf(
 }
 
 /**
- * Quantizes a weight and writes its tensors. If scales depend on amaxes, `amaxes` is required: one amax per matrix if each matrix
- * has a global scale; else one amax, over the weight or over all weights with a common global scale. Throws `FileError` for NaN
- * and infinity.
+ * Quantizes a weight and writes its tensors. If scales depend on amaxes, `amaxes` is required. If each matrix has a global scale,
+ * it has one amax per matrix. Otherwise it has one amax, over the weight or over all weights with a common global scale. Throws
+ * `FileError` for NaN and infinity.
  */
 export async function quantizeWeight(
   resources: QuantizeResources,
@@ -119,10 +119,13 @@ export async function quantizeWeight(
   return changes;
 }
 
-/** The side of a matrix that consists of full blocks under every quantizer. */
+/** The side of a matrix. The matrix consists of full blocks under every quantizer. */
 const SIDE = 128;
 
-/** Why finite values become NaN or infinite under a quantizer: its rule fails for zeros, or its scales lack range. */
+/**
+ * Returns the reason why finite values become NaN or infinite under a quantizer: its rule fails for zeros, or its scales lack
+ * range.
+ */
 export function whyNotFinite(backend: Backend, quantizer: Quantizer): string {
   using _scope = new Scope();
   const zeros = tensor(backend, new Float32Array(SIDE * SIDE), [SIDE, SIDE]);

@@ -23,8 +23,8 @@ const MIDPOINTS = Float64Array.from(
 const OVERFLOW = { byte: 253, code: 5 } as const;
 
 /**
- * The scale byte of a block: floor(log2(amax)) - 2 + 127, where log2 is rounded to f32; 0 for amax 0. Below 2^-125 the sum is
- * negative; C converts it to a byte modulo 256, here it becomes 0.
+ * The scale byte of a block: floor(log2(amax)) - 2 + 127, where log2 is rounded to f32; 0 for amax 0. For an amax below 2^-125
+ * the sum is negative. C converts the sum to a byte modulo 256; this function returns 0.
  */
 export function ggmlScale(amax: number): number {
   if (amax === 0) return 0;
@@ -40,8 +40,8 @@ function codeOf(value: number, scale: number, last: number): number {
 }
 
 /**
- * Quantizes values in blocks of 32. `codes` gets two codes a byte, the even one in the low half; `bytes` and `scales` get one
- * scale a block. Returns false if a value is NaN or infinite.
+ * Quantizes values in blocks of 32. `codes` gets two codes per byte, the even code in the low half; `bytes` and `scales` get one
+ * scale per block. Returns false if a value is NaN or infinite.
  */
 export function quantizeMxfp4(
   values: Float32Array | Float64Array,

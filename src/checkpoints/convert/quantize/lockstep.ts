@@ -18,7 +18,7 @@ import type { TensorAppender } from "../tensor-appender.js";
 
 const SETTINGS = { rowwise: true, columnwise: false, scaleLayout: "logical" } as const;
 
-/** Why a weight cannot have the form of a quantizer; undefined if it can. */
+/** Returns the reason why a weight cannot have the form of a quantizer; undefined if it can. */
 export function whyNotLockstep(quantizer: BlockFormatName, shape: Shape): string | undefined {
   if (shape.length < 2 || shape.some((size) => size === 0))
     return `its shape is [${shape}]; a matrix is needed`;

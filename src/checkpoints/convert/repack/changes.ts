@@ -11,8 +11,8 @@ import type { Rescaling } from "./scales.js";
 
 /**
  * The changes of a weight if only its global scale changes, for 4-bit codes. Products of a code and a scale are exact in f64, and
- * so are their differences. Therefore all nonzero codes under one scale byte have the same relative difference, and the largest
- * code has the largest difference. Undefined if a scale becomes infinite, because then even zeros change.
+ * so are the differences between products. Therefore all nonzero codes under one scale byte have the same relative difference,
+ * and the largest code has the largest difference. Undefined if a scale becomes infinite, because then even zeros change.
  */
 export function changesByTallies(
   weight: QuantizedWeight,

@@ -21,7 +21,7 @@ function codesOf(dtype: FileDType): ReadonlyMap<number, number> {
   return byValue;
 }
 
-/** The bytes of `values` in a type of one, two or four bytes; undefined if a value is not exact in that type. */
+/** Encodes `values` in a type of one, two or four bytes. Undefined if a value is not exact in this type. */
 export function encodeScales(dtype: FileDType, values: Float32Array): Uint8Array | undefined {
   if (dtype === "F32") return asBytes(values);
   const bytes =

@@ -24,7 +24,7 @@ const MIN_POWER = -126;
 /** The global scale, as a factor or a divisor of all block scales. */
 type Global = Pick<GlobalScale, "global" | "isDivisor">;
 
-/** The scales of a weight under a target: one for each block, or, with `index`, one for each byte value. */
+/** The scales of a weight under a target: one scale for each block or, with `index`, one scale for each byte value. */
 export interface RepackedScales {
   /** The f32 scales before repacking. */
   readonly before: Float32Array;
@@ -36,7 +36,9 @@ export interface RepackedScales {
   readonly globals: readonly number[];
   /** The byte of each block, which indexes the other arrays; absent if the other arrays have one scale for each block. */
   readonly index?: KernelBuffer;
-  /** The old and the new global scale; absent unless the global scale alone changes and block scales have one byte. */
+  /**
+   * The old and the new global scale. Set only if the global scale changes, block scales do not, and block scales have one byte.
+   */
   readonly rescaling?: Rescaling;
 }
 
@@ -47,8 +49,8 @@ export interface Rescaling {
 }
 
 /**
- * Block scales, and the number of blocks with each. With `index`, there is one scale for each byte value, else one for each
- * block.
+ * Block scales, and the number of blocks with each scale. With `index`, there is one scale for each byte value, else one scale
+ * for each block.
  */
 interface Blocks {
   readonly values: Float32Array;
@@ -56,7 +58,10 @@ interface Blocks {
   readonly index?: KernelBuffer;
 }
 
-/** The weight's scale for each block of the target. One-byte scales are tabulated by byte, with 0 for bytes that do not occur. */
+/**
+ * The weight's scale for each block of the target. One-byte scales are tabulated by byte; bytes that do not occur have the scale
+ * 0.
+ */
 async function blocksOf(kernels: Kernels, weight: QuantizedWeight, outputs: OutputTensors): Promise<Blocks> {
   if (!hasByteScales(weight)) {
     const { values: stored } = await readScales(weight);
@@ -111,7 +116,7 @@ export async function repackScales(
       outputs.scale.dtype,
       values.map((value, i) => (occurs(i) ? value : firstScale)),
     );
-    // unused entries stay the identity, so that `expanded` recognizes an unchanged table
+    // unused entries map to themselves, so that `expanded` recognizes an unchanged table
     return bytes?.length === BYTES.length && index ? bytes.map((byte, i) => (occurs(i) ? byte : i)) : bytes;
   };
   if (!outputs.global) {
@@ -142,11 +147,11 @@ export async function repackScales(
 
 const globalOf = ({ global, isDivisor }: Global): Global => ({ global, isDivisor });
 
-/** Whether the target's configuration declares that scales are powers of two, whatever their type. */
+/** Whether the target's configuration declares power-of-two scales, regardless of the type of the scales. */
 const needsPowersOfTwo = ({ declaration }: Target): boolean =>
   declaration.method === "fp8" && declaration.scaleFormat === "ue8m0";
 
-/** As `repackScales`, for a weight with one global scale per matrix and a target that also has one per matrix. */
+/** As `repackScales`, if both the weight and the target have one global scale per matrix. */
 async function repackStack(
   weight: QuantizedWeight,
   target: Target,
@@ -164,8 +169,8 @@ async function repackStack(
 }
 
 /**
- * Candidate global scales under which block scales fit e4m3: 1, then the power of two that puts the largest at 2^8. It is at
- * least 2^-126, so that its reciprocal is finite.
+ * Candidate global scales under which block scales fit e4m3. The first is 1. The second is 2^-8 times the largest scale, rounded
+ * down to a power of two. It is at least 2^-126, so that its reciprocal is finite.
  */
 function candidateGlobalScales(scales: Float32Array): readonly number[] {
   const largest = scales.reduce((max, value) => Math.max(max, value), 0);
@@ -232,8 +237,8 @@ function adjacentF32(value: number, step: number): number {
 
 /**
  * The global scale for the opposite role (divisor or multiplier) that changes the fewest scales. Candidates are the rounded
- * reciprocal and its two neighbours; the result is infinite if the reciprocal is infinite. A candidate that makes a scale
- * infinite is never chosen: the neighbour that lowers the scales lowers them by more than the reciprocal was rounded.
+ * reciprocal and its two neighbours. If the reciprocal is infinite, it is the result. A candidate that makes a scale infinite is
+ * never chosen: the neighbour that lowers the scales lowers them by more than the rounding error of the reciprocal.
  */
 function nearestGlobalScale(
   { values, counts }: Pick<Blocks, "values" | "counts">,

@@ -32,8 +32,8 @@ function appendingCodes(
 }
 
 /**
- * Writes codes and scales. `judge` reads the codes, and each piece is appended as it is read. If only a global scale changes, the
- * statistics of `judge` also give the changes; otherwise codes whose scales change are read again and decoded. The scales are
+ * Writes codes and scales. `judge` reads the codes, and each piece is appended after it is read. If only a global scale changes,
+ * the statistics of `judge` also give the changes; otherwise codes whose scales change are read again and decoded. The scales are
  * computed again here, so that the plan does not hold the scales of every weight.
  */
 export async function writeRepacked(
@@ -78,7 +78,7 @@ const ofBlocks = (scales: Float32Array, index: KernelBuffer | undefined): Float3
   index ? Float32Array.from(index.bytes, (byte) => scales[byte] as number) : scales;
 
 /**
- * Expands a table of 256 scales, of `bytes.length / 256` bytes each, to one scale for each block. Returns `index` if the table is
+ * Expands a table of 256 scales, each of `bytes.length / 256` bytes, to one scale for each block. Returns `index` if the table is
  * the identity.
  */
 function expanded(kernels: Kernels, bytes: Uint8Array, index: Uint8Array): Uint8Array {

@@ -57,7 +57,10 @@ const NOT_WRITTEN: Readonly<Partial<Record<DialectName, keyof typeof REASONS>>> 
   "fbgemm-fp8-ub1200": "activations",
 };
 
-/** Parses the name of a target. Throws `ArgumentError` for another name, with the reason if it is the name of a dialect. */
+/**
+ * Parses the name of a target. Throws `ArgumentError` for an unknown name. If it is the name of a dialect, the message has the
+ * reason why the dialect is not a target.
+ */
 export function parseTarget(name: string): NamedTarget {
   const wide = WIDE_TARGETS.find((type) => type === name);
   if (wide) return { name: wide, wide };

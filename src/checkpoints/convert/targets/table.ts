@@ -24,10 +24,11 @@ import {
 /** One row of `TARGETS`. */
 export interface Target {
   /**
-   * The dialect of the quantizer; absent if codes and scales can only be repacked, from a checkpoint with equal codes and scales.
+   * The dialect of the quantizer. Absent if codes and scales can only be repacked from a checkpoint that has the same codes and
+   * scales.
    */
   readonly dialect?: DialectName;
-  /** Whether `quantizeByGgml` quantizes. It differs from the dialect gguf-mxfp4 for the smallest amaxes. */
+  /** Whether `quantizeByGgml` quantizes. For the smallest amaxes, its result differs from the dialect gguf-mxfp4. */
   readonly ggml?: true;
   /** The code type to write, if it is not the code type of the convention. */
   readonly type?: CodeTypeName;
@@ -36,11 +37,11 @@ export interface Target {
   readonly scale: FileDType | "source";
   /** The shape of the scale tensor if one scale belongs to the entire weight. */
   readonly tensorScaleShape?: readonly number[];
-  /** The shape of the global scale; absent if there is none. */
+  /** The shape of the global scale; absent if the target has no global scale. */
   readonly global?: readonly number[];
   /**
-   * The layout of block scales, if not a plain matrix: `swizzled` tiles of tensor cores, or a shape of the convention's
-   * `reducedScales`, which only weights of two dimensions have.
+   * The layout of block scales, unless they are a plain matrix: `swizzled` tiles of tensor cores, or `reduced`, a shape of the
+   * convention's `reducedScales` that only two-dimensional weights have.
    */
   readonly layout?: "swizzled" | "reduced";
   /** Whether the library reads only full blocks. */
@@ -71,7 +72,7 @@ const TORCHAO_MX = Object.fromEntries(
   }),
 ) as Readonly<Record<TorchaoMxName, Target>>;
 
-/** Every quantized form of another library. A row whose name is a dialect is quantized by that dialect. */
+/** Every quantized form of another library. A row whose name is also the name of a dialect uses the quantizer of that dialect. */
 export const TARGETS = {
   "ct-fp8-tensor": {
     convention: "ct-float",

@@ -26,7 +26,7 @@ export interface OutputTensors {
   readonly codes: TensorPlan;
   readonly scale: TensorPlan;
   readonly global?: TensorPlan;
-  /** The number of scales in `global`: one, or one for each matrix. */
+  /** The number of scales in `global`: one scale, or one scale for each matrix. */
   readonly globals: number;
   readonly blocks: Blocks;
 }
@@ -34,7 +34,7 @@ export interface OutputTensors {
 const WEIGHT_END = ".weight";
 const FOLDED = 16;
 
-/** The blocks of a weight: the quantizer's tiles, or without a quantizer the groups of the convention. */
+/** The blocks of a weight: the quantizer's tiles or, without a quantizer, the groups of the convention. */
 function blocksOf(row: Convention, spec: QuantizeSpec | undefined, shape: Shape): Blocks {
   const [, rows, columns] = matricesOf(shape);
   if (spec && isTensorWide(spec.tile)) return { kind: "whole", size: [rows, columns], grid: [1, 1] };
@@ -44,7 +44,7 @@ function blocksOf(row: Convention, spec: QuantizeSpec | undefined, shape: Shape)
   return { kind: size[0] > 1 ? "tile" : "group", size, grid };
 }
 
-/** Why a weight cannot have the form of a target; undefined if it can. */
+/** Returns the reason why a weight cannot have the form of a target; undefined if it can. */
 export function whyUnfit(
   target: Target,
   spec: QuantizeSpec | undefined,
@@ -76,7 +76,10 @@ export function whyUnfit(
     : undefined;
 }
 
-/** The tensors of a weight. `source` is its type before quantization. Throws `ShapeError` for a weight that does not fit. */
+/**
+ * The tensors of a weight. `source` is the type of the weight before quantization. Throws `ShapeError` for a weight that does not
+ * fit.
+ */
 export function outputTensors(
   target: Target,
   spec: QuantizeSpec | undefined,
@@ -132,8 +135,8 @@ function gridShape({ layout }: Target, { kind, grid: [rows, columns] }: Blocks):
 }
 
 /**
- * Puts one-byte scales into the layout of the file. `scales` has a multiple of 128 rows, or the last rows. The result is valid
- * until the next call.
+ * Converts one-byte scales to the layout of the file. The rows of `scales` are a multiple of 128, except for the last rows of the
+ * weight. The result is valid until the next call.
  */
 export function inFileLayout(
   kernels: Kernels,

@@ -1,4 +1,4 @@
-/** Compares declarations of the same quantization in several places. */
+/** Compares several declarations of the same quantization. */
 import { isObject, type JsonObject } from "../../../io/header/header.js";
 import { ignoredIn } from "../../stored/config/resolver.js";
 import { type Finding, finding } from "../findings.js";
@@ -10,7 +10,7 @@ type Pair = readonly [what: string, first: unknown, second: unknown];
 
 const jsonOf = (value: unknown): string => JSON.stringify(value) ?? "nothing";
 
-/** One finding about all pairs that differ. */
+/** Returns one finding about all pairs that differ. */
 function findDifferences(
   path: string,
   locations: readonly [string, string],
@@ -27,7 +27,7 @@ function findDifferences(
   return [finding("config-disagree", path, differences.join("; "))];
 }
 
-/** Findings about disagreements within config.json, and between it and hf_quant_config.json. */
+/** Findings about disagreements within config.json, and between config.json and hf_quant_config.json. */
 export function judgeDisagreements(
   paths: Paths,
   model: JsonObject | undefined,
@@ -42,7 +42,7 @@ export function judgeDisagreements(
   ];
 }
 
-/** Compares the format of the configuration with its groups' formats. "mixed-precision" allows any. */
+/** Compares the format of the configuration with the formats of its groups. "mixed-precision" allows any format. */
 function formats(path: string, json: JsonObject): Finding[] {
   if (!isObject(json.config_groups) || json.format === "mixed-precision") return [];
   return Object.entries(json.config_groups).flatMap(([name, group]) =>
@@ -86,14 +86,17 @@ const byName = (layers: unknown): unknown =>
         .toSorted()
     : undefined;
 
-/** The quantization of the KV cache; "none" if there is none. */
+/** The quantization of the KV cache; "none" if the cache is not quantized. */
 function cacheOf({ kv_cache_scheme: scheme, kv_cache_quant_algo: algorithm }: JsonObject): string {
   if (isObject(scheme)) return scheme.num_bits === 8 ? "FP8" : `${String(scheme.num_bits)} bits`;
   const named = scheme ?? algorithm;
   return typeof named === "string" ? named.toUpperCase() : "none";
 }
 
-/** Compares the model's `quantization_config` with the one in `text_config`, and with MLX's copy under `quantization`. */
+/**
+ * Compares the model's `quantization_config` with the `quantization_config` in `text_config`, and with MLX's copy under
+ * `quantization`.
+ */
 function sameFile(path: string, model: JsonObject, config: JsonObject): Finding[] {
   const { text_config: text, quantization: mlx } = model;
   const inner = isObject(text) ? text.quantization_config : undefined;

@@ -1,4 +1,6 @@
-/** Checks the scales of the KV cache: an attention layer has k and v scales, or no layer of its kind has any. */
+/**
+ * Checks the scales of the KV cache. An attention layer must have k and v scales, unless no layer with the same role has scales.
+ */
 import type { Claim } from "../../stored/config/claim.js";
 import type { CheckpointTensors } from "../../stored/tensors.js";
 import { type Finding, finding } from "../findings.js";
@@ -13,10 +15,10 @@ interface Attention {
   readonly scales: Set<string>;
 }
 
-/** The name of a module with its indices replaced by `*`. The same module has the same role in all layers. */
+/** The name of a module with its indices replaced by `*`. Modules with the same role in different layers have the same result. */
 const roleOf = (name: string): string => name.replace(/\.\d+(?=\.|$)/g, ".*");
 
-/** Findings about absent cache scales that the configuration claims or other layers have. */
+/** Findings about absent cache scales, if the configuration claims them or other layers have them. */
 export function judgeKvCache(claim: Claim | undefined, { tensors }: CheckpointTensors): Finding[] {
   const attentions = new Map<string, Attention>();
   const attentionOf = (name: string): Attention => {

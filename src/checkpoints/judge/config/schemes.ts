@@ -1,4 +1,4 @@
-/** Compares the configuration's scheme for each weight with its tensors. */
+/** Compares the configuration's scheme for each weight with the tensors of the weight. */
 import { moduleOf, type RecognizedWeight } from "../../recognize/recognize.js";
 import { CODE_TYPES } from "../../stored/code-types.js";
 import type { Claim } from "../../stored/config/claim.js";
@@ -13,7 +13,7 @@ interface Compared {
   readonly scheme: Scheme;
 }
 
-/** Compares one field of a scheme; returns a description of the difference, if any. */
+/** Compares one field of a scheme. Returns a description of the difference; undefined if there is none. */
 type Field = (compared: Compared) => string | undefined;
 
 const differ = (field: string, declared: unknown, actual: unknown): string | undefined =>
@@ -117,14 +117,14 @@ export function judgeSchemes(
   });
 }
 
-/** One finding about all fields that differ. */
+/** Returns one finding about all fields that differ. */
 function compared(name: FindingName, { path }: Claim, weight: RecognizedWeight, scheme: Scheme): Finding[] {
   const problems = FIELDS.map((field) => field({ weight, scheme })).filter((each) => each !== undefined);
   if (problems.length === 0) return [];
   return [finding(name, weight.name, `${scheme.location} of ${path}: ${problems.join("; ")}`)];
 }
 
-/** A finding if the configuration declares power-of-two scales and the statistics show others. */
+/** A finding if the configuration declares power-of-two scales and the statistics show other scales. */
 export function judgeScaleFormat(
   claim: Claim | undefined,
   { name, scale: { entry } }: RecognizedWeight,
@@ -138,7 +138,7 @@ export function judgeScaleFormat(
   return [finding("config-scheme", name, problem)];
 }
 
-/** A finding about a weight that lacks the activation scales that the configuration declares. */
+/** A finding about a weight without the activation scales that the configuration declares. */
 function staticScale(
   { path }: Claim,
   weight: RecognizedWeight,

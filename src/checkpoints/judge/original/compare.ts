@@ -19,11 +19,11 @@ export interface Original {
   readonly sources: ReadonlyMap<string, Source>;
 }
 
-/** A reading explains the difference if at most this share of the wrong codes remains wrong under it. */
+/** A reading explains the difference if at most this share of the wrong codes is also wrong under the reading. */
 const MAX_REMAINING_SHARE = 0.1;
 /** The largest relative error that rounding explains, by the bits of a code. */
 const MAX_ROUNDING_ERROR: Readonly<Record<number, number>> = { 8: 0.1, 6: 0.15, 4: 0.3 };
-/** The maximum share of wrong codes that is local damage. */
+/** The maximum share of wrong codes at which the damage is local. */
 const MAX_LOCAL_SHARE = 0.01;
 /** The maximum ratio of the actual error to the error of nearest codes, for codes that compensate each other's errors (GPTQ). */
 const MAX_COMPENSATED_RATIO = 2;
@@ -56,7 +56,7 @@ export async function compareOriginal(
   const [deviation] = (await measure([FILE_READING])) as [Deviation];
   const error = { relative: deviation.relative, max: deviation.max };
   if (deviation.beyondHalf === 0) return { error, findings: [] };
-  // only NaN distinguishes FNUZ here; if all codes are within one step, the rounding was directed, and no factor is missing
+  // only NaN distinguishes FNUZ here. If all codes are within one step, the rounding was directed, and no factor is missing.
   const possible = READINGS.filter(({ finding: name }) => name !== "codes-fnuz" || deviation.nans > 0);
   const deviations = await measure(
     deviation.beyondStep > 0 ? [...possible, scaled(deviation.factor)] : possible,

@@ -1,4 +1,4 @@
-/** Measures how far the codes of a weight are from its original, element by element. */
+/** Measures the distance of the codes of a weight from its original, element by element. */
 
 import type { Codes } from "../../stored/code-rows.js";
 import { CODE_TYPES, type CodeTypeName } from "../../stored/code-types.js";
@@ -6,14 +6,14 @@ import { type Scales, scaleOf } from "../../stored/scales.js";
 import type { QuantizedWeight } from "../../stored/weight.js";
 import type { Reading } from "./readings.js";
 
-/** The relative error that bf16 arithmetic adds: a rounded scale, and a rounded quotient. */
+/** The relative error of bf16 arithmetic: a rounded scale, and a rounded quotient. */
 const ROUNDED = 2 ** -8;
-/** Below this magnitude, libraries flush scales and values differently. */
+/** Below this magnitude, libraries flush scales and values to zero in different ways. */
 const MIN_MAGNITUDE = 2 ** -120;
 /** The least positive scale of e4m3. A smaller scale may have been stored as 0. */
 const MIN_SCALE = 2 ** -9;
 
-/** For each code, the distance from its value to the next larger and to the next smaller value. */
+/** For each code, the distance from its value to the next larger value and to the next smaller value. */
 interface Steps {
   readonly nextLarger: Float64Array;
   readonly nextSmaller: Float64Array;
@@ -51,12 +51,15 @@ export class Deviation {
   /** The sum of squares of the differences, and the largest difference. */
   squares = 0;
   max = 0;
-  /** The number of elements that are more than half a step, and more than a full step, from their codes. */
+  /**
+   * The number of elements that are more than half a step from their codes, and the number of elements that are more than a step
+   * from them.
+   */
   beyondHalf = 0;
   beyondStep = 0;
   /** The number of NaN codes in place of finite values. */
   nans = 0;
-  /** The estimated sum of squared differences if every element had its nearest code. */
+  /** An estimate of the sum of squared differences for the nearest code of every element. */
   nearest = 0;
   #first: readonly [matrix: number, row: number, column: number] | undefined;
   #power = 0;
@@ -69,7 +72,7 @@ export class Deviation {
     readonly reading: Reading,
     private readonly weight: QuantizedWeight,
     private readonly scales: Scales,
-    /** The factor of each column, if the weight has any. */
+    /** The factor of each column; absent if the weight has no column factors. */
     private readonly factors?: Float32Array,
   ) {
     const type = reading.type ?? weight.type;
@@ -128,7 +131,7 @@ export class Deviation {
     const { nextLarger, nextSmaller } = this.#steps;
     const flip = swapped ? 1 : 0;
     const scale = factor * scaleOf(this.scales, stored);
-    // a scale that was stored as 0 was at most the least positive scale
+    // a scale that is stored as 0 was at most the least positive scale
     const size = Math.abs(stored === 0 ? scaleOf(this.scales, MIN_SCALE) : scale);
     let [squares, power, products, valuePower, nearest] = [0, 0, 0, 0, 0];
     let [half, full, nans, first] = [0, 0, 0, -1];

@@ -1,4 +1,4 @@
-/** Wrong readings of a weight, and the finding that each indicates. */
+/** Wrong readings of a weight. Each reading indicates a finding. */
 import { CODE_TYPES, type CodeTypeName } from "../../stored/code-types.js";
 import type { Scales } from "../../stored/scales.js";
 import type { QuantizedWeight } from "../../stored/weight.js";
@@ -11,7 +11,7 @@ export interface Reading {
   readonly what: string;
   /** The factor of all values. Default: 1. */
   readonly factor?: number;
-  /** The block scales under this reading; undefined if the weight has no such reading. */
+  /** The block scales under this reading; undefined if the reading does not apply to the weight. */
   readonly scales: (scales: Scales, weight: QuantizedWeight) => Float32Array | undefined;
   /** The code type under this reading. Default: the code type of the weight. */
   readonly type?: CodeTypeName;
@@ -22,7 +22,10 @@ export interface Reading {
 /** The reading that the file declares. */
 export const FILE_READING: Reading = { what: "", scales: ({ values }) => values };
 
-/** The FNUZ type of each OCP FP8 type, and the reverse. Its values are half or twice as large. */
+/**
+ * The FNUZ type of each OCP FP8 type, and the OCP type of each FNUZ type. The values of the other type are half or twice as
+ * large.
+ */
 const OTHER_FP8: Readonly<Partial<Record<CodeTypeName, CodeTypeName>>> = {
   e4m3: "e4m3fnuz",
   e4m3fnuz: "e4m3",

@@ -23,12 +23,15 @@ const NIBBLES: readonly number[] = [16, 32];
 /** The maximum group size at which the sum of squares of 4-bit codes fits the kernel's 16 bits. */
 const MAX_NIBBLES = 448;
 
-/** Receives the next stored bytes of codes. They are valid until the call, or the promise that it returns, has ended. */
+/**
+ * Receives the next stored bytes of codes. They are valid until the call returns or, if it returns a promise, until the promise
+ * settles.
+ */
 export type OnCodes = (bytes: Uint8Array) => void | Promise<void>;
 
 /** The result of one pass over the codes of a weight. */
 export interface CodeSums {
-  /** How often each code occurs; 0 if codes are not counted. */
+  /** The number of occurrences of each code; 0 if codes are not counted. */
   readonly counts: Float64Array;
   /** The sums in the order of `SUM`. */
   readonly sums: Float64Array;
@@ -60,7 +63,7 @@ interface Pass {
   /** The address of the sums. */
   readonly sums: number;
   readonly onCodes: OnCodes;
-  /** Whether to leave the counts of codes at 0, if the type has no NaN. */
+  /** Whether to leave the counts of codes at 0. Only for types without NaN. */
   readonly isUncounted: boolean;
 }
 

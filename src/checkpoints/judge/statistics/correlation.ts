@@ -1,12 +1,12 @@
 /**
- * The sums by index: 0 the number of pairs, 1 and 2 the first pair, 3 and 4 the sums of the differences from the first pair, 5
- * and 6 the sums of their squares, 7 the sum of their products.
+ * The sums by index: 0 is the number of pairs, 1 and 2 are the first pair, 3 and 4 are the sums of the differences from the first
+ * pair, 5 and 6 are the sums of the squares of these differences, 7 is the sum of their products.
  */
 type Sums = Record<0 | 1 | 2 | 3 | 4 | 5 | 6 | 7, number>;
 
 /** Accumulates the correlation of two series, one pair at a time. */
 export class Correlation {
-  /** Sums of differences from the first pair, so that equal numbers have no spread. */
+  /** Sums of differences from the first pair, so that series of equal numbers have a variance of exactly 0. */
   readonly #sums: Float64Array;
 
   /** `sums` has the layout of assembly/checkpoints/statistics.ts. Default: no pairs. */

@@ -36,7 +36,7 @@ export class ScaleCounter {
       this.#notFinite += count;
       return;
     }
-    // Math.min orders -0 before 0; a comparison would keep the first
+    // Math.min orders -0 before 0; a comparison would keep the first of the two
     this.#min = Math.min(this.#min, value);
     this.#max = Math.max(this.#max, value);
     if (value === 0) this.#zero += count;
@@ -45,7 +45,7 @@ export class ScaleCounter {
     if (isExponent(value)) this.#exponents += count;
   }
 
-  /** Whether all scales are integers from 1 to 254, which suggests E8M0 bytes that were converted to numbers. */
+  /** Whether all scales are integers from 1 to 254. Such scales may be E8M0 bytes that were converted to numbers. */
   get areExponents(): boolean {
     return this.#count > 0 && this.#exponents === this.#count;
   }

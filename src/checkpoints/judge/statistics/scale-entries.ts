@@ -27,7 +27,7 @@ export interface ScaleTally {
   readonly byte: number;
   /** The number of nonzero codes. */
   nonzero: number;
-  /** The sum of the ranks of codes, and the largest rank. A rank is the square of a value in the unit of `ranksOf`. */
+  /** The sum of the ranks of codes, and the largest rank. A rank is the square of a value, in the unit that `ranksOf` returns. */
   ranks: number;
   rank: number;
 }

@@ -1,5 +1,6 @@
 /**
- * Computes statistics of a quantized weight in one pass over its codes, or in two if the first does not confirm the scale layout.
+ * Computes statistics of a quantized weight in one pass over its codes. A second pass follows if the first pass does not confirm
+ * the scale layout.
  */
 import { elementCount } from "../../../tensor/shape.js";
 import type { Kernels } from "../../kernels/kernels.js";
@@ -17,10 +18,10 @@ import { correlateWithinRows, type WithinRows } from "./within-rows.js";
 /** Statistics of the codes and values of a weight. */
 export interface Statistics {
   readonly elements: number;
-  /** How often each code occurs. */
+  /** The number of occurrences of each code. */
   readonly counts: Float64Array;
   readonly codesUsed: number;
-  /** The numbers of elements with the value zero, with the largest magnitude of a code, and with a NaN code. */
+  /** The number of elements with the value zero, with the largest magnitude of a code, and with a NaN code. */
   readonly zeros: number;
   readonly saturated: number;
   readonly nans: number;
@@ -32,14 +33,14 @@ export interface Statistics {
   readonly rms: number;
   /** `amax` and `rms` under reciprocal block scales. */
   readonly inverse: { readonly amax: number; readonly rms: number };
-  /** The numbers of blocks with a nonzero code, with the largest code, with a scale of zero, and with a NaN code. */
+  /** The number of blocks with a nonzero code, with the largest code, with a scale of zero, and with a NaN code. */
   readonly blocks: {
     readonly nonzero: number;
     readonly full: number;
     readonly zeroScaled: number;
     readonly withNaN: number;
   };
-  /** The numbers of rows with a nonzero code, and with the largest code. */
+  /** The number of rows with a nonzero code, and with the largest code. */
   readonly rows: { readonly nonzero: number; readonly full: number };
   /** The correlation of log scale and log RMS of codes, over blocks. */
   readonly correlation: Correlation;
@@ -61,11 +62,14 @@ const CLEAR = -0.3;
 
 /** Options of `statisticsOf`. */
 interface StatisticsOptions {
-  /** Whether to leave `counts` and the fields computed from it at 0, for code types without NaN. Default: false. */
+  /** Whether to leave `counts` and all fields that are computed from it at 0. Only for code types without NaN. Default: false. */
   readonly isUncounted?: boolean;
 }
 
-/** Reads all codes of a weight once and computes their statistics. `onCodes` is called with their stored bytes, in order. */
+/**
+ * Reads all codes of a weight once and computes their statistics. `onCodes` is called with the stored bytes of the codes, in
+ * order.
+ */
 export async function statisticsOf(
   kernels: Kernels,
   weight: QuantizedWeight,
@@ -128,7 +132,7 @@ function scalesInOppositeLayout(scales: Scales | ByteScales): Scales | ByteScale
   return scales.oppositeLayout && { ...scales, values: scales.oppositeLayout };
 }
 
-/** Adds one-byte scales to a counter, by the number of occurrences of each byte. */
+/** Adds one-byte scales to a counter. The weight of a scale is the number of occurrences of its byte. */
 function countByteScales(
   kernels: Kernels,
   weight: QuantizedWeight,

@@ -12,8 +12,8 @@ export interface WithinRows {
   /** The correlation in the stored scale layout. */
   readonly own: Correlation;
   /**
-   * The correlation in the opposite scale layout. Absent if no coefficient can be twice as negative as the one in the stored
-   * layout.
+   * The correlation in the opposite scale layout. Absent if no coefficient can be twice as negative as the coefficient in the
+   * stored layout.
    */
   readonly oppositeLayout?: Correlation;
 }
@@ -63,8 +63,8 @@ export async function correlateWithinRows(
 type ScaleAt = (row: number, column: number) => number;
 
 /**
- * Functions that return the scale of a block in the stored and in the opposite layout, for a grid with `columns` columns. They
- * return NaN for a scale that does not exist.
+ * Returns functions that return the scale of a block in the stored and in the opposite layout, for a grid with `columns` columns.
+ * They return NaN for a scale that does not exist.
  */
 function scalesAt(
   scales: Scales | ByteScales,

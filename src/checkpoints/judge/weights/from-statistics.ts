@@ -1,4 +1,4 @@
-/** Derives findings from the statistics of a weight: scales that do not fit the codes. */
+/** Derives findings about scales that do not fit the codes from the statistics of a weight. */
 import { CODE_TYPES } from "../../stored/code-types.js";
 import { conventionOf } from "../../stored/conventions.js";
 import type { GlobalScale } from "../../stored/scales.js";
@@ -12,7 +12,7 @@ import { SIGNIFICANT, type Statistics } from "../statistics/statistics.js";
  * values below `small`.
  */
 const MAGNITUDES = { large: 64, small: 16 } as const;
-/** A correlation counts if its coefficient and its significance in standard errors are at least these. */
+/** The minimum coefficient of a correlation, and its minimum significance in standard errors, that count as evidence. */
 const EVIDENCE = { coefficient: 0.3, significance: 6 } as const;
 /** The minimum number of equal scales that is not a coincidence. */
 const MIN_CONSTANT = 16;
@@ -30,8 +30,8 @@ const unit = ({ type }: QuantizedWeight): number => 1 / CODE_TYPES[type].factor;
 const isE8m0 = ({ scale }: QuantizedWeight): boolean => ["U8", "F8_E8M0"].includes(scale.entry.dtype);
 
 /**
- * Whether blocks with larger scales have smaller codes in the opposite scale layout but not in the stored one. They do in the
- * right layout.
+ * Whether blocks with larger scales have smaller codes in the opposite scale layout but not in the stored layout. In the right
+ * layout, they have smaller codes.
  */
 function fitsOppositeLayout(stored: Correlation, { coefficient, significance }: Correlation): boolean {
   const isClear = coefficient < -EVIDENCE.coefficient / 2 && significance < -EVIDENCE.significance;
@@ -88,7 +88,7 @@ const TESTS: Readonly<Partial<Record<FindingName, Test>>> = {
       const isLarge = blocks.nonzero > 1 && amax > MAGNITUDES.large;
       return scale.max === unit(weight) && (isMany || isLarge) ? description : undefined;
     }
-    // repacking scales for smaller blocks also makes scales equal, but then some blocks do not reach the largest code
+    // repacking scales for smaller blocks also gives equal scales, but then some blocks do not reach the largest code
     const isFull = blocks.full === blocks.nonzero;
     const minCount = scale.max === unit(weight) ? 2 : MIN_CONSTANT;
     return (!power || storedGlobal !== undefined) && blocks.nonzero >= minCount && isFull
@@ -192,7 +192,7 @@ const REPLACED: Readonly<Partial<Record<FindingName, readonly FindingName[]>>> =
   "scale-one": ["scale-inverted"],
 };
 
-/** Findings from circumstantial evidence; ignored if the values are known to be right. */
+/** Findings from circumstantial evidence. They are ignored if the values are known to be right. */
 export const CIRCUMSTANTIAL: ReadonlySet<FindingName> = new Set([
   "scale-constant",
   "scale-encoded",
@@ -205,7 +205,7 @@ export const CIRCUMSTANTIAL: ReadonlySet<FindingName> = new Set([
   "codes-fnuz",
 ]);
 
-/** Findings about the codes and scales of a weight. `isExplained`: leaves out the circumstantial ones. */
+/** Findings about the codes and scales of a weight. `isExplained`: leaves out circumstantial findings. */
 export function judgeStatistics(
   weight: QuantizedWeight,
   statistics: Statistics,

@@ -13,7 +13,7 @@ export function packedBytes({ shard, entry }: StoredTensor): number {
   return packedAs(shard, entry.name) ? entry.end - entry.begin : 0;
 }
 
-/** A finding about NaN or infinite values of a packed tensor, which only NaN or infinite scales cause. */
+/** A finding about NaN or infinite values of a packed tensor. Only NaN or infinite scales cause such values. */
 export async function judgePacked(
   { shard, entry }: StoredTensor,
   onBytes: (count: number) => void = () => {},

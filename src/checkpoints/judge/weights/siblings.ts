@@ -1,4 +1,4 @@
-/** Checks that weights of one kind have the same tensors: activation scales, experts, layers. */
+/** Checks that weights of one kind have the same tensors. Compares activation scales, experts and layers. */
 import { isObject, type JsonObject } from "../../../io/header/header.js";
 import { moduleOf, type RecognizedWeight } from "../../recognize/recognize.js";
 import type { Claim } from "../../stored/config/claim.js";
@@ -59,7 +59,7 @@ function inputs(
   );
 }
 
-/** The name of a weight with its indices replaced by `*`. It is equal for the same weight in all layers. */
+/** The name of a weight with its indices replaced by `*`. Corresponding weights of all layers have the same result. */
 const roleOf = (name: string): string => name.replace(/\.\d+(?=\.)/g, ".*");
 
 /** Tensors other than codes and scales, compared among experts and among layers. */
@@ -120,7 +120,7 @@ function prefixOf({ codes: { entry } }: RecognizedWeight, end: string): string {
   return entry.name.slice(0, entry.name.length - end.length);
 }
 
-/** Optional global scales: a finding for weights without one, if most weights of the file have one. */
+/** A finding for each weight without an optional global scale, if most weights of the file have one. */
 function globals(weights: readonly RecognizedWeight[]): Finding[] {
   const optional = weights.filter(({ convention }) => conventionOf(convention).global?.optional);
   const scaled = optional.filter(({ global }) => global);
@@ -143,7 +143,7 @@ const EXPERT_COUNTS = ["num_experts", "n_routed_experts", "num_local_experts"];
 /** The bound of the indices of layers and experts. A larger number in a name is not an index. */
 const MAX_NUMBER = 1 << 16;
 
-/** Findings about missing experts and layers, and about experts that lack a tensor that all others have. */
+/** Findings about missing experts and layers, and about experts without a tensor that all other experts have. */
 function numbered({ tensors }: CheckpointTensors, model: JsonObject | undefined): Finding[] {
   const experts = new Map<string, Map<number, Set<string>>>();
   const layers = new Map<string, Set<number>>();

@@ -1,4 +1,4 @@
-/** Judges each matrix of a stack: statistics of the entire stack do not show a single dead matrix. */
+/** Judges each matrix of a stack, because statistics of the entire stack do not show a single dead matrix. */
 
 import type { ByteScales } from "../../stored/byte-scales.js";
 import { CODE_TYPES } from "../../stored/code-types.js";
@@ -12,7 +12,9 @@ const CHUNK_BYTES = 1 << 20;
 /** The minimum number of equal scales that counts as evidence. */
 const MIN_SCALES = 16;
 
-/** Findings about matrices whose codes are all zero, or whose scales are all 0 or all 1, unlike others of the stack. */
+/**
+ * Findings about matrices whose codes are all zero, or whose scales are all 0 or all 1, if other matrices of the stack differ.
+ */
 export async function judgeStack(weight: QuantizedWeight, scales: Scales | ByteScales): Promise<Finding[]> {
   const [matrices, rows, columns] = matricesOf(weight.shape);
   if (matrices < 2 || rows * columns === 0) return [];
@@ -61,7 +63,7 @@ async function isZero(
   return true;
 }
 
-/** For each byte, 1 if its codes are zero; undefined for codes wider than a byte. */
+/** For each byte, 1 if all its codes are zero; undefined for codes wider than a byte. */
 function zeroBytes(type: QuantizedWeight["type"], isUnpacked: boolean): Uint8Array | undefined {
   const { values, bits } = CODE_TYPES[type];
   const isZeroCode = (code: number): boolean => values[code] === 0;
@@ -87,7 +89,7 @@ function constantScales({ shape, geometry }: QuantizedWeight, scales: Scales | B
   });
 }
 
-/** The scales of a matrix. One-byte scales are returned without repetition. */
+/** The scales of a matrix. One-byte scales are returned without duplicates. */
 function scalesOf(scales: Scales | ByteScales, matrix: number, step: number): Float32Array {
   const [begin, end] = [matrix * step, (matrix + 1) * step];
   if (!("bytes" in scales)) return scales.values.subarray(begin, end);

@@ -12,15 +12,15 @@ export interface ConfigClaim {
   readonly path: string;
   /** The `quant_method`; empty if the configuration has none. */
   readonly method: string;
-  /** All formats of compressed-tensors, or ModelOpt's algorithm; empty if the method is sufficient. */
+  /** All formats of compressed-tensors, or ModelOpt's algorithm. Empty if the method alone determines the format. */
   readonly formats: readonly string[];
-  /** The rows and columns of a block, if the configuration has only one such setting. */
+  /** The rows and columns of a block. Absent unless the configuration has exactly one such setting. */
   readonly block?: readonly [number, number];
-  /** The number of elements of a group, if the configuration has only one such setting. */
+  /** The number of elements of a group. Absent unless the configuration has exactly one such setting. */
   readonly group?: number;
 }
 
-/** The quantization that a configuration claims, also for single modules. */
+/** The quantization that a configuration claims, for the checkpoint and for single modules. */
 export interface Claim extends ConfigClaim {
   /** The claim for the weights of one module. */
   readonly resolve: (module: string) => Resolved;
@@ -32,7 +32,7 @@ export interface Claim extends ConfigClaim {
   readonly json: JsonObject;
 }
 
-/** Parses a JSON object. Throws `FileError` if the string is anything else. */
+/** Parses a JSON object. Throws `FileError` if the string is not a JSON object. */
 export function parseObject(path: string, text: string): JsonObject {
   try {
     const json = parseJson(text);
@@ -69,7 +69,7 @@ function mlxClaim({ quantization }: JsonObject): JsonObject | undefined {
   return isMlx ? quantization : undefined;
 }
 
-/** The claim of a config.json, or else of an hf_quant_config.json. `paths` are the paths of both files. */
+/** The claim of a config.json or, without a claim there, of an hf_quant_config.json. `paths` are the paths of both files. */
 export function claimIn(
   paths: readonly [string, string],
   model: JsonObject | undefined,

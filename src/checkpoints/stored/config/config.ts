@@ -10,7 +10,7 @@ import { type Claim, claimIn } from "./claim.js";
 
 /** The configuration in the folder of a checkpoint. */
 export interface Configuration {
-  /** Whether there is a config.json at all. */
+  /** Whether there is a config.json. */
   readonly present: boolean;
   readonly claim?: Claim;
   /** The object in config.json. */

@@ -49,7 +49,10 @@ interface Group {
   readonly scheme: Scheme;
 }
 
-/** ModelOpt's loaders read the algorithm, so it takes precedence. The group's settings become `otherDeclaration`. */
+/**
+ * The scheme of a group whose algorithm ModelOpt declares. ModelOpt's loaders read the algorithm, so it takes precedence. The
+ * group's settings become `otherDeclaration`.
+ */
 function underAlgorithm(json: JsonObject, group: Scheme): Scheme {
   const scheme = ofAlgorithm("quant_algo", json, json.quant_algo);
   if (scheme.bits === undefined) return group;
@@ -57,7 +60,10 @@ function underAlgorithm(json: JsonObject, group: Scheme): Scheme {
   return { ...scheme, ...(activations ? { activations } : {}), otherDeclaration: group };
 }
 
-/** Resolves modules by the groups of compressed-tensors and ModelOpt: by name, then by expression, then by class. */
+/**
+ * Resolves modules by the groups of compressed-tensors and ModelOpt. Module names take precedence over expressions, and
+ * expressions over classes.
+ */
 export function byGroups(json: JsonObject): Resolver | undefined {
   if (!isObject(json.config_groups)) return undefined;
   const formats = [json.format, json.quant_algo].filter(isText).filter((each) => each !== "mixed-precision");

@@ -69,7 +69,7 @@ class Parser {
     if (!"*+?{".includes(this.#peek()) || this.#peek() === "") return part;
     const sign = this.#take();
     if (sign === "{") throw new Unsupported();
-    // a lazy quantifier changes the length of a match, not whether there is one
+    // a lazy quantifier changes the length of a match, but not its existence
     if (this.#peek() === "?") this.#take();
     if (this.#peek() !== "" && "*+?{".includes(this.#peek())) throw new Unsupported();
     return sign === "?" ? optional(part) : loop(part, sign === "+");
@@ -213,8 +213,8 @@ export function matchesStart(expression: string, text: string): boolean | undefi
 const REGULAR = "re:";
 
 /**
- * Whether a configuration's pattern covers a module: its name, the last part or an enclosing module of it, a pattern with `*`, or
- * a regular expression after "re:". Undefined for an unsupported expression.
+ * Whether a configuration's pattern covers a module. A pattern is the name of the module, its last part, the name of an enclosing
+ * module, a pattern with `*`, or a regular expression after "re:". Undefined for an unsupported expression.
  */
 function covers(pattern: string, module: string): boolean | undefined {
   if (pattern.startsWith(REGULAR)) return matchesStart(pattern.slice(REGULAR.length), module);
@@ -223,7 +223,7 @@ function covers(pattern: string, module: string): boolean | undefined {
   return module.endsWith(`.${pattern}`) || `.${module}.`.includes(`.${pattern}.`);
 }
 
-/** Whether a pattern covers the module; undefined if none does and one is not supported. */
+/** Whether a pattern covers the module. Undefined if no pattern does and one pattern is not supported. */
 export function isIgnored(patterns: readonly string[], module: string): boolean | undefined {
   const matches = patterns.map((pattern) => covers(pattern, module));
   return matches.includes(true) ? true : matches.includes(undefined) ? undefined : false;

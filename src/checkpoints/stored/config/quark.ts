@@ -51,7 +51,7 @@ function ofQuark(location: string, json: JsonObject): Scheme {
   };
 }
 
-/** Resolves modules by the settings of the first layer pattern that matches, else by the global settings. */
+/** Resolves modules by the first layer pattern that matches, or by the global settings if no pattern matches. */
 export function byQuark(json: JsonObject): Resolver | undefined {
   const global = json.global_quant_config;
   if (!isObject(global)) return undefined;

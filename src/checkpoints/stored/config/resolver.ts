@@ -15,7 +15,7 @@ export function ignoredIn(json: JsonObject): readonly string[] {
   return IGNORED_KEYS.flatMap((key) => listOf(json[key]).filter(isText));
 }
 
-/** MLX: settings of a single module override the common ones; `false` leaves the module unquantized. */
+/** Resolves modules for MLX. Settings of a module override the common settings; `false` leaves the module unquantized. */
 function byMlx(json: JsonObject): Resolver {
   return (module) => {
     const override = json[module];

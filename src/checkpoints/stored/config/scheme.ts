@@ -11,7 +11,7 @@ export interface Scheme {
   readonly formats: readonly string[];
   readonly bits?: number;
   readonly type?: "int" | "float";
-  /** compressed-tensors' name (tensor, channel, group, tensor_group, block), or "groups" if a global scale is possible. */
+  /** The name by compressed-tensors (tensor, channel, group, tensor_group, block), or "groups" if a global scale is possible. */
   readonly strategy?: string;
   readonly group?: number;
   readonly block?: readonly [number, number];
@@ -21,9 +21,9 @@ export interface Scheme {
   readonly activations?: Activations;
   /** The bits of quantized activations. */
   readonly activationBits?: number;
-  /** Whether scales are powers of two, whatever their type. */
+  /** Whether scales are powers of two, regardless of their type. */
   readonly powersOfTwo?: true;
-  /** A second declaration in the same configuration, which this method's loaders do not read. */
+  /** A second declaration in the same configuration. The loaders of this method do not read it. */
   readonly otherDeclaration?: Scheme;
 }
 
@@ -32,12 +32,12 @@ export type Resolved =
   | {
       readonly kind: "quantized";
       readonly scheme: Scheme;
-      /** Whether the configuration lists the module by name, or only its class or all modules. */
+      /** "name": the configuration lists the module by name. "class": it lists only the class of the module, or all modules. */
       readonly by: "name" | "class";
     }
-  /** It excludes the module, or lists quantized modules without this one. */
+  /** The configuration excludes the module, or lists quantized modules without this module. */
   | { readonly kind: "ignored" | "unlisted" }
-  /** Its patterns are not supported, or do not cover such modules. */
+  /** The patterns of the configuration are not supported, or do not cover such modules. */
   | { readonly kind: "unknown" };
 
 /** The answer where a pattern is not supported or does not cover the module. */

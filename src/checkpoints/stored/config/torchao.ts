@@ -6,11 +6,11 @@ import { JsonError, parseJson } from "../../../io/json/json-read.js";
 
 /** The metadata of a weight that is a torchao tensor subclass. */
 export interface Subclass {
-  /** Whether its scales are swizzled for tensor cores. */
+  /** Whether the scales of the weight are swizzled for tensor cores. */
   readonly swizzled: boolean;
-  /** The name of its class; absent if the metadata have none. */
+  /** The name of the class; absent if the metadata have none. */
   readonly type?: string;
-  /** Its tensors, as suffixes of names. */
+  /** The tensors of the weight, as suffixes of names. */
   readonly parts: readonly string[];
 }
 
