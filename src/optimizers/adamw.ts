@@ -4,7 +4,13 @@ import { ADAMW_OPTIONS, type AdamWStepOptions, adamw, requireAdamWOptions } from
 import { anyListOf, atLeastZero, needed, nested, type OptionTable, optionsOf, text } from "../options.js";
 import { type Optimized, Optimizer, type SlotStep, type StepTensors } from "./optimizer.js";
 import { disposeUnless, type GroupedOptions, type ParameterGroup, SlotOptions } from "./parameter-groups.js";
-import { MASTER_OPTIONS, type MasterOptions, type MomentDType, momentDType } from "./state.js";
+import {
+  MASTER_OPTIONS,
+  type MasterOptions,
+  type MomentDType,
+  masterOptionsOf,
+  momentDType,
+} from "./state.js";
 
 /** The dtypes of the states of `AdamW`. They cannot be changed later, and are the same for all groups. */
 export interface AdamWStateOptions extends MasterOptions {
@@ -50,11 +56,14 @@ export class AdamW extends Optimizer {
 
   constructor(optimized: Optimized, options: AdamWOptions) {
     const ownOptions = checkOptions("AdamW", options);
-    const { expAvgDtype = "f32", expAvgSqDtype = "f32", masterWeightDtype = "f32" } = ownOptions;
-    const states = { expAvgDtype, expAvgSqDtype, masterWeightDtype };
-    super(optimized, { moments: () => ({ m: expAvgDtype, v: expAvgSqDtype }), master: masterWeightDtype });
+    const { expAvgDtype = "f32", expAvgSqDtype = "f32" } = ownOptions;
+    const masters = masterOptionsOf("AdamW", ownOptions);
+    super(optimized, { moments: () => ({ m: expAvgDtype, v: expAvgSqDtype }), masters });
     this.options = ownOptions;
-    this.#slotOptions = new SlotOptions("AdamW", this.slots, requireAdamWOptions, states);
+    this.#slotOptions = new SlotOptions("AdamW", this.slots, requireAdamWOptions, {
+      ...{ expAvgDtype, expAvgSqDtype },
+      ...masters,
+    });
     disposeUnless(this, () => this.#slotOptions.requireGroups(ownOptions));
   }
 

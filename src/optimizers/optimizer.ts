@@ -10,11 +10,19 @@ import { add } from "../ops/elementwise/operators.gen.js";
 import { dequantize } from "../ops/quantize/dequantize.js";
 import { describe, entriesOfMap, optionsOf } from "../options.js";
 import { QuantizedTensor } from "../tensor/quantized.js";
-import { requireScalar } from "../tensor/require.js";
+import { requireScalar, requireTensor } from "../tensor/require.js";
 import { type Owned, orDispose, Scope } from "../tensor/scope.js";
 import type { WideDType } from "../tensor/shape.js";
 import { hasType, Tensor } from "../tensor/tensor.js";
-import { type MasterDType, type MomentDType, readState, type State, storeState, zeroState } from "./state.js";
+import {
+  type MasterDType,
+  type MasterOptions,
+  type MomentDType,
+  readState,
+  type State,
+  storeState,
+  zeroState,
+} from "./state.js";
 
 /** The parameters to optimize: a module, or a map from checkpoint names to parameters. */
 export type Optimized = Module | ReadonlyMap<string, Parameter>;
@@ -36,8 +44,11 @@ const checkStep = optionsOf<StepOptions>({ gradScale: requireScalar, noop: requi
 export interface OptimizerSlot {
   /** The parameter to update. */
   readonly parameter: Parameter;
-  /** The master parameter. If the parameter is f32, it is the parameter's tensor. If f16, `buffers` has its scale. */
-  readonly master: Tensor<MasterDType>;
+  /**
+   * The master parameter. If the parameter is f32, it is the parameter's tensor. If f16, `buffers` has its scale. If u16, it is
+   * the lower 16 bits, and the parameter has the upper 16 (numerics.md §9.7).
+   */
+  readonly master: Tensor<MasterDType | "u16">;
   /**
    * Moving averages of the gradient (momentum, Adam moments), by their argument names in `sgd` and `adamw`, in the parameter's
    * shape. A tensor of f16 or e4m3 holds codes, and `m.scale`, `v.scale` or `master.scale`, f32 [1], is the factor of their
@@ -72,8 +83,8 @@ export interface SlotStep {
 export interface StateDTypes {
   /** The dtypes of the buffers of a parameter, by their names. */
   readonly moments: (name: string) => { readonly [buffer: string]: MomentDType };
-  /** The dtype of masters. Default f32. */
-  readonly master?: MasterDType | undefined;
+  /** The masters. Default: all are f32 tensors. */
+  readonly masters?: MasterOptions | undefined;
 }
 
 /**
@@ -126,7 +137,8 @@ export abstract class Optimizer {
       if (!grad) continue;
       parameter.sharding?.discardPrefetched();
       const { value } = parameter;
-      const copy = value instanceof Tensor && hasType(value, "bf16", "f16") ? { copy: value } : {};
+      const isHalf = value instanceof Tensor && hasType(value, "bf16", "f16");
+      const copy = isHalf && !hasType(slot.master, "u16") ? { copy: value } : {};
       const states = statesOf(slot).map(([name, state]) => ({ name, state, values: readState(state) }));
       const { master, ...moments } = Object.fromEntries(states.map(({ name, values }) => [name, values]));
       const tensors = { parameter: master as Tensor<"f32">, grad, ...copy, ...ownOptions };
@@ -196,13 +208,13 @@ export function parametersOf(optimized: Optimized): ReadonlyMap<string, Paramete
 
 /** Creates the state of a parameter. New tensors are added to `created`. */
 function slotOf(name: string, parameter: Parameter, dtypes: StateDTypes, created: Owned[]): OptimizerSlot {
-  const master = masterOf(parameter, dtypes.master, created);
+  const master = masterOf(parameter, dtypes.masters, created);
   const { backend, shape } = master.codes;
   const moments = Object.entries(dtypes.moments(name)).map(
     ([buffer, dtype]) => [buffer, zeroState(backend, dtype, shape, created)] as const,
   );
   const buffers = [...moments, [MASTER, master] as const].flatMap(([buffer, { codes, scale }]) => [
-    ...(buffer === MASTER ? [] : [[buffer, codes] as const]),
+    ...(buffer === MASTER ? [] : [[buffer, codes as Tensor<MomentDType>] as const]),
     ...(scale ? [[buffer + SCALE, scale] as const] : []),
   ]);
   return { parameter, master: master.codes, buffers: new Map(buffers), steps: 0 };
@@ -218,11 +230,15 @@ export function isStateScale(name: string): boolean {
 }
 
 /** Returns the states of a slot by their names: the master and the moments. */
-function statesOf({ master, buffers }: OptimizerSlot): readonly (readonly [string, State])[] {
+function statesOf({ parameter, master, buffers }: OptimizerSlot): readonly (readonly [string, State])[] {
   const codes = [[MASTER, master] as const, ...buffers].filter(([name]) => !isStateScale(name));
   return codes.map(([name, codes]) => [
     name,
-    { codes, scale: buffers.get(name + SCALE) as Tensor<"f32"> | undefined },
+    {
+      codes,
+      scale: buffers.get(name + SCALE) as Tensor<"f32"> | undefined,
+      upper: hasType(codes, "u16") ? (parameter.value as Tensor<"bf16">) : undefined,
+    },
   ]);
 }
 
@@ -231,15 +247,21 @@ function groupsOf({ sharding, ranks }: Parameter): readonly ProcessGroup[] {
   return [sharding?.group, ranks?.group].flatMap((group) => (group && group.size > 1 ? [group] : []));
 }
 
+type MasterState = State & { readonly codes: Tensor<MasterDType | "u16"> };
+
 /** Returns the master of a parameter, whose new tensors are added to `created`. */
 function masterOf(
   parameter: Parameter,
-  dtype: MasterDType = "f32",
+  { masterWeightDtype: dtype = "f32", storeParamRemainders = false }: MasterOptions = {},
   created: Owned[],
-): State & { readonly codes: Tensor<MasterDType> } {
+): MasterState {
   using scope = new Scope();
   const { value } = parameter;
   if (hasType(value as Tensor, "f32")) return { codes: value as Tensor<"f32">, scale: undefined };
+  if (storeParamRemainders && hasType(value as Tensor, "bf16")) {
+    const { backend, shape } = requireTensor("optimizer", "a parameter", value);
+    return zeroState(backend, "u16", shape, created) as MasterState;
+  }
   const values = masterValues(parameter);
   if (dtype === "f32") {
     created.push(persistent(scope.keep(values)));
@@ -247,7 +269,7 @@ function masterOf(
   }
   const state = zeroState(values.backend, dtype, values.shape, created);
   storeState(state, values, { groups: groupsOf(parameter) });
-  return state as typeof state & { codes: Tensor<MasterDType> };
+  return state as MasterState;
 }
 
 /** Returns the values of a parameter that is not f32 as a new f32 tensor. */

@@ -33,7 +33,7 @@ export function optionsFor<O extends object>(
 }
 
 /** Options that determine the states of an optimizer. Only its constructor reads them. */
-export type StateOptions = { readonly [name: string]: string | undefined };
+export type StateOptions = { readonly [name: string]: string | boolean };
 
 /**
  * Finds the options of each slot of an optimizer, also after a program has replaced them. Options of states are checked and left
@@ -71,7 +71,7 @@ export class SlotOptions<O extends object> {
       const value = others[name];
       if (value !== undefined && value !== this.states[name])
         throw new ArgumentError(
-          `${this.user}: ${name} is ${describe(value)} and was ${this.states[name]} when the optimizer was created; its states keep their dtypes, so create another optimizer`,
+          `${this.user}: ${name} is ${describe(value)} and was ${this.states[name]} when the optimizer was created; its states keep their form, so create another optimizer`,
         );
       delete others[name];
     }

@@ -9,7 +9,13 @@ import {
   type ParameterGroup,
   SlotOptions,
 } from "./parameter-groups.js";
-import { MASTER_OPTIONS, type MasterOptions, type MomentDType, momentDType } from "./state.js";
+import {
+  MASTER_OPTIONS,
+  type MasterOptions,
+  type MomentDType,
+  masterOptionsOf,
+  momentDType,
+} from "./state.js";
 
 /** The dtypes of the states of `SGD`. They cannot be changed later, and are the same for all groups. */
 export interface SGDStateOptions extends MasterOptions {
@@ -49,15 +55,16 @@ export class SGD extends Optimizer {
 
   constructor(optimized: Optimized, options: SGDOptions) {
     const ownOptions = checkOptions("SGD", options);
-    const { momentumDtype = "f32", masterWeightDtype = "f32", ...numbers } = ownOptions;
+    const { momentumDtype = "f32", masterWeightDtype, storeParamRemainders, ...numbers } = ownOptions;
+    const masters = masterOptionsOf("SGD", { masterWeightDtype, storeParamRemainders });
     if (!numbers.groups) requireSGDOptions("SGD", numbers);
     super(optimized, {
       moments: (name) =>
         optionsFor<Omit<SGDStepOptions, "first">>(numbers, name).momentum ? { m: momentumDtype } : {},
-      master: masterWeightDtype,
+      masters,
     });
     this.options = ownOptions;
-    const states = { momentumDtype, masterWeightDtype };
+    const states = { momentumDtype, ...masters };
     this.#slotOptions = new SlotOptions("SGD", this.slots, requireSGDOptions, states);
     disposeUnless(this, () => this.#slotOptions.requireGroups(ownOptions));
   }

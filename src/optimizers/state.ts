@@ -4,16 +4,18 @@
  */
 import type { Backend } from "../backends/backend.js";
 import type { ProcessGroup } from "../collectives/group.js";
+import { ArgumentError } from "../errors.js";
 import { persistent } from "../modules/parameter.js";
 import { decode, encode } from "../ops/cast/cast.js";
 import { tensor, zeros } from "../ops/create.js";
 import { add, divide, multiply, where } from "../ops/elementwise/operators.gen.js";
 import { concatenate, expand } from "../ops/layout/copy-slice.js";
-import { type OptionTable, oneOf } from "../options.js";
+import { boolean, type Complete, type OptionTable, oneOf } from "../options.js";
 import { amaxOf } from "../quantizers/shard.js";
 import { type Owned, Scope } from "../tensor/scope.js";
 import type { Shape } from "../tensor/shape.js";
 import { hasType, type Tensor } from "../tensor/tensor.js";
+import { joinMaster, splitMaster } from "./remainders.js";
 
 /** The dtypes of moments. */
 const MOMENT_DTYPES = ["f32", "bf16", "f16", "e4m3"] as const;
@@ -34,27 +36,53 @@ export interface MasterOptions {
    * f32, and the parameter is written from its result before the master is rounded (numerics.md §9.6). Default f32.
    */
   readonly masterWeightDtype?: MasterDType | undefined;
+  /**
+   * Whether a bf16 parameter holds the upper 16 bits of its f32 master, and only the lower 16 bits are stored. The parameter is
+   * then the nearest value to the master, ties away from zero (numerics.md §9.7). Other parameters are not affected. It needs
+   * `masterWeightDtype` f32. Default false.
+   */
+  readonly storeParamRemainders?: boolean | undefined;
 }
 
 /** @shared The checks of the options of masters. */
-export const MASTER_OPTIONS: OptionTable<MasterOptions> = { masterWeightDtype: oneOf(MASTER_DTYPES) };
+export const MASTER_OPTIONS: OptionTable<MasterOptions> = {
+  masterWeightDtype: oneOf(MASTER_DTYPES),
+  storeParamRemainders: boolean,
+};
+
+/** @shared Returns the options of masters, or their defaults. Throws `ArgumentError` for remainders of f16 masters. */
+export function masterOptionsOf(user: string, options: MasterOptions): Complete<MasterOptions> {
+  const { masterWeightDtype = "f32", storeParamRemainders = false } = options;
+  if (storeParamRemainders && masterWeightDtype !== "f32")
+    throw new ArgumentError(
+      `${user}: storeParamRemainders needs masters of f32; masterWeightDtype is ${masterWeightDtype}; leave one of them out`,
+    );
+  return { masterWeightDtype, storeParamRemainders };
+}
 
 /** The magnitude to which the largest element is scaled: half of the maximum of f16, and the maximum of e4m3. */
-const SCALED_MAX: { readonly [D in MomentDType]?: number } = { f16: 65504 / 2, e4m3: 448 };
+const SCALED_MAX: { readonly [D in MomentDType | "u16"]?: number } = { f16: 65504 / 2, e4m3: 448 };
 
 /** The smallest scale. Its reciprocal is finite. */
 const MIN_SCALE = 2 ** -126;
 
 /** A state of a parameter. */
 export interface State {
-  /** The values, divided by the scale if there is one. */
-  readonly codes: Tensor<MomentDType>;
+  /** The values, divided by the scale if there is one; for u16, the lower 16 bits of the values. */
+  readonly codes: Tensor<MomentDType | "u16">;
   /** The factor of the values, f32 [1]. Undefined for f32 and bf16. */
   readonly scale: Tensor<"f32"> | undefined;
+  /** The parameter that holds the upper 16 bits. Undefined unless the codes are u16. */
+  readonly upper?: Tensor<"bf16"> | undefined;
 }
 
 /** Returns a state of zeros, which no scope owns. Its tensors are added to `created`. */
-export function zeroState(backend: Backend, dtype: MomentDType, shape: Shape, created: Owned[]): State {
+export function zeroState(
+  backend: Backend,
+  dtype: MomentDType | "u16",
+  shape: Shape,
+  created: Owned[],
+): State {
   const owned = <T extends Tensor>(x: T): T => {
     created.push(persistent(x));
     return x;
@@ -64,8 +92,9 @@ export function zeroState(backend: Backend, dtype: MomentDType, shape: Shape, cr
 }
 
 /** Returns the values of a state: the tensor itself for f32, else a new one. */
-export function readState({ codes, scale }: State): Tensor<"f32"> {
+export function readState({ codes, scale, upper }: State): Tensor<"f32"> {
   if (hasType(codes, "f32")) return codes;
+  if (upper) return joinMaster(upper, codes as Tensor<"u16">);
   const values = decode(codes);
   if (scale) multiplyBy(values, scale);
   return values;
@@ -79,9 +108,18 @@ export interface StoreOptions {
   readonly noop?: Tensor<"f32"> | undefined;
 }
 
-/** Stores `values`, which `readState` returned and a step has updated. It overwrites `values`, unless the state is f32. */
-export function storeState({ codes, scale }: State, values: Tensor<"f32">, options: StoreOptions): void {
+/**
+ * Stores `values`, which `readState` returned and a step has updated, also their upper bits. It overwrites `values`, unless the
+ * state is f32.
+ */
+export function storeState(state: State, values: Tensor<"f32">, options: StoreOptions): void {
+  const { codes, scale, upper } = state;
   if (hasType(codes, "f32")) return;
+  if (upper) {
+    // a skipped step leaves the values, whose bits are divided in the same way again
+    splitMaster(values, upper, codes as Tensor<"u16">);
+    return;
+  }
   using _ = new Scope();
   const { backend, dtype } = codes;
   const next = scale && scaleFor(values, SCALED_MAX[dtype] as number, options.groups);

@@ -5,11 +5,20 @@ import { gradNorm } from "../update/grad-norm.js";
 import { adamw, sgd } from "../update/optimizer.js";
 import type { ParameterModel } from "./linear.js";
 import { cast, type Matrix, sum } from "./matrix.js";
-import { type StateType, type StoredState, stored, valuesOf, zeroState } from "./stored-state.js";
+import {
+  divided,
+  joined,
+  type StateType,
+  type StoredState,
+  stored,
+  valuesOf,
+  zeroState,
+} from "./stored-state.js";
 
 /** The types of the states. The default of each is f32. */
 interface StateTypes {
   readonly masterWeightDtype?: "f32" | "f16";
+  readonly storeParamRemainders?: boolean;
 }
 
 export type OptimizerModel =
@@ -39,6 +48,8 @@ export interface SlotModel {
   master: StoredState;
   m: StoredState;
   v: StoredState;
+  /** Whether the parameter has codes. `parameter` then has the dtype of its values. Default false. */
+  isQuantized?: boolean;
   /** The f32 values from which the last step wrote the parameter. */
   written?: readonly number[];
   steps: number;
@@ -75,17 +86,27 @@ export class OptimizerRun {
         StoredState,
         StoredState,
       ];
-      return { parameter, master: stored([...wide.data], this.masterType(parameter)), m, v, steps: 0 };
+      return { parameter, master: stored([...wide.data], this.masterType({ parameter })), m, v, steps: 0 };
     });
   }
 
   /** The type of a master. An f32 parameter serves as its own master. */
-  masterType({ wide }: ParameterModel): StateType {
-    return wide.dtype === "f32" ? "f32" : this.#types.master;
+  masterType({ parameter: { wide }, isQuantized }: Pick<SlotModel, "parameter" | "isQuantized">): StateType {
+    if (wide.dtype === "f32") return "f32";
+    const hasRemainder = this.options.storeParamRemainders && wide.dtype === "bf16" && !isQuantized;
+    return hasRemainder ? "u16" : this.#types.master;
   }
 
+  /** The master of a slot as its stored form. */
   #masterOf({ parameter: { wide }, master }: SlotModel): StoredState {
     return wide.dtype === "f32" ? stored([...wide.data], "f32") : master;
+  }
+
+  /** The values of the master with which a step computes. */
+  #masterValues(slot: SlotModel): readonly number[] {
+    if (this.masterType(slot) !== "u16") return valuesOf(this.#masterOf(slot));
+    const { data } = slot.parameter.wide;
+    return slot.master.codes.map((remainder, i) => joined(data[i] as number, remainder));
   }
 
   get #types(): { readonly moments: readonly [StateType, StateType]; readonly master: StateType } {
@@ -110,17 +131,18 @@ export class OptimizerRun {
       if (!grad) continue;
       slot.steps++;
       if (noop === 1) continue;
-      const master = valuesOf(this.#masterOf(slot));
+      const master = this.#masterValues(slot);
       const values = { m: [...valuesOf(slot.m)], v: [...valuesOf(slot.v)], steps: slot.steps };
       const updated = master.map((p, i) => {
         const gradient = grad.data[i] as number;
         return this.#element(values, i, p, gradScale === undefined ? gradient : mul(gradient, gradScale));
       });
-      const data = Float32Array.from(updated);
+      const type = this.masterType(slot);
+      const data = Float32Array.from(type === "u16" ? updated.map((x) => divided(x).parameter) : updated);
       parameter.data = cast({ ...parameter.wide, dtype: "f32", data }, parameter.wide.dtype);
       const { moments } = this.#types;
       slot.written = updated;
-      slot.master = stored(updated, this.masterType(parameter));
+      slot.master = stored(updated, type);
       slot.m = stored(values.m, moments[0]);
       slot.v = stored(values.v, moments[1]);
     }
@@ -145,7 +167,7 @@ export class OptimizerRun {
     const { moments } = this.#types;
     const hasMomentum = options.kind === "AdamW" || options.momentum !== 0;
     const states = [
-      ["master", this.masterType(slot.parameter), this.#masterOf(slot)] as const,
+      ["master", this.masterType(slot), this.#masterOf(slot)] as const,
       ...(hasMomentum ? [["m", moments[0], slot.m] as const] : []),
       ...(options.kind === "AdamW" ? [["v", moments[1], slot.v] as const] : []),
     ];

@@ -25,6 +25,7 @@ import { tensor } from "../../../src/ops/create.js";
 import { AdamW } from "../../../src/optimizers/adamw.js";
 import type { Optimizer } from "../../../src/optimizers/optimizer.js";
 import { SGD } from "../../../src/optimizers/sgd.js";
+import type { MasterOptions } from "../../../src/optimizers/state.js";
 import { DataParallel } from "../../../src/parallel/data/data-parallel.js";
 import { fullyShard } from "../../../src/parallel/fsdp/fully-shard.js";
 import { RandomState } from "../../../src/quantizers/random-state.js";
@@ -138,12 +139,16 @@ interface LayerMesh {
 const ranksOf = ({ tp, replicate, shard }: LayerMesh): number => tp * replicate * shard;
 
 /** A layer whose rows `fullyShard` divides among the ranks of `mesh.dp`, and those of `mesh.tp` before that. */
-function shardedLayer(world: ProcessGroup, { tp, ...mesh }: LayerMesh, rows: number, seed: bigint) {
+function shardedLayer(
+  world: ProcessGroup,
+  { tp, ...mesh }: LayerMesh,
+  { rows, seed, masters }: { readonly rows: number; readonly seed: bigint; readonly masters: MasterOptions },
+) {
   const { tp: group, dp } = world.split({ tp, dp: world.size / tp });
   const random = new RandomState(seed);
   const module = new Linear(world.backend, 4, rows, { group, parallelMode: "column", random });
   const sharded = fullyShard(module, dp as ProcessGroup, { mesh });
-  const optimizer = new AdamW(module, { learningRate: 0.1 });
+  const optimizer = new AdamW(module, { learningRate: 0.1, ...masters });
   /** The full parameters and their masters, gathered from the ranks. */
   const whole = async (): Promise<string[]> => {
     using _ = new Scope();
@@ -168,22 +173,33 @@ describe("a layer that fullyShard divides", () => {
         shard: fc.integer({ min: 1, max: 4 }),
       })
       .filter((mesh) => ranksOf(mesh) <= MOST);
+    const forms = fc.constantFrom<MasterOptions>(
+      ...[{}, { masterWeightDtype: "f16" as const }, { storeParamRemainders: true }],
+    );
     await fc.assert(
-      fc.asyncProperty(fc.integer({ min: 1, max: 9 }), meshes, meshes, async (half, before, after) => {
-        const make = (mesh: LayerMesh, seed: bigint) =>
-          groupsOf(ranksOf(mesh)).map((world) => shardedLayer(world, mesh, 2 * half, seed));
-        const saved = make(before, 1n);
-        await Promise.all(saved.map(({ state }) => saveShardedCheckpoint(folder, state)));
-        const wanted = await Promise.all(saved.map(({ whole }) => whole()));
-        const loaded = make(after, 2n);
-        await Promise.all(loaded.map(({ state }) => loadShardedCheckpoint(folder, state)));
-        const got = await Promise.all(loaded.map(({ whole }) => whole()));
-        for (const each of [...wanted, ...got]) expect(each).toEqual(wanted[0]);
-        for (const { state } of [...saved, ...loaded]) {
-          state.optimizer.dispose();
-          state.module.dispose();
-        }
-      }),
+      fc.asyncProperty(
+        fc.integer({ min: 1, max: 9 }),
+        meshes,
+        meshes,
+        forms,
+        async (half, before, after, masters) => {
+          const make = (mesh: LayerMesh, seed: bigint) =>
+            groupsOf(ranksOf(mesh)).map((world) =>
+              shardedLayer(world, mesh, { rows: 2 * half, seed, masters }),
+            );
+          const saved = make(before, 1n);
+          await Promise.all(saved.map(({ state }) => saveShardedCheckpoint(folder, state)));
+          const wanted = await Promise.all(saved.map(({ whole }) => whole()));
+          const loaded = make(after, 2n);
+          await Promise.all(loaded.map(({ state }) => loadShardedCheckpoint(folder, state)));
+          const got = await Promise.all(loaded.map(({ whole }) => whole()));
+          for (const each of [...wanted, ...got]) expect(each).toEqual(wanted[0]);
+          for (const { state } of [...saved, ...loaded]) {
+            state.optimizer.dispose();
+            state.module.dispose();
+          }
+        },
+      ),
       { numRuns: draws(25) },
     );
   }, 60_000);
@@ -494,6 +510,7 @@ describe("a run of several ranks", () => {
     const KINDS: Readonly<Record<string, (of: Module) => Optimizer>> = {
       adamw: (of) => new AdamW(of, { learningRate: 0.1 }),
       "adamw of e4m3": (of) => new AdamW(of, { learningRate: 0.1, expAvgDtype: "e4m3" }),
+      "adamw with remainders": (of) => new AdamW(of, { learningRate: 0.1, storeParamRemainders: true }),
       "adamw of f16 masters": (of) => new AdamW(of, { learningRate: 0.1, masterWeightDtype: "f16" }),
       momentum: (of) => new SGD(of, { learningRate: 0.1, momentum: 0.5 }),
       plain: (of) => new SGD(of, { learningRate: 0.1 }),

@@ -61,6 +61,8 @@ const OPTIMIZERS: Readonly<Record<string, (module: Module) => Optimizer>> = {
       expAvgSqDtype: "f16",
       masterWeightDtype: "f16",
     }),
+  "SGD with remainders": (module) =>
+    new SGD(module, { learningRate: 0.1, momentum: 0.9, storeParamRemainders: true }),
   "SGD with momentum": (module) => new SGD(module, { learningRate: 0.1, momentum: 0.9 }),
 };
 const QUANTIZED: Readonly<Record<string, Recipe | undefined>> = {

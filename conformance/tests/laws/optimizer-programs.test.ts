@@ -129,6 +129,10 @@ const seen = (x: Tensor): Matrix => {
   return { data: wideValues(plain), shape: plain.matrix, dtype: plain.dtype };
 };
 
+/** The values of codes, or the remainders of a u16 tensor. */
+const codesOf = (x: Tensor): ArrayLike<number> =>
+  x.dtype === "u16" ? (x.dataSync() as Uint16Array) : seen(x.dtype === "e4m3" ? decode(x) : x).data;
+
 const bits = (data: ArrayLike<number>): string[] =>
   Array.from(data, (x) => (Object.is(x, -0) ? "-0" : String(x)));
 
@@ -166,7 +170,8 @@ class Side {
     this.model = new OptimizerRun(settings, [...this.modelled.values()]);
     for (const [i, kind] of KINDS.entries()) {
       const slot = this.model.slots[i];
-      if (slot && kind === "quantized") slot.master = this.#quantizedMaster(seed + i);
+      if (slot && kind === "quantized")
+        Object.assign(slot, { master: this.#quantizedMaster(seed + i), isQuantized: true });
     }
   }
 
@@ -243,10 +248,7 @@ class Side {
       expect([...tensors.keys()].sort(), `states of ${kind}`).toEqual([...expected.keys()].sort());
       for (const [name, { type, values }] of expected) {
         const tensor = tensors.get(name) as Tensor;
-        expect(
-          [tensor.dtype, bits(seen(tensor.dtype === "e4m3" ? decode(tensor) : tensor).data)],
-          `${name} of ${kind}`,
-        ).toEqual([type, bits(values)]);
+        expect([tensor.dtype, bits(codesOf(tensor))], `${name} of ${kind}`).toEqual([type, bits(values)]);
       }
       if (!(value instanceof QuantizedTensor)) expectBits(kind, seen(value), model.parameter.wide);
       else if (model.written) this.#checkCodes(value, Float32Array.from(model.written));

@@ -590,6 +590,7 @@ export const MODULE_ROWS: Rows = {
     calls: [
       (w) => [map(w), { learningRate: 1, momentum: 0.5, dampening: 0, weightDecay: 1, nesterov: true }],
       (w) => [map(w), { learningRate: 1, momentum: 0.5, dampening: 0.5 }],
+      (w) => [map(w), { learningRate: 1, storeParamRemainders: true }],
       (w) => [map(w), { learningRate: 1, momentum: 0.5, momentumDtype: "e4m3", masterWeightDtype: "f16" }],
       (w) => [map(w), { learningRate: 1, groups: [{ ...SGD_GROUP, nesterov: true }] }],
     ],
@@ -599,6 +600,7 @@ export const MODULE_ROWS: Rows = {
     calls: [
       (w) => [map(w), { learningRate: 1, beta1: 0.5, beta2: 0.5, eps: 1, weightDecay: 1, decoupled: false }],
       (w) => [map(w), { learningRate: 1, groups: [ADAMW_GROUP] }],
+      (w) => [map(w), { learningRate: 1, storeParamRemainders: true }],
       (w) => [
         map(w),
         { learningRate: 1, expAvgDtype: "f16", expAvgSqDtype: "e4m3", masterWeightDtype: "f16" },

@@ -308,8 +308,8 @@ export class StepModel {
         [name, parameter.wide] as const,
         [`${name} steps`, ofRow([steps], "f32")] as const,
         ...optimizer.tensorsOf(slot).map(([state, { type, values }]) => {
-          // codes of e4m3 are compared as values
-          const dtype = type === "e4m3" ? "f32" : type;
+          // codes of e4m3 are compared as values, remainders as integers
+          const dtype = type === "e4m3" || type === "u16" ? "f32" : type;
           return [`${name} ${state}`, { ...ofRow([...values], "f32"), dtype }] as const;
         }),
         ...(parameter.mainGrad ? [[`${name} mainGrad`, parameter.mainGrad] as const] : []),

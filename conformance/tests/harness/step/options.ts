@@ -163,6 +163,8 @@ export const OPTIMIZERS = {
     ...{ ...ADAM, decoupled: false },
     ...{ expAvgDtype: "f16", expAvgSqDtype: "e4m3", masterWeightDtype: "f16" },
   },
+  "SGD with remainders": { ...SGD, momentum: 0.5, momentumDtype: "bf16", storeParamRemainders: true },
+  "AdamW with remainders": { ...ADAM, expAvgDtype: "e4m3", storeParamRemainders: true },
   "AdamW of e4m3 and f16": { ...ADAM, expAvgDtype: "e4m3", expAvgSqDtype: "f16" },
 } as const satisfies Record<string, OptimizerModel>;
 

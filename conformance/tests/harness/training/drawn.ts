@@ -31,6 +31,7 @@ const OPTIMIZERS = {
   adamw: (module: Module) => new AdamW(module, ADAMW),
   "momentum of bf16": (module: Module) =>
     new SGD(module, { learningRate: 0.1, momentum: 0.9, momentumDtype: "bf16", masterWeightDtype: "f16" }),
+  "adamw with remainders": (module: Module) => new AdamW(module, { ...ADAMW, storeParamRemainders: true }),
   "adamw of e4m3": (module: Module) =>
     new AdamW(module, { ...ADAMW, expAvgDtype: "e4m3", expAvgSqDtype: "f16", masterWeightDtype: "f16" }),
 } as const;

@@ -182,13 +182,13 @@ it.each(WIDE_DTYPES)("is added in f32 to a gradient of %s that other uses of the
   const valuesOf = (x: Tensor<WideDType>) => castTo(x, "f32").dataSync().slice() as Float32Array;
   const random = (seed: bigint) =>
     tensor(backend(), normal({ seed, offset: 0n }, SIZE * SIZE, 1), [SIZE, SIZE]);
-  const before = valuesOf(master);
+  const before = valuesOf(master as Tensor<"f32">);
   const [main, grad] = [random(2n), castTo(random(3n), dtype)];
   const [mainValues, gradValues] = [valuesOf(main), valuesOf(grad)];
   layer.weight.mainGrad = persistent(main);
   layer.weight.grad = persistent(grad);
   optimizer.step();
-  expect(valuesOf(master)).toEqual(
+  expect(valuesOf(master as Tensor<"f32">)).toEqual(
     before.map((value, i) => value - Math.fround((mainValues[i] as number) + (gradValues[i] as number))),
   );
 });

@@ -69,6 +69,7 @@ const OPTIMIZERS = {
   "momentum of f16": (model: Module) =>
     new SGD(model, { learningRate: 0.1, momentum: 0.9, momentumDtype: "f16", masterWeightDtype: "f16" }),
   adamw: (model: Module) => new AdamW(model, ADAMW),
+  "adamw with remainders": (model: Module) => new AdamW(model, { ...ADAMW, storeParamRemainders: true }),
   "adamw of e4m3": (model: Module) =>
     new AdamW(model, { ...ADAMW, expAvgDtype: "e4m3", expAvgSqDtype: "f16", masterWeightDtype: "f16" }),
 } as const;
@@ -116,7 +117,14 @@ export const cases: fc.Arbitrary<Case> = fc
     dtype: fc.constantFrom("f32", "bf16"),
     layers: fc.array(fc.constantFrom(...LAYERS), { minLength: 1, maxLength: 2 }),
     width: fc.constantFrom(32, 64, 96, 160),
-    optimizer: fc.constantFrom("sgd", "momentum", "adamw", "momentum of f16", "adamw of e4m3"),
+    optimizer: fc.constantFrom(
+      "sgd",
+      "momentum",
+      "adamw",
+      "momentum of f16",
+      "adamw with remainders",
+      "adamw of e4m3",
+    ),
     quantized: fc.boolean(),
     recomputes: fc.boolean(),
     microbatches: fc.integer({ min: 1, max: 2 }),
