@@ -9,15 +9,15 @@ import numpy as np
 import pytest
 
 import lockstep
-from lockstep._arrays import CODE_DTYPES
+from lockstep._arrays import CODE_DTYPES, bits_of
 from lockstep._process import SERVER
 
 FORMATS = ["e4m3", "e5m2", "e2m1", "e2m3", "e3m2", "e8m0", "e4m3fnuz", "e5m2fnuz", "e3m4", "e4m3ieee", "bf16", "f16", "tf32", "int8", "s2f6", "ue5m3", "int4"]
 BITS = {"e2m1": 4, "int4": 4, "e2m3": 6, "e3m2": 6, "bf16": 16, "f16": 16, "tf32": 19}
-UNSIGNED = {4: np.uint8, 6: np.uint8, 8: np.uint8, 16: np.uint16, 19: np.uint32}
+UNSIGNED = {4: np.uint8, 6: np.uint8, 8: np.uint8, 16: np.uint16, 19: np.uint32, 32: np.uint32}
 NUMPY_TYPES = [np.float32, np.float16, np.int16, np.uint16, np.int32, np.uint32, np.int64, np.uint8, np.int8, np.bool_]
 NARROW_TYPES = [*CODE_DTYPES.values(), np.dtype(ml_dtypes.float4_e2m1fn)]
-SHAPES = [(0,), (1,), (7, 3), (2, 0, 4), (5, 1, 2)]
+SHAPES = [(), (0,), (1,), (7, 3), (2, 0, 4), (5, 1, 2)]
 
 
 def random(*shape, seed=0):
@@ -94,13 +94,34 @@ def test_shapes_are_kept_and_an_odd_number_of_4_bit_codes_is_refused(shape):
     for format in ("e4m3", "bf16", "tf32"):
         same(lockstep.decode(lockstep.encode(x, format), format), by_command_line("decode", by_command_line("encode", x, f"--format={format}"), f"--format={format}"))
     four = x.astype(ml_dtypes.float4_e2m1fn)
-    if shape[-1] % 2 == 0:
+    if shape and shape[-1] % 2 == 0:
         np.testing.assert_array_equal(lockstep.decode(four, "e2m1"), four.astype(np.float32))
         return
     for call in (lambda: lockstep.encode(x, "e2m1"), lambda: lockstep.decode(four, "e2m1")):
         with pytest.raises(lockstep.LockstepError) as caught:
             call()
         assert caught.value.code == "SHAPE"
+
+
+VIEWS = {
+    "transposed": np.transpose,
+    "reversed": lambda x: x[..., ::-1] if x.ndim else x,
+    "broadcast": lambda x: np.broadcast_to(x, (2, *x.shape)),
+}
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("view", VIEWS.values(), ids=VIEWS)
+def test_views_have_the_shape_and_the_bits_of_their_copies(view, shape):
+    for dtype in (np.float32, ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn, np.int8):
+        x = view(random(*shape, seed=2).astype(dtype))
+        bits = bits_of(x)
+        assert bits.dtype == UNSIGNED[8 * x.itemsize] and bits.shape == x.shape
+        assert bits.tobytes() == x.tobytes()
+    x = view(random(*shape, seed=2))
+    codes = lockstep.encode(x, "e4m3")
+    same(codes, lockstep.encode(x.copy(order="C"), "e4m3"))
+    same(lockstep.decode(view(lockstep.encode(random(*shape, seed=2), "e4m3")), "e4m3"), lockstep.decode(codes, "e4m3"))
 
 
 @pytest.mark.parametrize("dtype", [np.dtype(each) for each in [*NUMPY_TYPES[:6], np.uint8, np.int8, *NARROW_TYPES]], ids=str)
