@@ -122,7 +122,7 @@ export class Checkpoint {
     this.findings = findings;
     this.#weights = new Map(recognized.weights.map((weight) => [weight.name, weight]));
     this.#lockstepWeights = new Map(recognized.lockstepWeights.map((weight) => [weight.name, weight]));
-    this.#plain = new Map(recognized.plain.map((stored) => [stored.entry.name, stored]));
+    this.#plain = new Map(recognized.plain.map((tensor) => [tensor.entry.name, tensor]));
     this.#files = files;
     this.#close = close;
   }
@@ -147,11 +147,11 @@ export class Checkpoint {
     if (weight) return dequantizedWeightRows(weight);
     const lockstepWeight = this.#lockstepWeights.get(name);
     if (lockstepWeight) return lockstepRows(lockstepWeight);
-    const plain = this.#plain.get(name);
-    if (!plain) throw this.#absent("a weight", name, this.#weightNames());
-    const { entry } = plain;
+    const tensor = this.#plain.get(name);
+    if (!tensor) throw this.#absent("a weight", name, this.#weightNames());
+    const { entry } = tensor;
     const type = tensorDType(entry.dtype);
-    if (type !== undefined && isWide(type)) return plainRows(plain, type);
+    if (type !== undefined && isWide(type)) return plainRows(tensor, type);
     throw new FileError(
       `${this.path}: tensor "${name}": is ${entry.dtype}; rows reads F32, BF16, F16 and quantized weights; read it by readTensor`,
     );
@@ -217,12 +217,12 @@ export class Checkpoint {
    */
   async readTensor(name: string, region: MatrixRegion): Promise<Float32Array> {
     text("readTensor", "name", name);
-    const stored = this.#files.tensors.get(name);
-    if (!stored) throw this.#absent("a tensor", name, this.tensors.keys());
-    const { shape } = stored.entry;
+    const tensor = this.#files.tensors.get(name);
+    if (!tensor) throw this.#absent("a tensor", name, this.tensors.keys());
+    const { shape } = tensor.entry;
     const columns = shape.at(-1) ?? 1;
     const rows = shape.slice(0, -1).reduce((product, size) => product * size, 1);
-    return readPlainRegion(stored, requireRegion("readTensor", region, [rows, columns]));
+    return readPlainRegion(tensor, requireRegion("readTensor", region, [rows, columns]));
   }
 
   /** Closes the files; later reads throw `FileError`. */

@@ -55,8 +55,8 @@ export async function inspectFiles(
 ): Promise<CheckpointReport> {
   const { isSelected = () => true, original, onBytes = () => {} } = options;
   const findings: Finding[] = [...survey.findings, ...(await judgeActivationScales(checkpoint))];
-  const compared = original && (await readOriginal(original));
-  const inspector = new WeightInspector(survey, compared, options);
+  const originalTensors = original && (await readOriginal(original));
+  const inspector = new WeightInspector(survey, originalTensors, options);
   const weights: WeightReport[] = [];
   for (const weight of survey.weights) {
     if (!isSelected(weight.name)) continue;
@@ -64,9 +64,9 @@ export async function inspectFiles(
     weights.push(inspected.report);
     findings.push(...inspected.findings);
   }
-  for (const stored of survey.plain)
-    if (packedBytes(stored) > 0 && isSelected(stored.entry.name))
-      findings.push(...(await judgePacked(stored, onBytes)));
+  for (const tensor of survey.plain)
+    if (packedBytes(tensor) > 0 && isSelected(tensor.entry.name))
+      findings.push(...(await judgePacked(tensor, onBytes)));
   findings.push(...inspector.fused.findings());
   if (original && weights.length > 0 && weights.every(({ error }) => error === undefined))
     findings.push(
@@ -149,9 +149,12 @@ function isExplained({ error, findings }: Comparison): boolean {
 }
 
 /** The findings about one weight. Leaves out "values-apart" if an error explains the values. */
-function withoutRepetition(ownFindings: readonly Finding[], compared: readonly Finding[]): Finding[] {
+function withoutRepetition(
+  ownFindings: readonly Finding[],
+  comparisonFindings: readonly Finding[],
+): Finding[] {
   const hasCause = ownFindings.some(({ severity }) => severity === "error");
-  const newFindings = compared.filter(
+  const newFindings = comparisonFindings.filter(
     ({ name }) => !(hasCause && name === "values-apart") && ownFindings.every((each) => each.name !== name),
   );
   return [...ownFindings, ...newFindings];

@@ -106,7 +106,7 @@ function recipeText(recipe: LockstepWeightReport): string {
 export function wholeLines(report: CheckpointReport): string[] {
   const { shards, tensors, weights, unquantized, elements, bitsPerWeight, claim } = report;
   const lockstepWeights = Object.entries(report.lockstepWeights);
-  const claimed = claim ? [claim.method, ...claim.formats].join(", ") : "none";
+  const claimText = claim ? [claim.method, ...claim.formats].join(", ") : "none";
   const metadata = report.gguf?.metadata ?? {};
   const architecture = metadata["general.architecture"] ?? "no architecture";
   const gguf = report.gguf
@@ -120,7 +120,7 @@ export function wholeLines(report: CheckpointReport): string[] {
   return [
     `${report.path}: ${tensors} tensors in ${shards} shards, ${elements} weights of ${number(bitsPerWeight)} bits`,
     ...gguf,
-    `configuration: ${claimed}; ${weights.length + lockstepWeights.length} quantized, ${unquantized.length} not`,
+    `configuration: ${claimText}; ${weights.length + lockstepWeights.length} quantized, ${unquantized.length} not`,
     ...wide,
     ...lockstepWeights.map(([name, recipe]) => `quantized by lockstep: ${name}${recipeText(recipe)}`),
   ];

@@ -1,7 +1,7 @@
 /** Child processes of a command. Each runs in its own process group, so that signals also reach its children. */
 import { type ChildProcess, spawn } from "node:child_process";
 
-let listener: (running: boolean, group: number) => void = () => {};
+let listener: (isRunning: boolean, group: number) => void = () => {};
 
 /**
  * Sets the listener of process groups: it is called with `true` when a group starts, and with `false` when its first process

@@ -56,13 +56,13 @@ async function runParsed<T extends OptionTable>(
   spec: CommandSpec<T>,
   io: CliIo,
   table: OptionTable,
-  parsed: Parsed,
+  parsedOptions: Parsed,
 ): Promise<ExitCode> {
-  const { positionals: inputs, usedOptions } = parsed;
-  const session = new Session(spec.name, io, generalOf(parsed));
+  const { positionals: inputs, usedOptions } = parsedOptions;
+  const session = new Session(spec.name, io, generalOf(parsedOptions));
   try {
-    if (!usedOptions.has("force")) await requireDistinct(session.files, table, parsed);
-    return await spec.run({ session, values: valuesOf(spec.options, parsed), inputs, usedOptions });
+    if (!usedOptions.has("force")) await requireDistinct(session.files, table, parsedOptions);
+    return await spec.run({ session, values: valuesOf(spec.options, parsedOptions), inputs, usedOptions });
   } finally {
     await session.dispose();
   }
@@ -101,9 +101,9 @@ async function requireDistinct(
 }
 
 function requireInputs(names: readonly string[], inputs: readonly string[]): void {
-  const missing = names[inputs.length];
+  const missingName = names[inputs.length];
   const nameList = names.length > 1 ? `: ${names.join(" ")}` : "";
-  if (missing !== undefined) throw new ArgumentError(`${missing} is needed${nameList}`);
+  if (missingName !== undefined) throw new ArgumentError(`${missingName} is needed${nameList}`);
   if (inputs.includes(""))
     throw new ArgumentError(`${names.join(" ")}: an empty string was given; give a file's path`);
   const surplusInput = inputs[names.length];

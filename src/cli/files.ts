@@ -50,13 +50,13 @@ export const DISK: Files = {
     const file = await identify(path);
     if (!file) return undefined;
     const isSame = ({ dev, ino }: BigIntStats): boolean => dev === file.dev && ino === file.ino;
-    for (const other of otherPaths) {
-      const stats = await identify(other);
-      if (stats && isSame(stats)) return other;
+    for (const otherPath of otherPaths) {
+      const stats = await identify(otherPath);
+      if (stats && isSame(stats)) return otherPath;
       if (!stats?.isDirectory()) continue;
-      for (const name of await readdir(other).catch(() => [])) {
-        const directoryId = await identify(join(other, name));
-        if (directoryId?.isFile() && isSame(directoryId)) return join(other, name);
+      for (const name of await readdir(otherPath).catch(() => [])) {
+        const directoryId = await identify(join(otherPath, name));
+        if (directoryId?.isFile() && isSame(directoryId)) return join(otherPath, name);
       }
     }
     return undefined;

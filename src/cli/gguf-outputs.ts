@@ -29,17 +29,17 @@ export async function writeTokenizerOf(
   const files = await openCheckpointFiles(path);
   await files.close();
   if (!files.gguf) return undefined;
-  const missing: Record<string, string> = {};
+  const missingFiles: Record<string, string> = {};
   if (!(await exists(join(output, "config.json"))))
-    missing["config.json"] =
+    missingFiles["config.json"] =
       `the configuration of the architecture ${String(files.gguf.metadata["general.architecture"])} is not known`;
-  if (await exists(join(output, "tokenizer.json"))) return missing;
+  if (await exists(join(output, "tokenizer.json"))) return missingFiles;
   try {
     for (const [name, content] of Object.entries(hubFiles(await readDefinition(path))))
       await writeJson(join(output, name), content);
   } catch (error) {
     if (!(error instanceof LockstepError)) throw error;
-    missing["tokenizer.json"] = messageOf(error);
+    missingFiles["tokenizer.json"] = messageOf(error);
   }
-  return missing;
+  return missingFiles;
 }

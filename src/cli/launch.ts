@@ -48,9 +48,9 @@ class Leftovers {
   /** Processes the messages that were sent but not received yet. */
   #catchUp(): void {
     for (;;) {
-      const received = receiveMessageOnPort(this.port) as { readonly message: Leftover } | undefined;
-      if (!received) return;
-      this.#hear(received.message);
+      const envelope = receiveMessageOnPort(this.port) as { readonly message: Leftover } | undefined;
+      if (!envelope) return;
+      this.#hear(envelope.message);
     }
   }
 

@@ -33,14 +33,14 @@ export class MessageFiles implements Files {
     this.#add(path);
     const entries = planEntries(path, tensors);
     const coverage = new Coverage(path, entries);
-    const received = new Map<string, Uint8Array>();
+    const receivedBytes = new Map<string, Uint8Array>();
     await body(async (name, bytes, offset = 0) => {
       const { begin, end } = coverage.add(name, bytes, offset);
-      if (bytes.length === end - begin) received.set(name, bytes);
+      if (bytes.length === end - begin) receivedBytes.set(name, bytes);
       else {
-        const full = received.get(name) ?? new Uint8Array(end - begin);
+        const full = receivedBytes.get(name) ?? new Uint8Array(end - begin);
         full.set(bytes, offset);
-        received.set(name, full);
+        receivedBytes.set(name, full);
       }
     });
     coverage.requireComplete();
@@ -49,7 +49,7 @@ export class MessageFiles implements Files {
         name: `${path}/${name}`,
         dtype,
         shape,
-        bytes: received.get(name) ?? new Uint8Array(),
+        bytes: receivedBytes.get(name) ?? new Uint8Array(),
       });
     for (const [key, value] of Object.entries(metadata)) this.#metadata[`${path}/${key}`] = value;
   }
@@ -78,6 +78,6 @@ export class MessageFiles implements Files {
   }
 
   async sameFile(path: string, otherPaths: readonly string[]): Promise<string | undefined> {
-    return otherPaths.find((other) => other === path);
+    return otherPaths.find((otherPath) => otherPath === path);
   }
 }

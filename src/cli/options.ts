@@ -105,8 +105,8 @@ export function someOf<const T extends string>(names: readonly T[]): (text: stri
 /** Returns a parser of integers from `minimum` to `maximum`, inclusive. */
 export function integer(minimum: number, maximum = Number.MAX_SAFE_INTEGER): (text: string) => number {
   return (text) => {
-    const parsed = /^\d+$/.test(text) ? Number(text) : Number.NaN;
-    if (parsed >= minimum && parsed <= maximum) return parsed;
+    const number = /^\d+$/.test(text) ? Number(text) : Number.NaN;
+    if (number >= minimum && number <= maximum) return number;
     const range =
       maximum === Number.MAX_SAFE_INTEGER
         ? `an integer from ${minimum}`
@@ -117,22 +117,22 @@ export function integer(minimum: number, maximum = Number.MAX_SAFE_INTEGER): (te
 
 /** Parses a finite number, rounded to f32. */
 export function float32(text: string): number {
-  const parsed = text.trim() === "" ? Number.NaN : Math.fround(Number(text));
-  if (Number.isFinite(parsed)) return parsed;
+  const number = text.trim() === "" ? Number.NaN : Math.fround(Number(text));
+  if (Number.isFinite(number)) return number;
   throw new ArgumentError(`"${text}" is not a finite number of f32's range`);
 }
 
 /** Parses a finite number above zero, rounded to f32. */
 export function positiveFloat32(text: string): number {
-  const parsed = float32(text);
-  if (parsed > 0) return parsed;
+  const number = float32(text);
+  if (number > 0) return number;
   throw new ArgumentError(`"${text}" is not a positive number of f32's range`);
 }
 
 /** Parses an unsigned 64-bit integer, decimal or hexadecimal with 0x. */
 export function u64(text: string): bigint {
-  const parsed = /^(\d+|0[xX][\da-fA-F]+)$/.test(text) ? BigInt(text) : -1n;
-  if (parsed >= 0n && parsed < 1n << 64n) return parsed;
+  const bits = /^(\d+|0[xX][\da-fA-F]+)$/.test(text) ? BigInt(text) : -1n;
+  if (bits >= 0n && bits < 1n << 64n) return bits;
   throw new ArgumentError(`"${text}" is not an integer from 0 to 2^64 - 1`);
 }
 

@@ -47,7 +47,7 @@ export async function planPieces(
   const pieces: Piece[] = [];
   let headerBytes = 0;
   for (const entry of file.tensors.values()) {
-    const piece = await naming(entry.name, () => plan(entry) ?? copyPiece(file, entry));
+    const piece = await withTensorName(entry.name, () => plan(entry) ?? copyPiece(file, entry));
     headerBytes += minHeaderBytes(piece.outputs, piece.metadata ?? {});
     if (headerBytes > MAX_HEADER_BYTES) throw headerTooLong(output);
     pieces.push(piece);
@@ -77,7 +77,7 @@ export async function writePieces(
         await put(name, bytes, offset);
         progress.add(bytes.length);
       };
-      for (const piece of pieces) await naming(piece.subject, () => piece.produce(putAndCount));
+      for (const piece of pieces) await withTensorName(piece.subject, () => piece.produce(putAndCount));
     });
   } finally {
     progress.finish();
@@ -93,7 +93,7 @@ function mergeMetadata(metadataList: readonly Metadata[]): Metadata {
 }
 
 /** Runs `body`. If it throws a `LockstepError`, the name of the tensor is added to the message. */
-export async function naming<T>(tensor: string, body: () => T | Promise<T>): Promise<T> {
+export async function withTensorName<T>(tensor: string, body: () => T | Promise<T>): Promise<T> {
   try {
     return await body();
   } catch (error) {

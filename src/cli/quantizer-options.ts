@@ -161,8 +161,8 @@ export const QUANTIZER_OPTIONS = {
 export type QuantizerSettings = Values<typeof QUANTIZER_OPTIONS>;
 
 function fromZero(text: string): number {
-  const parsed = float32(text);
-  if (parsed >= 0) return parsed;
+  const number = float32(text);
+  if (number >= 0) return number;
   throw new ArgumentError(`"${text}" is not a number from 0`);
 }
 

@@ -19,16 +19,16 @@ export function requireOn({ backend }: Group, user: string, name: string, x: unk
   );
 }
 
-/** Throws `ArgumentError` if `value` is not a rank of the group. If `other` is set, also throws for this rank itself. */
+/** Throws `ArgumentError` if `value` is not a rank of the group. If `mustDiffer` is set, also throws for this rank itself. */
 export function requireRank(
   { rank, ranks }: Group,
   user: string,
   name: string,
   value: unknown,
-  other = false,
+  mustDiffer = false,
 ): void {
   integer(0, ranks.length - 1)(user, name, value);
-  if (other && value === rank)
+  if (mustDiffer && value === rank)
     throw new ArgumentError(`${user}: ${name} is ${describe(value)}, this rank itself; give another`);
 }
 
@@ -76,12 +76,12 @@ export function rowsPerRank(
   group: Group,
   user: string,
   name: string,
-  requested: readonly number[] | undefined,
+  requestedRows: readonly number[] | undefined,
   rows: number,
 ): readonly number[] {
   const { length: size } = group.ranks;
-  if (requested !== undefined) {
-    const counts = requireCounts(group, user, name, requested);
+  if (requestedRows !== undefined) {
+    const counts = requireCounts(group, user, name, requestedRows);
     if (sum(counts) === rows) return counts;
     throw new ShapeError(`${user}: ${name} is [${counts}], ${sum(counts)} in all; x has ${rows} rows`);
   }

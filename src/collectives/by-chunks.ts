@@ -36,7 +36,7 @@ export function chunksOf(rows: number, chunks: number): readonly RowRange[] {
  * `reduceScatter`, each chunk has the same number of rows for each rank. The result rows of a chunk are a multiple of
  * `VIEW_ALIGNMENT` bytes.
  */
-export function reducedByChunks(
+export function reduceByChunks(
   group: ProcessGroup,
   { shape, dtype, chunks, scatters, compute }: ReducedRows,
 ): Tensor<WideDType> {

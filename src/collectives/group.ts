@@ -286,21 +286,21 @@ export class ProcessGroup {
       throw new ArgumentError(`${user}: sent is given and received is not; give both`);
     const [rowCount] = rowsOf(user, source);
     const sent = rowsPerRank(this.#communicator, user, "sent", sentOption, rowCount);
-    const received = requireCounts(this.#communicator, user, "received", receivedOption ?? sent);
-    if (sent[this.rank] !== received[this.rank])
+    const receivedRows = requireCounts(this.#communicator, user, "received", receivedOption ?? sent);
+    if (sent[this.rank] !== receivedRows[this.rank])
       throw new ArgumentError(
-        `${user}: rank ${this.rank} sends ${sent[this.rank]} rows to itself and receives ${received[this.rank]}; give the same number`,
+        `${user}: rank ${this.rank} sends ${sent[this.rank]} rows to itself and receives ${receivedRows[this.rank]}; give the same number`,
       );
     const counts = {
       sent: elementsOf(user, "sent", source, sent),
-      received: elementsOf(user, "received", source, received),
+      received: elementsOf(user, "received", source, receivedRows),
     };
     using scope = new Scope();
     const out = resultOf(
       this.#communicator,
       user,
       source,
-      [sum(received), ...source.shape.slice(1)],
+      [sum(receivedRows), ...source.shape.slice(1)],
       outOption,
     );
     this.#run("allToAll", { x: source, ...counts, out });

@@ -51,8 +51,8 @@ export function membersAlong<A extends string>(
   const axes = Object.keys(sizes) as A[];
   const size = axes.reduce((product, each) => product * sizes[each], 1);
   const ownCoordinates = coordinatesOf(sizes, rank);
-  return Array.from({ length: size }, (_, other) => other).filter((other) => {
-    const otherCoordinates = coordinatesOf(sizes, other);
+  return Array.from({ length: size }, (_, member) => member).filter((member) => {
+    const otherCoordinates = coordinatesOf(sizes, member);
     return axes.every((each) => each === axis || otherCoordinates[each] === ownCoordinates[each]);
   });
 }

@@ -116,7 +116,7 @@ function copyGather(
   const geometries = shapes.map(geometryOf);
   const columnwise = direction === "columnwise";
   const subject = `codes and scales by ${specText(t.spec)}, quantized from ${t.dtype}`;
-  const piece = (
+  const pieceOf = (
     x: Tensor,
     transposed: boolean,
     shapeOf: (part: CopyGeometry) => Shape,
@@ -132,10 +132,10 @@ function copyGather(
     };
   };
   const shared = [isTensorWide(t.spec.tile) ? scaleInv : undefined, t.spec.rowScaled ? undefined : amax];
-  const codes = piece(data, geometry.data === "transposed", ({ dataShape }) => dataShape, shared);
+  const codes = pieceOf(data, geometry.data === "transposed", ({ dataShape }) => dataShape, shared);
   const scales = isTensorWide(t.spec.tile)
     ? undefined
-    : piece(
+    : pieceOf(
         relayoutScales(t, direction, "logical"),
         geometry.scale === "transposed",
         ({ scaleShape }) => scaleShape,
@@ -314,7 +314,7 @@ export function emptyRows(t: QuantizedTensor, count: number): QuantizedTensor {
  * of the first tensor. All tensors have the same quantization, and the same per-tensor scale and amax if there is one. No block
  * may extend over two tensors.
  */
-export function joinedRows(tensors: readonly QuantizedTensor[]): QuantizedTensor {
+export function concatenateRows(tensors: readonly QuantizedTensor[]): QuantizedTensor {
   using scope = new Scope();
   const [first] = tensors as readonly [QuantizedTensor];
   const usage = { rowwise: first.rowwise !== undefined, columnwise: first.columnwise !== undefined };

@@ -142,7 +142,7 @@ export function candidateOrders({ depth, scaleLength }: CandidateScope): readonl
     splits.map((each) => orderOf(chain, block, { splits: each }));
   // an order with blocks may be bitwise equal to an order with splits; its description is simpler
   const chains = ROUNDED.flatMap((chain) => blocks.map((block) => orderOf(chain, block)));
-  const rounded = ROUNDED.flatMap((chain) =>
+  const roundedOrders = ROUNDED.flatMap((chain) =>
     blocks.flatMap((block) => [
       ...withSplits(chain, block).slice(1),
       ...lanes.slice(1).map((each) => orderOf(chain, block, { lanes: each })),
@@ -155,26 +155,26 @@ export function candidateOrders({ depth, scaleLength }: CandidateScope): readonl
       .flatMap((each) => splits.slice(1).map((split) => orderOf(chain, 0, { lanes: each, splits: split }))),
   );
   const cores = tensorCores().flatMap((chain) => blocks.flatMap((block) => withSplits(chain, block)));
-  const narrow = narrowCores().flatMap(({ chain, blocks: lengths }) =>
+  const narrowOrders = narrowCores().flatMap(({ chain, blocks: lengths }) =>
     lengths.flatMap((block) => withSplits(chain, block)),
   );
   const double = blocks.map((block) =>
     orderOf(block === 0 ? DOUBLE : { ...DOUBLE, accumulator: "f32" }, block),
   );
   const mistakes = NARROW.flatMap((chain) => blocks.map((block) => orderOf(chain, block)));
-  return [...chains, ...rounded, ...double, ...cores, ...narrow, ...lanesAndSplits, ...mistakes];
+  return [...chains, ...roundedOrders, ...double, ...cores, ...narrowOrders, ...lanesAndSplits, ...mistakes];
 }
 
 /** Orders under block scales: each block of scales is a chain, or elements are multiplied by their scales first. */
 function scaledOrders(depth: number, scaleLength: number): readonly SummationOrder[] {
   const blocks = [scaleLength, 64, 32, 16].filter((block) => scaleLength % block === 0);
   const chains = [...ROUNDED, { ...DOUBLE, accumulator: "f32" } as const, ...tensorCores()];
-  const narrow = narrowCores().flatMap(({ chain }) => chain);
+  const narrowChains = narrowCores().flatMap(({ chain }) => chain);
   const lanes = [
     ONE_LANE,
     ...laneForms().filter(({ count, run }) => count > 1 && count * run <= scaleLength),
   ];
-  const scaled = [...chains, ...narrow].flatMap((chain) =>
+  const scaled = [...chains, ...narrowChains].flatMap((chain) =>
     SCALINGS.flatMap((scaling) =>
       blocks.flatMap((block) =>
         (chain.arithmetic.kind === "dotAdd" ? [ONE_LANE] : lanes).map((laneForm) => ({
@@ -187,8 +187,8 @@ function scaledOrders(depth: number, scaleLength: number): readonly SummationOrd
       ),
     ),
   );
-  const plain = candidateOrders({ depth, scaleLength: 0 }).filter(
+  const elementOrders = candidateOrders({ depth, scaleLength: 0 }).filter(
     ({ arithmetic }) => arithmetic.kind !== "narrow",
   );
-  return [...scaled, ...plain.map((order) => ({ ...order, scaling: "elements" as const }))];
+  return [...scaled, ...elementOrders.map((order) => ({ ...order, scaling: "elements" as const }))];
 }

@@ -33,7 +33,7 @@ const ZERO = (): number => 0;
 
 /** alpha and the scales as one factor. */
 const factorOf = ({ alpha, scaleX, scaleW }: EpilogueOperands): number => mul(mul(alpha, scaleW), scaleX);
-const inTurn = (sum: number, { alpha, scaleX, scaleW }: EpilogueOperands): number =>
+const factorsInTurn = (sum: number, { alpha, scaleX, scaleW }: EpilogueOperands): number =>
   mul(mul(mul(sum, scaleX), scaleW), alpha);
 const withBias = (value: number, { bias }: EpilogueOperands): number =>
   bias === undefined ? value : add(value, bias);
@@ -77,7 +77,7 @@ export const EPILOGUES = {
     needs: "factors",
     start: ZERO,
     value: (sum, operands) => {
-      const product = inTurn(sum, operands);
+      const product = factorsInTurn(sum, operands);
       const { beta, addend } = operands;
       return withBias(beta === 0 ? product : add(product, mul(beta, addend)), operands);
     },

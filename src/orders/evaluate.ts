@@ -24,10 +24,10 @@ function joinSums(join: JoinName, sums: number[], add: Add): number {
   const partialSums = [...sums];
   while (partialSums.length > 1) {
     const half = Math.ceil(partialSums.length / 2);
-    const other = (i: number): number => (join === "halves" ? i + half : 2 * i + 1);
+    const partner = (i: number): number => (join === "halves" ? i + half : 2 * i + 1);
     for (let i = 0; i < half; i++) {
       const first = partialSums[join === "halves" ? i : 2 * i] as number;
-      const second = partialSums[other(i)];
+      const second = partialSums[partner(i)];
       partialSums[i] = second === undefined ? first : add(first, second);
     }
     partialSums.length = half;
@@ -129,7 +129,7 @@ function pairwiseSum(order: SummationOrder, factors: Factors, from: number, to: 
 }
 
 /** Adds the sum of a block to the total, with the scales of its terms. */
-function promoted(scaling: ScalingName, sum: number, total: number, sx: number, sw: number): number {
+function addToTotal(scaling: ScalingName, sum: number, total: number, sx: number, sw: number): number {
   switch (scaling) {
     case "fmaOfProduct":
       return fma(sum, mul(sx, sw), total);
@@ -167,7 +167,7 @@ function splitSum(
     if (!scales || scaling === undefined || scaling === "elements") total = fround(total + sum);
     else {
       const block = Math.floor(k / scales.length);
-      total = promoted(scaling, sum, total, scales.x[block] as number, scales.w[block] as number);
+      total = addToTotal(scaling, sum, total, scales.x[block] as number, scales.w[block] as number);
     }
   }
   return total;

@@ -46,7 +46,7 @@ function productsOf({ x, w, scales }: Terms): { readonly products: Float64Array;
 }
 
 /** A sum in f64 with compensation. */
-function compensated(values: ArrayLike<number>): number {
+function compensatedSum(values: ArrayLike<number>): number {
   let [sum, remainder] = [0, 0];
   for (let i = 0; i < values.length; i++) {
     const value = values[i] as number;
@@ -80,12 +80,12 @@ function lowestBit(values: Float64Array): number {
 /** largest[m]: the sum of the m largest magnitudes of one sign, the larger of both signs. */
 function largestSums(values: Float64Array): Float64Array {
   const count = values.length;
-  const sorted = values.slice().sort();
+  const sortedValues = values.slice().sort();
   const sums = new Float64Array(count + 1);
   let [positiveSum, negativeSum] = [0, 0];
   for (let m = 1; m <= count; m++) {
-    positiveSum += Math.max(0, sorted[count - m] as number);
-    negativeSum += Math.max(0, -(sorted[m - 1] as number));
+    positiveSum += Math.max(0, sortedValues[count - m] as number);
+    negativeSum += Math.max(0, -(sortedValues[m - 1] as number));
     sums[m] = Math.max(positiveSum, negativeSum);
   }
   return sums;
@@ -101,8 +101,8 @@ function errorOf({ unit, nearest }: AccumulatorRow, size: number): number {
 function errorOfProducts(magnitudes: Float64Array): number {
   // a product of at most 24 bits is exact
   const inexact = magnitudes.filter((size) => size > 2 ** (lowestBitOf(size) + 24));
-  const small = magnitudes.filter((size) => lowestBitOf(size) < -149);
-  return F32_UNIT * compensated(inexact) + (LEAST_F32 / 2) * small.length;
+  const subnormalProducts = magnitudes.filter((size) => lowestBitOf(size) < -149);
+  return F32_UNIT * compensatedSum(inexact) + (LEAST_F32 / 2) * subnormalProducts.length;
 }
 
 /**
@@ -111,7 +111,7 @@ function errorOfProducts(magnitudes: Float64Array): number {
  */
 function errorOfSum(row: AccumulatorRow, products: Float64Array, scaled: boolean, minimumTerm = 0): number {
   const magnitudes = products.map(Math.abs);
-  const total = compensated(magnitudes);
+  const total = compensatedSum(magnitudes);
   const grid = lowestBit(products);
   const isExact = (size: number): boolean => grid >= -149 && size <= 2 ** (grid + row.exactBits);
   const ofProducts = row.roundsProducts ? errorOfProducts(magnitudes) : 0;
@@ -182,12 +182,12 @@ export function intervalOf(
   const factor = alpha * scaleX * scaleW;
   const scaledAddend = beta === 0 ? 0 : beta * addend;
   const special = specialOf(products, [factor, scaledAddend, bias ?? 0]);
-  const exactSum = compensated(products);
+  const exactSum = compensatedSum(products);
   const exact = exactSum * factor + scaledAddend + (bias ?? 0);
   if (special !== undefined)
     return {
       ...SPECIAL,
-      special: factor < 0 ? opposite(special, scaledAddend, bias) : special,
+      special: factor < 0 ? negatedSpecial(special, scaledAddend, bias) : special,
       overflows: false,
       exact,
     };
@@ -196,28 +196,28 @@ export function intervalOf(
   const summands = Float64Array.of(...products, ...starts);
   const minimumTerm = 2 ** (terms.minExponents[0] + terms.minExponents[1]);
   const errorOfTerms = errorOfPromoted(row, summands, scaled, minimumTerm);
-  const magnitude = compensated(products.map(Math.abs));
+  const magnitude = compensatedSum(products.map(Math.abs));
   const sizes = magnitude * Math.abs(factor) + Math.abs(scaledAddend) + Math.abs(bias ?? 0);
   const steps = [alpha !== 1, scaleX !== 1, scaleW !== 1].filter((differs) => differs).length * 2;
   const ofFactors = steps * F32_UNIT * 1.01 * (magnitude + errorOfTerms) * Math.abs(factor);
   const additions = Number(beta !== 0) * (Number(beta !== 1) + 1) + Number(bias !== undefined);
   const isFree = errorOfTerms === 0 && steps === 0 && additionsAreExact(exact, products, starts);
   const ofAdditions = isFree ? 0 : additions * F32_UNIT * 1.01 * (sizes + errorOfTerms * Math.abs(factor));
-  const small = steps + additions > 0 ? LEAST_F32 * (steps + additions) * (1 + Math.abs(factor)) : 0;
-  const error = errorOfTerms * Math.abs(factor) + ofFactors + ofAdditions + (isFree ? 0 : small);
+  const underflowError = steps + additions > 0 ? LEAST_F32 * (steps + additions) * (1 + Math.abs(factor)) : 0;
+  const error = errorOfTerms * Math.abs(factor) + ofFactors + ofAdditions + (isFree ? 0 : underflowError);
   // f64 gives the exact value only to its own precision
   const slack = error === 0 ? 0 : 2 ** -50 * (Math.abs(exact) + error) + 2 ** -90 * sizes;
   const [minimum, maximum] = [exact - error - slack, exact + error + slack];
   const largest = (largestSums(products).at(-1) ?? 0) + errorOfTerms;
   const scaledLargest = largest * Math.abs(factor) + Math.abs(scaledAddend) + Math.abs(bias ?? 0);
   const overflows = Math.max(largest, scaledLargest) > MAX_F32;
-  const [low] = bounds(minimum, dtype);
-  const [, high] = bounds(maximum, dtype);
+  const [low] = castBounds(minimum, dtype);
+  const [, high] = castBounds(maximum, dtype);
   return { low, high, overflows, exact, width: maximum - minimum, magnitude: sizes };
 }
 
 /** The smallest and the largest result of a cast from f32, or directly from f64. */
-function bounds(value: number, dtype: WideDType): readonly [low: number, high: number] {
+function castBounds(value: number, dtype: WideDType): readonly [low: number, high: number] {
   const casts = [roundedTo(Math.fround(value), dtype), roundedTo(value, dtype)] as const;
   return [Math.min(...casts), Math.max(...casts)];
 }
@@ -225,11 +225,11 @@ function bounds(value: number, dtype: WideDType): readonly [low: number, high: n
 /** Whether f32 holds every sum of the terms and addends. */
 function additionsAreExact(exact: number, products: Float64Array, starts: readonly number[]): boolean {
   const terms = Float64Array.of(...products, ...starts);
-  return Math.fround(exact) === exact && compensated(terms.map(Math.abs)) <= 2 ** (lowestBit(terms) + 24);
+  return Math.fround(exact) === exact && compensatedSum(terms.map(Math.abs)) <= 2 ** (lowestBit(terms) + 24);
 }
 
 /** The special value after a negative factor; addends keep their sign. */
-function opposite(
+function negatedSpecial(
   special: NonNullable<ElementInterval["special"]>,
   scaledAddend: number,
   bias: number | undefined,

@@ -22,7 +22,7 @@ const CHANGED = 1 / 2;
 /** The probability below which another order does not explain an arrangement of errors. */
 const CHANCE = 1e-6;
 
-const plain = {
+const baseOrder = {
   lanes: { count: 1, run: 1, join: "ascending" },
   block: 0,
   splits: { count: 1, tile: 1, join: "ascending" },
@@ -30,12 +30,12 @@ const plain = {
 
 /** Orders that differ from each other in most sums. */
 const RIVALS: readonly SummationOrder[] = [
-  { ...plain, arithmetic: { kind: "fused" } },
-  { ...plain, arithmetic: { kind: "rounded" } },
-  { ...plain, arithmetic: { kind: "double" } },
-  { ...plain, arithmetic: { kind: "fused" }, lanes: { count: 4, run: 1, join: "halves" } },
-  { ...plain, arithmetic: { kind: "fused" }, block: 32 },
-  { ...plain, arithmetic: { kind: "rounded" }, splits: { count: 2, tile: 1, join: "ascending" } },
+  { ...baseOrder, arithmetic: { kind: "fused" } },
+  { ...baseOrder, arithmetic: { kind: "rounded" } },
+  { ...baseOrder, arithmetic: { kind: "double" } },
+  { ...baseOrder, arithmetic: { kind: "fused" }, lanes: { count: 4, run: 1, join: "halves" } },
+  { ...baseOrder, arithmetic: { kind: "fused" }, block: 32 },
+  { ...baseOrder, arithmetic: { kind: "rounded" }, splits: { count: 2, tile: 1, join: "ascending" } },
 ];
 
 /** Whether at least half of the rivals give an element a different value than the candidate. */

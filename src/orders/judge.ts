@@ -216,7 +216,7 @@ function tryGroup(group: readonly PositionedElement[], depth: number | undefined
   state.candidates = Math.max(state.candidates, candidateCount);
   if (!best) return false;
   const missElements = best.misses.map((i) => group[i] as PositionedElement);
-  const isRight = missElements.length === 0 || isolated(best, group);
+  const isRight = missElements.length === 0 || hasIsolatedMisses(best, group);
   if (!isRight) return false;
   const description = orderWords(best.order, best.epilogue);
   state.others = Math.max(state.others, otherCount);
@@ -229,7 +229,7 @@ function tryGroup(group: readonly PositionedElement[], depth: number | undefined
   if (!isAdmissible(best.order, accumulator))
     judgement.refuse(
       group,
-      `the kernel's order is ${description}; accumulator ${accumulator} is declared${admittedBy(best.order)}`,
+      `the kernel's order is ${description}; accumulator ${accumulator} is declared${declarationHint(best.order)}`,
     );
   judgement.refuse(missElements, "the order of all other elements gives other bits");
   return true;
@@ -247,7 +247,7 @@ function tryDepths(finite: readonly PositionedElement[], state: State): void {
   }
 }
 
-const isolated = (match: Match, group: readonly PositionedElement[]): boolean =>
+const hasIsolatedMisses = (match: Match, group: readonly PositionedElement[]): boolean =>
   areIsolated(
     match,
     group.map(({ element }) => element),
@@ -255,7 +255,7 @@ const isolated = (match: Match, group: readonly PositionedElement[]): boolean =>
   );
 
 /** Names the declaration that would admit an order. */
-function admittedBy(order: SummationOrder): string {
+function declarationHint(order: SummationOrder): string {
   const name = ACCUMULATOR_NAMES.find((each) => each === order.accumulator);
   return name ? ` (accumulator ${name} would admit it)` : ", and no accumulator admits it";
 }

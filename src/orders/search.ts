@@ -60,17 +60,23 @@ function pilotsOf(elements: readonly JudgedElement[], count: number): readonly n
       conditionOf((elements[i] as JudgedElement).terms, (elements[i] as JudgedElement).actual),
     ]),
   );
-  const sorted = sample
+  const sortedSample = sample
     .filter((i) => (conditions.get(i) ?? 0) > 0)
     .sort((a, b) => (conditions.get(b) ?? 0) - (conditions.get(a) ?? 0));
   const half = Math.ceil(count / 2);
-  const stride = Math.max(1, sorted.length / half);
-  const pilots = Array.from({ length: half }, (_, i) => [sorted[i], sorted[Math.floor(i * stride)]]).flat();
+  const stride = Math.max(1, sortedSample.length / half);
+  const pilots = Array.from({ length: half }, (_, i) => [
+    sortedSample[i],
+    sortedSample[Math.floor(i * stride)],
+  ]).flat();
   return [...new Set(pilots.filter((i): i is number => i !== undefined))];
 }
 
 /** Returns a function that tests whether a candidate contradicts at most `allowed` of these elements. */
-function explaining(elements: readonly JudgedElement[], allowed: number): (candidate: Candidate) => boolean {
+function explainsElements(
+  elements: readonly JudgedElement[],
+  allowed: number,
+): (candidate: Candidate) => boolean {
   const evaluators = elements.map(({ terms }) => new Evaluator(terms));
   return ({ order, epilogue }) => {
     let missCount = 0;
@@ -113,15 +119,15 @@ export function searchOrder(orders: readonly SummationOrder[], elements: readonl
   const candidates = epilogues.flatMap((epilogue) => orders.map((order) => ({ order, epilogue })));
   const elementsAt = (indices: readonly number[]) => indices.map((i) => elements[i] as JudgedElement);
   const pilots = pilotsOf(elements, PILOTS.second);
-  const explainsFirst = explaining(elementsAt(pilots.slice(0, PILOTS.first)), MISSES);
-  const explainsPilots = explaining(elementsAt(pilots), MISSES + PILOTS.second / 32);
+  const explainsFirst = explainsElements(elementsAt(pilots.slice(0, PILOTS.first)), MISSES);
+  const explainsPilots = explainsElements(elementsAt(pilots), MISSES + PILOTS.second / 32);
   const matches: Match[] = [];
-  let compared = 0;
+  let comparedCount = 0;
   for (const candidate of candidates) {
     if (!explainsFirst(candidate) || !explainsPilots(candidate)) continue;
     const misses = missesOf(candidate, elements);
     if (misses) matches.push({ ...candidate, misses });
-    if (++compared > MAX_OTHERS) break;
+    if (++comparedCount > MAX_OTHERS) break;
   }
   const [best] = [...matches].sort((a, b) => a.misses.length - b.misses.length);
   const explanations = matches.filter(({ misses }) => misses.length === 0).length;

@@ -55,23 +55,23 @@ export const siluBackward = gradient((backend, grad, x) =>
 );
 
 /** Rounds to the dtype of `output`: the operators of PyTorch's Half and BFloat16 round each result to 16 bits. */
-function narrowing(backend: Backend, call: Call): (values: Float32Array) => Float32Array {
+function roundToOutput(backend: Backend, call: Call): (values: Float32Array) => Float32Array {
   const { dtype } = call.tensor("output");
   return (values) => roundedThrough(backend, dtype, values);
 }
 
 /** grad * (1 - y) * y, each step rounded to the dtype (BinaryMiscBackwardOpsKernels.cu). */
 export const sigmoidBackward = gradient((backend, grad, y, call) => {
-  const narrow = narrowing(backend, call);
-  const complement = narrow(mapElements((v) => 1 - v, y));
-  return mapElements((p, v) => p * v, narrow(mapElements((g, r) => g * r, grad, complement)), y);
+  const roundToDType = roundToOutput(backend, call);
+  const complement = roundToDType(mapElements((v) => 1 - v, y));
+  return mapElements((p, v) => p * v, roundToDType(mapElements((g, r) => g * r, grad, complement)), y);
 }, "output");
 
 /** grad * (1 - y * y), each step rounded to the dtype; in f32, 1 - y * y is one fma (BinaryMiscBackwardOpsKernels.cu). */
 export const tanhBackward = gradient((backend, grad, y, call) => {
   if (call.tensor("output").dtype === "F32") return mapElements((g, v) => g * fma(-v, v, 1), grad, y);
-  const narrow = narrowing(backend, call);
-  const complement = narrow(mapElements((q) => 1 - q, narrow(mapElements((v) => v * v, y))));
+  const roundToDType = roundToOutput(backend, call);
+  const complement = roundToDType(mapElements((q) => 1 - q, roundToDType(mapElements((v) => v * v, y))));
   return mapElements((g, r) => g * r, grad, complement);
 }, "output");
 

@@ -14,7 +14,7 @@ const { abs, fround } = Math;
  * Returns the operands of a binary operator and the dtype of its result. If the dtypes differ, a tensor without dimensions is
  * converted to the dtype of the other tensor; two tensors with dimensions have an f32 result.
  */
-function promoted({ backend }: Call, a: Value, b: Value): readonly [Value, Value, FileDType] {
+function promoteOperands({ backend }: Call, a: Value, b: Value): readonly [Value, Value, FileDType] {
   for (const value of [a, b]) wideOf(value);
   const [isNumber, isOtherNumber] = [a, b].map(({ shape }) => shape.length === 0);
   if (a.dtype === b.dtype) return [a, b, a.dtype];
@@ -28,7 +28,7 @@ function promoted({ backend }: Call, a: Value, b: Value): readonly [Value, Value
 function operands(call: Call): readonly [Value, Value, FileDType] {
   const x = call.tensor("self");
   const y = call.operand("other");
-  return typeof y === "number" ? [x, numberValue(y), x.dtype] : promoted(call, x, y);
+  return typeof y === "number" ? [x, numberValue(y), x.dtype] : promoteOperands(call, x, y);
 }
 
 /** The model of a formula of `self` and `other`. `other` may be a number. */
@@ -41,8 +41,8 @@ export function ofTwo(formula: Formula): Model {
 
 /** Returns `other`. A number is rounded to the dtype of `self`. */
 function otherInDType(call: Call, self: Value): Value {
-  const other = call.operand("other");
-  return typeof other === "number" ? conversion(call.backend, numberValue(other), self.dtype) : other;
+  const operand = call.operand("other");
+  return typeof operand === "number" ? conversion(call.backend, numberValue(operand), self.dtype) : operand;
 }
 
 /** As `ofTwo`, for kernels that round a number to the dtype of `self` first. */
@@ -67,7 +67,7 @@ export const added = sumWith(1);
 export const subtracted = sumWith(-1);
 
 /** fma(self, -alpha, other): a subtraction with exchanged operands. */
-export const reverselySubtracted: Model = (call) => {
+export const reverseSubtract: Model = (call) => {
   const alpha = -fround(call.number("alpha", 1));
   return ofTwo((x, y) => fma(x, alpha, y))(call);
 };
@@ -93,8 +93,8 @@ export const lerpFormula: Formula = (start, end, weight) => {
 
 /** Throws `NotModelled` unless all tensors have the dtype of the first. */
 function requireOneDType([first, ...remaining]: readonly [Value, ...Value[]]): void {
-  for (const other of remaining)
-    if (other.dtype !== first.dtype) throw new NotModelled(`${first.dtype} with ${other.dtype}`);
+  for (const tensor of remaining)
+    if (tensor.dtype !== first.dtype) throw new NotModelled(`${first.dtype} with ${tensor.dtype}`);
 }
 
 export const lerp: Model = (call) => {
@@ -132,8 +132,8 @@ export const clamped: Model = (call) => {
   );
   return computedFrom(call, [call.tensor("self")], (a) =>
     mapElements((x) => {
-      const raised = lower === undefined ? x : Math.max(x, lower);
-      return upper === undefined ? raised : Math.min(raised, upper);
+      const lowerBounded = lower === undefined ? x : Math.max(x, lower);
+      return upper === undefined ? lowerBounded : Math.min(lowerBounded, upper);
     }, a),
   );
 };

@@ -54,13 +54,13 @@ export interface ContractDifference {
 }
 
 export function termsOf({ chip, computedBy, versions, settings }: Contract): JsonObject {
-  const named = (prefix: string, terms: JsonObject): [string, unknown][] =>
+  const prefixTerms = (prefix: string, terms: JsonObject): [string, unknown][] =>
     Object.entries(terms).map(([name, term]) => [`${prefix}.${name}`, term]);
   return Object.fromEntries([
     ["chip", chip],
     ["computed_by", computedBy],
-    ...named("versions", versions),
-    ...named("settings", settings),
+    ...prefixTerms("versions", versions),
+    ...prefixTerms("settings", settings),
   ]);
 }
 

@@ -67,8 +67,8 @@ function productLines(
   using _ = new Scope();
   const options = optionsOf(call);
   const match = recorded && searchProduct(options, { ...computed, bytes: recorded }, OTHER_PRODUCTS);
-  const found = match ? [`every recorded element is the product ${match.name}`] : [];
-  return [...found, ...gemmText(explainGemm({ ...options, at }))];
+  const explanation = match ? [`every recorded element is the product ${match.name}`] : [];
+  return [...explanation, ...gemmText(explainGemm({ ...options, at }))];
 }
 
 /** The operands of element `index` of an elementwise operator, as lines of text. */

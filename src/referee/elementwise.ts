@@ -83,9 +83,9 @@ export function compared(predicate: (x: number, y: number) => boolean): Model {
     }
     if (wideOf(x) !== wideOf(y)) throw new NotModelled(`${x.dtype} compared with ${y.dtype}`);
     const shape = commonShape(x.shape, y.shape);
-    const other = valuesOf(call.backend, broadcast(y, shape));
+    const operand = valuesOf(call.backend, broadcast(y, shape));
     const bytes = Uint8Array.from(valuesOf(call.backend, broadcast(x, shape)), (each, i) =>
-      Number(predicate(each, other[i] as number)),
+      Number(predicate(each, operand[i] as number)),
     );
     return [{ dtype: "BOOL", shape, bytes }];
   };
@@ -103,8 +103,8 @@ export function filled(
     const element = numberValue(name === undefined ? 1 : call.number(name));
     const type = wideOf({ ...element, dtype });
     using _ = new Scope();
-    const rounded = toValue(scaled(toTensor(call.backend, element), 1, { outDtype: type }));
-    return [broadcast(rounded, shape)];
+    const roundedElement = toValue(scaled(toTensor(call.backend, element), 1, { outDtype: type }));
+    return [broadcast(roundedElement, shape)];
   };
 }
 

@@ -85,10 +85,10 @@ const THREE_QUARTERS_PI = fround(0.75 * Math.PI);
 function angle(y: number, x: number): number {
   const [height, width] = [abs(y), abs(x)];
   const isLeft = bitsOf(x) < 0;
-  const larger = max(height, width);
-  if (larger === 0) return isLeft ? PI : 0;
+  const largerSide = max(height, width);
+  if (largerSide === 0) return isLeft ? PI : 0;
   if (height === width) return isLeft ? THREE_QUARTERS_PI : QUARTER_PI;
-  const q = fround(min(height, width) / larger);
+  const q = fround(min(height, width) / largerSide);
   const square = fround(q * q);
   const a = fma(fround(square * polynomial(square, ATAN)), q, q);
   if (height > width) return fma(HALF_PI_FACTOR, PI_FACTOR, isLeft ? a : -a);
@@ -111,11 +111,11 @@ const SCALE_SUM = 0x7e800000;
  */
 export const hypot: Formula = (x, y) => {
   const [a, b] = [bitsOf(abs(x)), bitsOf(abs(y))];
-  const [smaller, larger] = [ofBits(min(a, b)), ofBits(max(a, b))];
-  if (smaller === 0) return larger;
-  if (smaller === Number.POSITIVE_INFINITY) return smaller;
+  const [smallerMagnitude, largerMagnitude] = [ofBits(min(a, b)), ofBits(max(a, b))];
+  if (smallerMagnitude === 0) return largerMagnitude;
+  if (smallerMagnitude === Number.POSITIVE_INFINITY) return smallerMagnitude;
   const exponent = max(a, b) & EXPONENT_MASK;
   const scale = ofBits(SCALE_SUM - exponent);
-  const [u, v] = [fround(smaller * scale), fround(larger * scale)];
+  const [u, v] = [fround(smallerMagnitude * scale), fround(largerMagnitude * scale)];
   return fround(sqrt(fma(v, v, fround(u * u)))) * ofBits(exponent | LOWEST_EXPONENT_BIT);
 };

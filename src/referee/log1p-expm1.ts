@@ -116,15 +116,15 @@ export const elu: Model = (call) => {
 /** max(x, y) + log1pf(expf(-|x - y|)), or x if both operands are the same infinity (LogAddExpKernel.cu). */
 export const logAddExp: Model = (call) =>
   computedFrom(call, [call.tensor("self"), call.tensor("other")], (x, y) => {
-    const other = y as Float32Array;
+    const operand = y as Float32Array;
     const logarithms = log1pExp(
       call.backend,
-      mapElements((a, b) => -abs(fround(a - b)), x, other),
+      mapElements((a, b) => -abs(fround(a - b)), x, operand),
     );
     return mapElements(
       (a, b, l) => (a === b && abs(a) === Number.POSITIVE_INFINITY ? a : max(a, b) + l),
       x,
-      other,
+      operand,
       logarithms,
     );
   });

@@ -68,16 +68,16 @@ function sortedSums({ values, width, targets }: Rows, out: Float32Array): void {
 function unsortedSums(
   { values, width, targets }: Rows,
   out: Float32Array,
-  narrow: (values: Float32Array) => Float32Array,
+  roundToDType: (values: Float32Array) => Float32Array,
 ): void {
   for (let start = 0; start < targets.length; start += UNSORTED_ROWS) {
     const end = Math.min(start + UNSORTED_ROWS, targets.length);
     const groups = [...rowsByTarget(targets, start, end)];
     const sums = new Float32Array(groups.length * width);
     for (const [i, [, rows]] of groups.entries()) for (const row of rows) addRow(sums, i, values, row, width);
-    const rounded = narrow(sums);
-    for (const [i, [target]] of groups.entries()) addRow(rounded, i, out, target, width);
-    const results = narrow(rounded);
+    const roundedSums = roundToDType(sums);
+    for (const [i, [target]] of groups.entries()) addRow(roundedSums, i, out, target, width);
+    const results = roundToDType(roundedSums);
     for (const [i, [target]] of groups.entries())
       out.set(results.subarray(i * width, (i + 1) * width), target * width);
   }

@@ -37,11 +37,11 @@ export const viewed: Model = (call) => {
 export const expanded: Model = (call) => {
   const x = self(call);
   const sizes = call.integers("size");
-  const missing = sizes.length - x.shape.length;
+  const missingDims = sizes.length - x.shape.length;
   return [
     broadcast(
       x,
-      sizes.map((size, dim) => (size === -1 ? (x.shape[dim - missing] ?? -1) : size)),
+      sizes.map((size, dim) => (size === -1 ? (x.shape[dim - missingDims] ?? -1) : size)),
     ),
   ];
 };

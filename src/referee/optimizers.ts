@@ -13,8 +13,8 @@ const { fround, sqrt } = Math;
 
 /** The lists with these names that are not empty. */
 function presentLists(call: Call, names: readonly string[]): readonly (readonly Value[])[] {
-  const present = names.filter((name) => call.tensors(name).length > 0);
-  return listsOf(call, present);
+  const presentNames = names.filter((name) => call.tensors(name).length > 0);
+  return listsOf(call, presentNames);
 }
 
 /** Throws `NotModelled` if the operator has a gradient scale, or a flag that makes it skip the step. */

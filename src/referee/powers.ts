@@ -27,8 +27,8 @@ export const power: Model = (call) => {
   const x = call.tensor("self");
   const { backend } = call;
   const exponent = call.number("exponent");
-  const narrow = (values: Float32Array) => roundedThrough(backend, x.dtype, values);
-  const square = (a: Float32Array) => narrow(mapElements((v) => v * v, a));
+  const roundToDType = (values: Float32Array) => roundedThrough(backend, x.dtype, values);
+  const square = (a: Float32Array) => roundToDType(mapElements((v) => v * v, a));
   return computedFrom(call, [x], (a) => {
     switch (exponent) {
       case 0:

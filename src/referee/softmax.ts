@@ -132,15 +132,15 @@ function exactExponentials(
   x: Float32Array,
   powers: Float32Array,
 ): Float32Array | Float64Array {
-  const small: number[] = [];
-  for (let i = 0; i < powers.length; i++) if ((powers[i] as number) < MIN_NORMAL) small.push(i);
-  if (small.length === 0) return powers;
-  const exponents = Float32Array.from(small, (i) =>
+  const subnormalIndices: number[] = [];
+  for (let i = 0; i < powers.length; i++) if ((powers[i] as number) < MIN_NORMAL) subnormalIndices.push(i);
+  if (subnormalIndices.length === 0) return powers;
+  const exponents = Float32Array.from(subnormalIndices, (i) =>
     fma(x[i] as number, LOG2E_REST, fma(x[i] as number, LOG2E, 126)),
   );
   const exact = Float64Array.from(powers);
   for (const [k, factor] of mathOf(backend, "ex2.approx.ftz.f32", exponents).entries())
-    exact[small[k] as number] = factor * MIN_NORMAL;
+    exact[subnormalIndices[k] as number] = factor * MIN_NORMAL;
   return exact;
 }
 

@@ -131,12 +131,12 @@ function backendOf(openGiven: (() => Promise<Backend>) | undefined): {
   readonly open: () => Promise<Backend>;
   readonly dispose: () => Promise<void>;
 } {
-  let opened: Promise<Backend> | undefined;
+  let backendPromise: Promise<Backend> | undefined;
   const open = (): Promise<Backend> => {
-    opened ??= openGiven ? openGiven() : openBackend("wasm");
-    return opened;
+    backendPromise ??= openGiven ? openGiven() : openBackend("wasm");
+    return backendPromise;
   };
-  return { open, dispose: async () => void (openGiven || (await (await opened)?.dispose())) };
+  return { open, dispose: async () => void (openGiven || (await (await backendPromise)?.dispose())) };
 }
 
 function reportOf(

@@ -26,12 +26,12 @@ interface Progress {
 /** Throws `ArgumentError` if something exists at the path of the output, unless it is a folder and `force` is set. */
 export async function requireFree(output: string, force: boolean): Promise<void> {
   if (output.includes("\0")) throw new ArgumentError("convertCheckpoint: output: a path has no zero bytes");
-  const existing = await lstat(output).catch((cause: unknown) => {
+  const status = await lstat(output).catch((cause: unknown) => {
     if (codeOf(cause) === "ENOENT") return undefined;
     throw fileError(output, "cannot be written", cause);
   });
-  if (!existing || (force && existing.isDirectory())) return;
-  const remedy = existing.isDirectory()
+  if (!status || (force && status.isDirectory())) return;
+  const remedy = status.isDirectory()
     ? "give a new folder, or force to write over its files"
     : "give a new folder";
   throw new ArgumentError(`convertCheckpoint: output ${output} exists; ${remedy}`);

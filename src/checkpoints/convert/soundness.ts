@@ -47,10 +47,10 @@ const isStopOfValues = ({ name, severity }: Finding): boolean =>
 /** Throws `FileError` if the codes or scales of a selected weight, or the values of a selected packed tensor, have an error. */
 export async function requireSoundValues(
   checkpoint: CheckpointFiles,
-  surveyed: Survey,
+  survey: Survey,
   options: Pick<InspectOptions, "isSelected" | "kernels">,
 ): Promise<void> {
-  const { findings } = await inspectFiles(checkpoint, surveyed, { ...options, onlyErrors: true });
+  const { findings } = await inspectFiles(checkpoint, survey, { ...options, onlyErrors: true });
   stopAt(checkpoint.path, findings.filter(isStopOfValues));
 }
 
@@ -64,17 +64,17 @@ export class UnsoundWeightError extends FileError {}
 export type JudgeWeight = (name: string, onCodes: OnCodes) => Promise<Statistics>;
 
 /** Judges the weights of a checkpoint while they are copied. */
-export function judgingWeights(
+export function weightJudge(
   { path }: CheckpointFiles,
-  surveyed: Survey,
+  survey: Survey,
   kernels: () => Promise<Kernels>,
 ): JudgeWeight {
-  const weights = new Map(surveyed.weights.map((weight) => [weight.name, weight]));
+  const weights = new Map(survey.weights.map((weight) => [weight.name, weight]));
   let inspector: WeightInspector | undefined;
   return async (name, onCodes) => {
     const weight = weights.get(name);
     if (!weight) throw new FileError(`${path}: "${name}" is no quantized weight`);
-    inspector ??= new WeightInspector(surveyed, undefined, { kernels: await kernels(), onlyErrors: true });
+    inspector ??= new WeightInspector(survey, undefined, { kernels: await kernels(), onlyErrors: true });
     const { findings, statistics } = await inspector.inspect(weight, onCodes);
     const [first] = findings.filter(isStopOfValues);
     if (first) throw new UnsoundWeightError(messageOf(path, first));

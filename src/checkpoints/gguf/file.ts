@@ -22,9 +22,9 @@ const CHUNK_BYTES = 4 << 20;
 /** Whether a file is a GGUF file, by its name or its first bytes. False if the file cannot be read. */
 export async function isGguf(path: string): Promise<boolean> {
   if (path.endsWith(".gguf")) return true;
-  const opened = await openFile(path).catch(() => undefined);
-  if (!opened) return false;
-  const { handle, size } = opened;
+  const file = await openFile(path).catch(() => undefined);
+  if (!file) return false;
+  const { handle, size } = file;
   try {
     const bytes = await readAt(path, handle, 0, Math.min(size, MAGIC.length));
     return new TextDecoder("latin1").decode(bytes) === MAGIC;

@@ -71,9 +71,9 @@ export function ggufTensors(path: string, views: readonly TensorPlan[]): readonl
     const scales = byName.get(name + BLOCK_SCALES);
     const blocks = scales && blockType(scales.dtype);
     if (!blocks) {
-      const plain = plainType(dtype);
-      if (!plain) throw fail(`is ${dtype}, a type that GGUF has not`);
-      return [{ name, type: plain.number, shape, bytes: fileBytes(dtype, shape) }];
+      const contiguousType = plainType(dtype);
+      if (!contiguousType) throw fail(`is ${dtype}, a type that GGUF has not`);
+      return [{ name, type: contiguousType.number, shape, bytes: fileBytes(dtype, shape) }];
     }
     const columns = 2 * (shape.at(-1) ?? 0);
     if (columns % blocks.elements !== 0)
@@ -90,7 +90,7 @@ function headerOf(
 ): { readonly header: Uint8Array; readonly dataOffsets: ReadonlyMap<string, number> } {
   const { text, u32, u64 } = little;
   let offset = 0;
-  const described = tensors.map(({ name, type, shape, bytes }) => {
+  const descriptions = tensors.map(({ name, type, shape, bytes }) => {
     const tensorOffset = offset;
     offset += padded(bytes);
     return {
@@ -100,10 +100,10 @@ function headerOf(
     };
   });
   const head = [u32(MAGIC_WORD), u32(VERSION), u64(tensors.length), u64(metadata.length)];
-  const bytes = Buffer.concat([...head, ...metadata, ...described.flatMap(({ pieces }) => pieces)]);
+  const bytes = Buffer.concat([...head, ...metadata, ...descriptions.flatMap(({ pieces }) => pieces)]);
   const header = new Uint8Array(padded(bytes.length));
   header.set(bytes);
-  return { header, dataOffsets: new Map(described.map(({ name, at }) => [name, header.length + at])) };
+  return { header, dataOffsets: new Map(descriptions.map(({ name, at }) => [name, header.length + at])) };
 }
 
 /**

@@ -72,8 +72,8 @@ export function nibbleMagnitudes(type: CodeTypeName): Uint8Array {
 /** Half the binary logarithm of the sum of squares of `wide` 4-bit codes, indexed by the sum of their ranks. */
 export function nibbleLogarithms(type: CodeTypeName, wide: number): Float64Array {
   const key = `${type} ${wide}`;
-  const existing = LOGARITHMS.get(key);
-  if (existing) return existing;
+  const cachedTable = LOGARITHMS.get(key);
+  if (cachedTable) return cachedTable;
   const doubles = new Float64Array(nibbleMagnitudes(type).buffer);
   const unit = doubles[KIND.unit / 8] as number;
   const { max } = CODE_TYPES[type];
@@ -123,8 +123,8 @@ function table(fields: Fields): Uint8Array {
 }
 
 function cached(key: string, make: () => Uint8Array): Uint8Array {
-  const existing = CACHE.get(key);
-  if (existing) return existing;
+  const cachedTable = CACHE.get(key);
+  if (cachedTable) return cachedTable;
   const created = make();
   CACHE.set(key, created);
   return created;

@@ -43,10 +43,11 @@ export function fitGeometry(shapes: Shapes): Fitted {
   const { strategy: declared } = declaredScheme(row, shapes);
   const strategy = declared === undefined ? undefined : STRATEGIES[declared];
   const geometries = row.kinds.map((kind) => fitKind(kind, row, shapes)).filter((each) => each !== undefined);
-  const right = geometries.find(({ kind }) => strategy === undefined || kind === strategy);
-  if (right) return { geometry: right, findings: raggedness(shapes, right) };
-  const [other] = geometries;
-  return { findings: [other ? otherKind(shapes, other, strategy) : misfit(shapes, row)] };
+  const declaredGeometry = geometries.find(({ kind }) => strategy === undefined || kind === strategy);
+  if (declaredGeometry)
+    return { geometry: declaredGeometry, findings: partialBlockFindings(shapes, declaredGeometry) };
+  const [otherGeometry] = geometries;
+  return { findings: [otherGeometry ? otherKind(shapes, otherGeometry, strategy) : misfitOf(shapes, row)] };
 }
 
 /** The declared scheme of a weight, if the configuration's method declares the convention. Otherwise empty. */
@@ -174,7 +175,10 @@ function groupOf(row: Convention, shapes: Shapes): number | undefined {
 }
 
 /** Findings about partial blocks at the end of a dimension. */
-function raggedness({ convention, name, shape }: Shapes, { kind, block }: ScaleGeometry): Finding[] {
+function partialBlockFindings(
+  { convention, name, shape }: Shapes,
+  { kind, block }: ScaleGeometry,
+): Finding[] {
   if (kind !== "tile") return [];
   const [, ...sizes] = matricesOf(shape);
   const partialAxes = sizes.flatMap((size, axis) => {
@@ -200,7 +204,7 @@ function otherKind(shapes: Shapes, { kind }: ScaleGeometry, strategy: ScaleKind 
 }
 
 /** The finding about scales of a shape that the convention does not allow. */
-function misfit(shapes: Shapes, row: Convention): Finding {
+function misfitOf(shapes: Shapes, row: Convention): Finding {
   const { name, shape, scale, swizzled, claim } = shapes;
   const [, rows, columns] = matricesOf(shape);
   const scaleShape = scale.entry.shape;

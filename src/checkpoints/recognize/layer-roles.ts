@@ -22,16 +22,16 @@ export function isQuantizable({ entry: { dtype, shape } }: StoredTensor): boolea
 }
 
 /** Whether a tensor is quantized by default: the matrix of a linear layer, and in GGUF also a stack of experts. */
-export function isLinear(stored: StoredTensor): boolean {
-  const { name, shape } = stored.entry;
+export function isLinear(tensor: StoredTensor): boolean {
+  const { name, shape } = tensor.entry;
   if (GGML_LAYER.test(name))
-    return isQuantizable(stored) && WEIGHT.test(name) && !GGML_UNQUANTIZED.test(name);
-  return isQuantizable(stored) && shape.length === 2 && WEIGHT.test(name) && !UNQUANTIZED.test(name);
+    return isQuantizable(tensor) && WEIGHT.test(name) && !GGML_UNQUANTIZED.test(name);
+  return isQuantizable(tensor) && shape.length === 2 && WEIGHT.test(name) && !UNQUANTIZED.test(name);
 }
 
 /** Whether a configuration has to list a tensor as unquantized. */
-export function isLayer(stored: StoredTensor): boolean {
-  return isQuantizable(stored) && WEIGHT.test(stored.entry.name);
+export function isLayer(tensor: StoredTensor): boolean {
+  return isQuantizable(tensor) && WEIGHT.test(tensor.entry.name);
 }
 
 /** Whether a tensor is an embedding. */

@@ -79,20 +79,20 @@ const isCodes = (dtype: FileDType): boolean => CODE_DTYPES.has(dtype) || PACKED_
 const endOf = (ends: readonly string[], name: string): string | undefined =>
   ends.filter((end) => name.endsWith(end)).toSorted((a, b) => b.length - a.length)[0];
 
-/** Judges the tensors that are not in `claimed`. `as`: the convention that was forced on the weights, if any. */
+/** Judges the tensors that are not in `claimedNames`. `as`: the convention that was forced on the weights, if any. */
 export function leftovers(
   checkpoint: CheckpointTensors,
-  claimed: Set<string>,
+  claimedNames: Set<string>,
   as: ConventionName | undefined,
 ): { readonly plain: readonly StoredTensor[]; readonly findings: readonly Finding[] } {
   const plain: StoredTensor[] = [];
-  const findings: Finding[] = as === undefined ? namedLayouts(checkpoint, claimed) : [];
+  const findings: Finding[] = as === undefined ? namedLayouts(checkpoint, claimedNames) : [];
   const scaled = scaledNames(checkpoint.tensors);
-  for (const stored of checkpoint.tensors.values()) {
-    if (claimed.has(stored.entry.name)) continue;
-    const problem = judge(checkpoint, stored, scaled);
+  for (const tensor of checkpoint.tensors.values()) {
+    if (claimedNames.has(tensor.entry.name)) continue;
+    const problem = judge(checkpoint, tensor, scaled);
     if (problem) findings.push(problem);
-    else plain.push(stored);
+    else plain.push(tensor);
   }
   return { plain, findings };
 }
@@ -133,13 +133,13 @@ function judge(
   if (dtype === "U8" && codesName && !tensors.has(codesName))
     return finding("scale-orphan", name, `${description} has no ${codesName} beside it`);
   if (CODE_DTYPES.has(dtype) || (isPacked && codeEnd !== undefined)) {
-    return missing(tensors, name, description, codeEnd ?? "", scaleName);
+    return missingScales(tensors, name, description, codeEnd ?? "", scaleName);
   }
   return undefined;
 }
 
 /** The finding for codes without the scales of a convention. It names the nearest tensors. */
-function missing(
+function missingScales(
   tensors: ReadonlyMap<string, StoredTensor>,
   name: string,
   description: string,
@@ -148,23 +148,27 @@ function missing(
 ): Finding {
   const base = name.slice(0, name.length - codeEnd.length);
   const dtype = tensors.get(name)?.entry.dtype;
-  const named = ROWS.filter(({ codes }) => codes.suffix === codeEnd);
-  const withGlobal = named.filter(({ global }) => global && tensors.has(base + global.suffix));
-  const rows = withGlobal.length > 0 ? withGlobal : named;
+  const matchingRows = ROWS.filter(({ codes }) => codes.suffix === codeEnd);
+  const withGlobal = matchingRows.filter(({ global }) => global && tensors.has(base + global.suffix));
+  const rows = withGlobal.length > 0 ? withGlobal : matchingRows;
   const sameType = rows.filter(({ codes }) => codes.dtypes.some((each) => each === dtype));
   const candidates = (sameType.length > 0 ? sameType : rows).flatMap(({ scale, global }) => {
     const entry = tensors.get(base + scale.suffix)?.entry;
     return entry && entry.name !== name ? [{ entry, scale, global }] : [];
   });
-  const right = candidates.filter(({ entry, scale }) => scale.dtypes.includes(entry.dtype));
-  const globals = [...new Set(right.flatMap(({ global }) => (global ? [base + global.suffix] : [])))];
-  const other = globals.map((each) => tensors.get(each)?.entry).find((each) => each !== undefined);
-  if (other)
-    return finding("scale-dtype", name, `${description} has ${other.name} in ${other.dtype}; it must be F32`);
+  const matches = candidates.filter(({ entry, scale }) => scale.dtypes.includes(entry.dtype));
+  const globals = [...new Set(matches.flatMap(({ global }) => (global ? [base + global.suffix] : [])))];
+  const globalEntry = globals.map((each) => tensors.get(each)?.entry).find((each) => each !== undefined);
+  if (globalEntry)
+    return finding(
+      "scale-dtype",
+      name,
+      `${description} has ${globalEntry.name} in ${globalEntry.dtype}; it must be F32`,
+    );
   if (globals.length > 0)
     return finding("scale-missing", name, `${description} has no ${globals.join(" or ")}`);
   const [misfit] = candidates;
-  if (misfit && right.length === 0) {
+  if (misfit && matches.length === 0) {
     const { entry } = misfit;
     const dtypes = new Set(
       candidates.filter((each) => each.entry === entry).flatMap(({ scale }) => scale.dtypes),

@@ -21,12 +21,12 @@ export interface Stored {
 }
 
 /** Returns the shape of a weight before quantization. If there is none, returns the reason as a string. */
-export function logicalShape(stored: Stored): Shape | string {
-  const { row, type, codes } = stored;
+export function logicalShape(tensors: Stored): Shape | string {
+  const { row, type, codes } = tensors;
   const { dtype, shape } = codes.entry;
   const { bits } = CODE_TYPES[type];
   const { packing } = row.codes;
-  if (packing === "words") return wordsShape(stored);
+  if (packing === "words") return wordsShape(tensors);
   const leadingShape = shape.slice(0, -2);
   if (packing === "rows") return [...leadingShape, rowsOf(packing, shape.at(-2) ?? 1), shape.at(-1) ?? 1];
   const hasBlockDim = row.codes.suffix === "_blocks" && shape.length >= 3;
@@ -43,7 +43,7 @@ function wordsShape({ type, codes, scale, recorded, scheme }: Stored): Shape | s
   const { bits } = CODE_TYPES[type];
   const wordCount = shape.at(-1) ?? 1;
   const wordsFor = (columns: number): number => Math.ceil((columns * bits) / WORD_BITS);
-  const stored = `${name} is I32 [${shape}], ${wordCount} words in a row`;
+  const description = `${name} is I32 [${shape}], ${wordCount} words in a row`;
   if (recorded) {
     const columns = recorded.at(-1) ?? 0;
     const isWhole = recorded.every((size) => Number.isSafeInteger(size) && size >= 0);
@@ -52,13 +52,13 @@ function wordsShape({ type, codes, scale, recorded, scheme }: Stored): Shape | s
     if (recorded.slice(0, -1).some((size, axis) => size !== shape[axis]))
       return `weight_shape says [${recorded}], and ${name} has ${shape.slice(0, -1).join("x")} rows`;
     if (wordsFor(columns) === wordCount) return recorded;
-    return `${stored}; weight_shape says ${columns} columns, which take ${wordsFor(columns)} words of ${bits} bits each`;
+    return `${description}; weight_shape says ${columns} columns, which take ${wordsFor(columns)} words of ${bits} bits each`;
   }
   if (scheme?.bits === undefined)
-    return `${stored}; neither weight_shape nor a configuration says how many bits a code has`;
-  if (scheme.bits !== bits) return `${stored}; the configuration says ${scheme.bits} bits`;
+    return `${description}; neither weight_shape nor a configuration says how many bits a code has`;
+  if (scheme.bits !== bits) return `${description}; the configuration says ${scheme.bits} bits`;
   const groups = scale.entry.shape.at(-1) ?? 0;
   const columns = scheme.group === undefined ? (wordCount * WORD_BITS) / bits : scheme.group * groups;
   if (Number.isInteger(columns) && wordsFor(columns) === wordCount) return [...shape.slice(0, -1), columns];
-  return `${stored}; ${groups} groups of ${scheme.group ?? "any number of"} columns take another number of words`;
+  return `${description}; ${groups} groups of ${scheme.group ?? "any number of"} columns take another number of words`;
 }

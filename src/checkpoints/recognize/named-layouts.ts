@@ -65,10 +65,10 @@ function nameOfWords(entries: ReadonlyMap<string, TensorEntry>): string {
 const TORCHAO_READ = ["Float8Tensor", "MXTensor", "NVFP4Tensor", "Int8Tensor", "torch.Tensor", "Tensor"];
 const QDATA = "._weight_qdata";
 
-/** Findings about weights in unsupported layouts. Adds the names of their tensors to `claimed`. */
-export function namedLayouts(checkpoint: CheckpointTensors, claimed: Set<string>): Finding[] {
+/** Findings about weights in unsupported layouts. Adds the names of their tensors to `claimedNames`. */
+export function namedLayouts(checkpoint: CheckpointTensors, claimedNames: Set<string>): Finding[] {
   if (checkpoint.container !== undefined) return [];
-  const modules = modulesOf(checkpoint, claimed);
+  const modules = modulesOf(checkpoint, claimedNames);
   const findings: Finding[] = [];
   for (const [module, entries] of modules) {
     const report = (entry: TensorEntry, name: string): void => {
@@ -81,14 +81,14 @@ export function namedLayouts(checkpoint: CheckpointTensors, claimed: Set<string>
     if (layout) {
       report(entries.get(layout.codes) as TensorEntry, layout.name(entries));
       for (const [end, { name }] of entries)
-        if (layout.parts.some((part) => part.test(end))) claimed.add(name);
+        if (layout.parts.some((part) => part.test(end))) claimedNames.add(name);
       continue;
     }
     const codes = entries.get(QDATA);
     const { type } = subclassOf(checkpoint.metadata, `${module}.weight`);
     if (!codes || type === undefined || TORCHAO_READ.includes(type)) continue;
     report(codes, `torchao ${type}`);
-    for (const [end, { name }] of entries) if (end.startsWith("._weight_")) claimed.add(name);
+    for (const [end, { name }] of entries) if (end.startsWith("._weight_")) claimedNames.add(name);
   }
   return findings;
 }
@@ -96,14 +96,14 @@ export function namedLayouts(checkpoint: CheckpointTensors, claimed: Set<string>
 /** The suffix of a tensor in its module: the part after the last dot, or everything from ".weight." on. */
 const END = /(\.weight\..*|\.[^.]+)$/s;
 
-/** The tensors that are not in `claimed`, by module and suffix. */
+/** The tensors that are not in `claimedNames`, by module and suffix. */
 function modulesOf(
   { tensors }: CheckpointTensors,
-  claimed: ReadonlySet<string>,
+  claimedNames: ReadonlySet<string>,
 ): Map<string, Map<string, TensorEntry>> {
   const modules = new Map<string, Map<string, TensorEntry>>();
   for (const [name, { entry }] of tensors) {
-    const end = claimed.has(name) ? undefined : END.exec(name)?.[0];
+    const end = claimedNames.has(name) ? undefined : END.exec(name)?.[0];
     if (end === undefined) continue;
     const module = name.slice(0, name.length - end.length);
     const entries = modules.get(module) ?? new Map<string, TensorEntry>();

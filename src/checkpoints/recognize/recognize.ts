@@ -76,30 +76,36 @@ export function recognize(
 ): Recognized {
   const { tensors } = checkpoint;
   const findings: Finding[] = [];
-  const claimed = new Set<string>();
-  const lockstepWeights = findLockstepWeights(checkpoint, claimed, findings);
+  const claimedNames = new Set<string>();
+  const lockstepWeights = findLockstepWeights(checkpoint, claimedNames, findings);
   const names = as === undefined ? CONVENTION_NAMES : [as];
   const rows = names.filter((name) => conventionOf(name).container === checkpoint.container);
   const weights: RecognizedWeight[] = [];
-  const unfit: UnfitWeight[] = [];
+  const unfitWeights: UnfitWeight[] = [];
   const context = { checkpoint, claim, packedShapes };
-  for (const stored of tensors.values()) {
-    if (claimed.has(stored.entry.name)) continue;
+  for (const tensor of tensors.values()) {
+    if (claimedNames.has(tensor.entry.name)) continue;
     const tries = rows
-      .flatMap((convention) => candidate(context, convention, stored) ?? [])
+      .flatMap((convention) => candidate(context, convention, tensor) ?? [])
       .sort((a, b) => rankOf(b, claim) - rankOf(a, claim))
       .map((each) => attempt(context, each));
     const fitting = tries.filter(({ weight }) => weight);
     const best = fitting[0] ?? tries[0];
     if (!best) continue;
-    for (const part of best.parts) claimed.add(part);
+    for (const part of best.parts) claimedNames.add(part);
     findings.push(...best.findings);
     const { weight, convention, parts } = best;
     if (weight) weights.push({ ...weight, fits: fitting.map((each) => each.convention) });
-    else unfit.push({ name: stored.entry.name, convention, parts, findings: best.findings });
+    else unfitWeights.push({ name: tensor.entry.name, convention, parts, findings: best.findings });
   }
-  const { plain, findings: leftoverFindings } = leftovers(checkpoint, claimed, as);
-  return { weights, unfit, lockstepWeights, plain, findings: [...findings, ...leftoverFindings] };
+  const { plain, findings: leftoverFindings } = leftovers(checkpoint, claimedNames, as);
+  return {
+    weights,
+    unfit: unfitWeights,
+    lockstepWeights,
+    plain,
+    findings: [...findings, ...leftoverFindings],
+  };
 }
 
 /** Whether a configuration declares a convention for weights with this scheme. */
@@ -200,8 +206,8 @@ function attempt(context: Context, candidate: Candidate): Attempt {
   const otherNames = (row.others ?? []).map((suffix) => prefix + suffix).filter((each) => tensors.has(each));
   const partNames = [codes, scale, ...(global ? [global] : [])].map(({ entry }) => entry.name);
   const tensorNames = [...new Set([...partNames, ...companionNames, ...otherNames])];
-  const recorded = packedShapes.get(`${prefix}.weight_shape`);
-  const shape = logicalShape({ row, type, codes, scale, recorded, scheme });
+  const recordedShape = packedShapes.get(`${prefix}.weight_shape`);
+  const shape = logicalShape({ row, type, codes, scale, recorded: recordedShape, scheme });
   if (typeof shape === "string")
     return { convention, parts: tensorNames, findings: [finding("codes-shape", name, shape)] };
   const subclass = subclassOf(row.maySwizzle ? metadata : {}, name);

@@ -3,7 +3,7 @@ import type { ScalarFormat } from "../../formats/scalar.js";
 import { elementCount } from "../../tensor/shape.js";
 import { CODE_TYPES, unpackCodes } from "../stored/code-types.js";
 import { scaleIndexOf } from "../stored/dequantize.js";
-import { permuted, readFloats, readScales, scaleFormat, scaleOf } from "../stored/scales.js";
+import { readFloats, readScales, scaleFormat, scaleOf, unswizzleScales } from "../stored/scales.js";
 import { matricesOf, type QuantizedWeight } from "../stored/weight.js";
 import { bytesOfCodes, type MatrixRegion } from "./region.js";
 
@@ -43,7 +43,7 @@ export async function readWeightRegion(weight: QuantizedWeight, region: MatrixRe
   const [blockRows, blockColumns] = geometry.block;
   const codes = await readCodes(weight, region);
   const factors = weight.factors && (await readFloats(weight.factors));
-  const stored = await readScales(weight);
+  const weightScales = await readScales(weight);
   const storedCodes = codesOfScales(weight, await scale.shard.read(scale.entry));
   const firstLine = Math.floor(top / blockRows);
   const firstBlock = Math.floor(region.column / blockColumns);
@@ -53,7 +53,7 @@ export async function readWeightRegion(weight: QuantizedWeight, region: MatrixRe
     const [line, block] = [firstLine + Math.floor(i / blocks), firstBlock + (i % blocks)];
     return scaleIndexOf(geometry, matrix, line * blockRows, block * blockColumns);
   });
-  const scales = Float32Array.from(indices, (index) => stored.values[index] ?? Number.NaN);
+  const scales = Float32Array.from(indices, (index) => weightScales.values[index] ?? Number.NaN);
   const { values: codeValues } = CODE_TYPES[type];
   const elements = Float32Array.from(codes, (code) => codeValues[code] ?? Number.NaN);
   const values = elements.map((element, i) => {
@@ -61,7 +61,7 @@ export async function readWeightRegion(weight: QuantizedWeight, region: MatrixRe
     const line = Math.floor((top + r) / blockRows) - firstLine;
     const block = Math.floor((region.column + c) / blockColumns) - firstBlock;
     const factor = factors ? (factors[region.column + c] as number) : 1;
-    return element * scaleOf(stored, scales[line * blocks + block] as number) * factor;
+    return element * scaleOf(weightScales, scales[line * blocks + block] as number) * factor;
   });
   return {
     ...region,
@@ -74,7 +74,7 @@ export async function readWeightRegion(weight: QuantizedWeight, region: MatrixRe
       blocks,
       codes: Uint32Array.from(indices, (index) => storedCodes[index] as number),
       values: scales,
-      ...(stored.storedGlobal === undefined ? {} : { global: stored.storedGlobal }),
+      ...(weightScales.storedGlobal === undefined ? {} : { global: weightScales.storedGlobal }),
     },
   };
 }
@@ -111,5 +111,5 @@ function codesOfScales({ shape, geometry, scale }: QuantizedWeight, bytes: Uint8
     if (width === 4) return view.getUint32(4 * i, true);
     return width === 2 ? view.getUint16(2 * i, true) : view.getUint8(i);
   });
-  return geometry.swizzled ? permuted(codes, matricesOf(shape)[0], geometry.grid) : codes;
+  return geometry.swizzled ? unswizzleScales(codes, matricesOf(shape)[0], geometry.grid) : codes;
 }

@@ -44,8 +44,8 @@ export interface ByteScales extends GlobalScale {
 
 /** The scales of a weight as bytes, row by row, matrix by matrix. */
 export async function readScaleBytes(kernels: Kernels, weight: QuantizedWeight): Promise<KernelBuffer> {
-  const stored = await readStored(kernels, weight);
-  return weight.geometry.swizzled ? unswizzled(kernels, weight, stored) : stored;
+  const buffer = await readStored(kernels, weight);
+  return weight.geometry.swizzled ? unswizzle(kernels, weight, buffer) : buffer;
 }
 
 /** Reads the scales of a weight as bytes. Undefined if the scales are wider, or if the weight has only one scale. */
@@ -60,19 +60,19 @@ export async function readByteScales(
   if (!swizzled && scale.entry.end - scale.entry.begin !== count) return undefined;
   const global = await readGlobal(weight);
   const table = byteValues(weight);
-  const stored = await readStored(kernels, weight);
+  const buffer = await readStored(kernels, weight);
   const [rows, columns] = geometry.grid;
   const hasOther = kind === "group" && rows % SWIZZLE_TILE[0] === 0 && columns % SWIZZLE_TILE[1] === 0;
   const oppositeLayout: OppositeLayoutBytes = {
-    buffer: () => (swizzled ? stored : unswizzled(kernels, weight, stored)),
+    buffer: () => (swizzled ? buffer : unswizzle(kernels, weight, buffer)),
     at: (row, column) =>
-      stored.bytes[swizzled ? row * columns + column : swizzledIndex(row, column, columns)] as number,
+      buffer.bytes[swizzled ? row * columns + column : swizzledIndex(row, column, columns)] as number,
   };
   const { storedGlobals, isDivisor } = global;
   return {
     ...global,
     isDivisor: storedGlobals ? false : isDivisor,
-    bytes: swizzled ? unswizzled(kernels, weight, stored) : stored,
+    bytes: swizzled ? unswizzle(kernels, weight, buffer) : buffer,
     ...(hasOther ? { oppositeLayout } : {}),
     valuesOf: (matrix) =>
       storedGlobals
@@ -96,26 +96,26 @@ async function readStored(kernels: Kernels, { scale }: QuantizedWeight): Promise
 }
 
 /** Unswizzles one-byte scales, row by row, matrix by matrix. */
-function unswizzled(
+function unswizzle(
   kernels: Kernels,
   { geometry, shape }: QuantizedWeight,
-  stored: KernelBuffer,
+  buffer: KernelBuffer,
 ): KernelBuffer {
   const [matrices] = matricesOf(shape);
   const [rows, columns] = geometry.grid;
-  const plain = kernels.buffer("plain scales", matrices * rows * columns);
+  const plainBuffer = kernels.buffer("plain scales", matrices * rows * columns);
   // an empty stack may have any number of matrices
-  if (plain.bytes.length === 0) return plain;
+  if (plainBuffer.bytes.length === 0) return plainBuffer;
   for (let matrix = 0; matrix < matrices; matrix++)
     kernels.run("unswizzle", Math.ceil(rows / SWIZZLE_TILE[0]), {
-      src: stored.address + matrix * (stored.bytes.length / matrices),
-      dst: plain.address + matrix * rows * columns,
+      src: buffer.address + matrix * (buffer.bytes.length / matrices),
+      dst: plainBuffer.address + matrix * rows * columns,
       rows,
       columns,
       rowStride: columns,
       columnStride: 1,
     });
-  return plain;
+  return plainBuffer;
 }
 
 /** The bytes that occur in a tensor of scales, and the number of occurrences of each byte. */

@@ -90,13 +90,13 @@ export async function* packedRows(
 export async function* codeRows({
   type,
   shape,
-  codes: stored,
+  codes: codesTensor,
   unpacked,
 }: QuantizedWeight): AsyncGenerator<CodeRows, undefined> {
   const bits = unpacked ? 8 * unpacked.width : CODE_TYPES[type].bits;
   const memory = (length: number): Uint8Array => new Uint8Array(length);
   let codes: Codes = new Uint8Array();
-  for await (const { bytes, ...range } of storedRows(stored, shape, bits, memory)) {
+  for await (const { bytes, ...range } of storedRows(codesTensor, shape, bits, memory)) {
     const count = range.rows * range.columns;
     // the first range is the longest
     if (codes.length === 0) codes = bits > 8 ? new Uint16Array(count) : new Uint8Array(count);

@@ -38,7 +38,7 @@ export async function toElementwise<W extends QuantizedWeight>(weight: W): Promi
   const identity = (code: number): number => code;
   const change = async (): Promise<Change> => {
     if (!isInteger) return identity;
-    const values = points && zeros ? await cached(zeros, () => zeroPoints(weight, zeros)) : undefined;
+    const values = points && zeros ? await cacheLast(zeros, () => zeroPoints(weight, zeros)) : undefined;
     if (!values) return (code) => encode(value(code));
     return (code, matrix, row, column) => encode(value(code) - differ(values, matrix, row, column));
   };
@@ -73,7 +73,7 @@ function zeroPointLookup(
 let last: { readonly zeros: StoredTensor; readonly points: Promise<Int32Array | undefined> } | undefined;
 
 /** Caches the most recently read zero points, so that memory holds the zero points of only one weight. */
-function cached(
+function cacheLast(
   zeros: StoredTensor,
   read: () => Promise<Int32Array | undefined>,
 ): Promise<Int32Array | undefined> {

@@ -40,13 +40,13 @@ export class ExpandedScales extends TensorSource {
 
   override async read(entry: TensorEntry, from?: number, to?: number): Promise<Uint8Array> {
     const [begin, end] = rangeOf(this.path, entry, from, to);
-    const stored = await readFloats(this.from);
+    const storedScales = await readFloats(this.from);
     const columns = this.groups.length;
     const expanded = new Float32Array(elementCount(this.view.shape));
     for (let index = 0; index < expanded.length; index++) {
       const line = Math.floor(index / columns);
       expanded[index] =
-        stored[line * this.lineScales + (this.groups[index % columns] as number)] ?? Number.NaN;
+        storedScales[line * this.lineScales + (this.groups[index % columns] as number)] ?? Number.NaN;
     }
     return asBytes(expanded).subarray(begin, end);
   }

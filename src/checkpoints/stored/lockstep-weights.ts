@@ -15,12 +15,12 @@ export interface LockstepWeight {
 }
 
 /**
- * Finds the quantized tensors of each shard, adds the names of their member tensors to `claimed`, and checks that all members
- * exist.
+ * Finds the quantized tensors of each shard, adds the names of their member tensors to `claimedNames`, and checks that all
+ * members exist.
  */
 export function findLockstepWeights(
   { shards }: CheckpointTensors,
-  claimed: Set<string>,
+  claimedNames: Set<string>,
   findings: Finding[],
 ): readonly LockstepWeight[] {
   const weights: LockstepWeight[] = [];
@@ -35,7 +35,7 @@ export function findLockstepWeights(
     }
     for (const [name, recipe] of recipes) {
       try {
-        for (const plan of quantizedPlans(name, recipe)) claimed.add(plan.name);
+        for (const plan of quantizedPlans(name, recipe)) claimedNames.add(plan.name);
         for (const direction of recipe.usage) requireMembers(shard, name, recipe, direction);
         weights.push({ name, recipe, shard });
       } catch (error) {

@@ -125,8 +125,8 @@ async function openShard(path: string, findings: Finding[]): Promise<Safetensors
     return await SafetensorsFile.open(path);
   } catch (error) {
     if (!(error instanceof FileError)) throw error;
-    const missing = codeOf(error.cause) === "ENOENT";
-    findings.push(finding(missing ? "shard-missing" : "shard-damaged", basename(path), error.message));
+    const isMissing = codeOf(error.cause) === "ENOENT";
+    findings.push(finding(isMissing ? "shard-missing" : "shard-damaged", basename(path), error.message));
     return undefined;
   }
 }
@@ -135,10 +135,10 @@ function collect(shards: readonly TensorSource[], findings: Finding[]): Map<stri
   const tensors = new Map<string, StoredTensor>();
   for (const shard of shards) {
     for (const entry of shard.tensors.values()) {
-      const other = tensors.get(entry.name);
-      if (!other) tensors.set(entry.name, { entry, shard });
+      const duplicate = tensors.get(entry.name);
+      if (!duplicate) tensors.set(entry.name, { entry, shard });
       else {
-        const fileNames = `${basename(other.shard.path)} and ${basename(shard.path)}`;
+        const fileNames = `${basename(duplicate.shard.path)} and ${basename(shard.path)}`;
         findings.push(finding("tensor-duplicated", entry.name, `is in ${fileNames}`));
       }
     }
@@ -157,9 +157,9 @@ function checkIndex(
   );
   for (const [name, file] of map) {
     if (unread.has(file)) continue;
-    const stored = tensors.get(name);
-    if (stored && basename(stored.shard.path) === file) continue;
-    const location = stored ? `it is in ${basename(stored.shard.path)}` : "no shard has it";
+    const tensor = tensors.get(name);
+    if (tensor && basename(tensor.shard.path) === file) continue;
+    const location = tensor ? `it is in ${basename(tensor.shard.path)}` : "no shard has it";
     findings.push(finding("index-absent-tensor", name, `${index} says that it is in ${file}; ${location}`));
   }
   let bytes = 0;
@@ -182,14 +182,14 @@ async function locate(path: string): Promise<ShardLocations> {
     throw fileError(path, "cannot be read", cause);
   });
   if (!status.isDirectory()) {
-    if (path.endsWith(INDEX_END)) return indexed(dirname(path), basename(path));
+    if (path.endsWith(INDEX_END)) return readIndex(dirname(path), basename(path));
     return { folder: dirname(path), names: [basename(path)], single: true };
   }
   const names = (await readdir(path)).toSorted();
   const index =
     names.find((name) => name === `model${FILE_END}${INDEX_END}`) ??
     names.find((name) => name.endsWith(`${FILE_END}${INDEX_END}`));
-  if (index !== undefined) return indexed(path, index);
+  if (index !== undefined) return readIndex(path, index);
   const files = names.filter((name) => name.endsWith(FILE_END) && !name.startsWith("."));
   const single = files.filter((name) => name === `model${FILE_END}`);
   if (files.length > 0) return { folder: path, names: single.length > 0 ? single : files };
@@ -207,12 +207,12 @@ function isUnlistedShard(name: string, listed: ReadonlySet<string>): boolean {
   const [, modelName, count] = SHARD.exec(name) ?? [];
   if (modelName === undefined || listed.has(name)) return false;
   return [...listed].some((each) => {
-    const [, other, otherCount] = SHARD.exec(each) ?? [];
-    return other === modelName && otherCount === count;
+    const [, otherModel, otherCount] = SHARD.exec(each) ?? [];
+    return otherModel === modelName && otherCount === count;
   });
 }
 
-async function indexed(folder: string, name: string): Promise<ShardLocations> {
+async function readIndex(folder: string, name: string): Promise<ShardLocations> {
   const path = join(folder, name);
   const json = await readJsonFile(path);
   const map = json.weight_map;
@@ -225,12 +225,12 @@ async function indexed(folder: string, name: string): Promise<ShardLocations> {
   if (!entries?.every(isName))
     throw new FileError(`${path}: weight_map must map names of tensors to names of files beside it`);
   const size = isObject(json.metadata) ? json.metadata.total_size : undefined;
-  const listed = new Set(entries.map(([, file]) => file));
+  const listedFiles = new Set(entries.map(([, file]) => file));
   // a shard that the index does not list may have the scales of listed codes
-  const unlisted = (await readdir(folder)).filter((each) => isUnlistedShard(each, listed));
+  const unlisted = (await readdir(folder)).filter((each) => isUnlistedShard(each, listedFiles));
   return {
     folder,
-    names: [...listed, ...unlisted].toSorted(),
+    names: [...listedFiles, ...unlisted].toSorted(),
     index: { name, map: new Map(entries), ...(typeof size === "number" ? { size } : {}) },
   };
 }

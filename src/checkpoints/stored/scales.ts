@@ -51,13 +51,17 @@ export async function readBlockScales({
   convention,
 }: QuantizedWeight): Promise<Pick<Scales, "values" | "oppositeLayout">> {
   const { values: table } = conventionOf(convention).scale;
-  const stored = table ? await readByTable(scale, table) : await readFloats(scale);
+  const storedScales = table ? await readByTable(scale, table) : await readFloats(scale);
   const [matrices] = matricesOf(shape);
-  const values = geometry.swizzled ? permuted(stored, matrices, geometry.grid) : stored;
+  const values = geometry.swizzled ? unswizzleScales(storedScales, matrices, geometry.grid) : storedScales;
   const [rows, columns] = geometry.grid;
   const even = geometry.kind === "group" && rows % SWIZZLE_TILE[0] === 0 && columns % SWIZZLE_TILE[1] === 0;
   const oppositeLayout = even
-    ? { oppositeLayout: geometry.swizzled ? stored : permuted(stored, matrices, geometry.grid) }
+    ? {
+        oppositeLayout: geometry.swizzled
+          ? storedScales
+          : unswizzleScales(storedScales, matrices, geometry.grid),
+      }
     : {};
   return { values, ...oppositeLayout };
 }
@@ -67,9 +71,9 @@ export async function readGlobal(weight: QuantizedWeight): Promise<GlobalScale> 
   const { global, convention } = weight;
   if (!global) return { global: 1, isDivisor: false };
   const isDivisor = conventionOf(convention).global?.role === "divisor";
-  const stored = await readFloats(global);
-  if (isStacked(weight)) return { global: 1, storedGlobals: stored, isDivisor };
-  const [storedGlobal = Number.NaN] = stored;
+  const storedGlobals = await readFloats(global);
+  if (isStacked(weight)) return { global: 1, storedGlobals, isDivisor };
+  const [storedGlobal = Number.NaN] = storedGlobals;
   return { global: storedGlobal, storedGlobal, isDivisor };
 }
 
@@ -79,18 +83,18 @@ export function scaleOf({ global, isDivisor }: Pick<Scales, "global" | "isDiviso
 }
 
 /** Unswizzles scales or their codes, row by row, matrix by matrix. */
-export function permuted<T extends Float32Array | Uint32Array>(
-  stored: T,
+export function unswizzleScales<T extends Float32Array | Uint32Array>(
+  swizzledScales: T,
   matrices: number,
   [rows, columns]: ScaleGeometry["grid"],
 ): T {
-  const step = matrices === 0 ? 0 : stored.length / matrices;
-  const values = stored.slice(0, matrices * rows * columns) as T;
+  const step = matrices === 0 ? 0 : swizzledScales.length / matrices;
+  const values = swizzledScales.slice(0, matrices * rows * columns) as T;
   if (values.length === 0) return values;
   for (let matrix = 0, index = 0; matrix < matrices; matrix++)
     for (let row = 0; row < rows; row++)
       for (let column = 0; column < columns; column++, index++)
-        values[index] = stored[matrix * step + swizzledIndex(row, column, columns)] ?? Number.NaN;
+        values[index] = swizzledScales[matrix * step + swizzledIndex(row, column, columns)] ?? Number.NaN;
   return values;
 }
 

@@ -30,12 +30,12 @@ export interface Rows {
 
 /** Yields all rows of a tensor of type f32, bf16 or f16, in order. A tensor without elements has none. */
 export async function* plainRows(
-  stored: StoredTensor,
+  tensor: StoredTensor,
   type: WideDType,
 ): AsyncGenerator<WeightRows, undefined> {
-  const [matrices, height, columns] = matricesOf(stored.entry.shape);
+  const [matrices, height, columns] = matricesOf(tensor.entry.shape);
   const memory = (length: number): Uint8Array => new Uint8Array(length);
-  const rowGroups = storedRows(stored, [matrices * height, columns], storageBits(type), memory);
+  const rowGroups = storedRows(tensor, [matrices * height, columns], storageBits(type), memory);
   for await (const { row, rows, bytes } of rowGroups)
     yield { row, rows, columns, values: Float64Array.from(toFloats(fileDType(type), bytes)) };
 }

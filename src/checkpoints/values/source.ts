@@ -30,12 +30,12 @@ export interface SourceRows extends Rows {
 }
 
 /** A tensor of the checkpoint that is not quantized. */
-export function plainSource(stored: StoredTensor): Source {
-  const { name, shape } = stored.entry;
-  const dtype = wideTypeOf(stored);
+export function plainSource(tensor: StoredTensor): Source {
+  const { name, shape } = tensor.entry;
+  const dtype = wideTypeOf(tensor);
   async function* sourceRows(kernels: Kernels): AsyncGenerator<SourceRows, undefined> {
     const memory = (length: number): Uint8Array => kernels.buffer("values", length).bytes;
-    for await (const { rows, columns, bytes } of storedRows(stored, shape, storageBits(dtype), memory))
+    for await (const { rows, columns, bytes } of storedRows(tensor, shape, storageBits(dtype), memory))
       yield { rows, columns, bytes, type: dtype, values: bytes };
   }
   return { name, shape, dtype, rows: sourceRows };
@@ -51,13 +51,13 @@ function wideTypeOf({ entry }: StoredTensor): WideDType {
 /** The quantized weights and the tensors of a wide type, by name. */
 export function sourcesOf(
   weights: readonly QuantizedWeight[],
-  plain: readonly StoredTensor[],
+  plainTensors: readonly StoredTensor[],
 ): ReadonlyMap<string, Source> {
   const isWideTensor = ({ entry }: StoredTensor): boolean => {
     const type = tensorDType(entry.dtype);
     return type !== undefined && isWide(type);
   };
-  const sources = [...plain.filter(isWideTensor).map(plainSource), ...weights.map(quantizedSource)];
+  const sources = [...plainTensors.filter(isWideTensor).map(plainSource), ...weights.map(quantizedSource)];
   return new Map(sources.map((source) => [source.name, source]));
 }
 

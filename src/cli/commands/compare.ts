@@ -38,8 +38,8 @@ type Pair =
 function* pairs(a: TensorSource, b: TensorSource, prefix: string): Generator<Pair, undefined> {
   for (const entry of a.tensors.values()) {
     if (!entry.name.startsWith(prefix)) continue;
-    const other = b.tensors.get(entry.name);
-    yield other ? { entry, other } : { only: "onlyA", entry };
+    const otherEntry = b.tensors.get(entry.name);
+    yield otherEntry ? { entry, other: otherEntry } : { only: "onlyA", entry };
   }
   for (const entry of b.tensors.values())
     if (entry.name.startsWith(prefix) && !a.tensors.has(entry.name)) yield { only: "onlyB", entry };
@@ -136,7 +136,7 @@ export const compare = defineCommand({
             : undefined;
           const progress = session.progress(bytesOf(a, b, prefix), "B");
           const diffs: Compared[] = [];
-          let compared = 0;
+          let comparedCount = 0;
           for (const pair of pairs(a, b, prefix)) {
             const diff = pair.only
               ? { ...onlyOn(pair.only, pair.entry), ...(needsStatistics ? { passes: false } : {}) }
@@ -147,26 +147,26 @@ export const compare = defineCommand({
                   collected,
                   policy,
                 );
-            compared++;
+            comparedCount++;
             // the text output keeps only tensors that differ, because a file may have a million equal tensors
             if (session.general.json || diff.status !== "equal" || isUnequal(diff)) diffs.push(diff);
           }
           progress.finish();
-          return { tensors: diffs, compared, recipes: recipeDifferences(a, b, prefix) };
+          return { tensors: diffs, compared: comparedCount, recipes: recipeDifferences(a, b, prefix) };
         } finally {
           await source?.close();
         }
       }),
     );
     const unequal = tensors.filter(({ status }) => status !== "equal");
-    const failed = needsStatistics ? tensors.filter(({ passes }) => passes === false) : unequal;
-    const passCount = isGiven(policy) ? `, ${compared - failed.length} within the limits` : "";
+    const failedTensors = needsStatistics ? tensors.filter(({ passes }) => passes === false) : unequal;
+    const passCount = isGiven(policy) ? `, ${compared - failedTensors.length} within the limits` : "";
     const count = `${compared - unequal.length} of ${compared} tensors equal${passCount}`;
     const report = {
       a: pathA,
       b: pathB,
       equal: unequal.length + recipes.length === 0,
-      ...(needsStatistics ? { passes: failed.length + recipes.length === 0 } : {}),
+      ...(needsStatistics ? { passes: failedTensors.length + recipes.length === 0 } : {}),
       tensors,
       ...(recipes.length > 0 ? { recipes } : {}),
     };
@@ -180,7 +180,7 @@ export const compare = defineCommand({
     ];
     if (lines.length > 0) session.result(report, [...lines, count]);
     else session.summary(report, [count]);
-    return failed.length + recipes.length > 0 ? 1 : 0;
+    return failedTensors.length + recipes.length > 0 ? 1 : 0;
   },
 });
 

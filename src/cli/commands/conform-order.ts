@@ -29,10 +29,10 @@ const LAW_OPTIONS = ["law", "path", "case", "counterexample"];
 /** Throws `ArgumentError` for options that `--order any` does not accept. */
 export function requireOrderOptions(order: string, usedOptions: ReadonlySet<string>): void {
   if (order === "any") {
-    const other = LAW_OPTIONS.find((name) => usedOptions.has(name));
-    if (other !== undefined)
+    const lawOption = LAW_OPTIONS.find((name) => usedOptions.has(name));
+    if (lawOption !== undefined)
       throw new ArgumentError(
-        `--${other} is of a law, which compares with the reference; leave out --order any`,
+        `--${lawOption} is of a law, which compares with the reference; leave out --order any`,
       );
   } else if (usedOptions.has("accumulator"))
     throw new ArgumentError("--accumulator is for --order any; give both, or leave out --accumulator");

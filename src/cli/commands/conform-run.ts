@@ -44,14 +44,14 @@ async function onlyStored(
 /**
  * Wraps a subject so that it gets the preceding input of the case (`before`) before each input. Some failures need both inputs.
  */
-function afterPreceding(subject: Subject, { operation, before }: StoredCase): Subject {
+function withPrecedingInput(subject: Subject, { operation, before }: StoredCase): Subject {
   const ask = subject[operation];
   if (!before || !ask) return subject;
-  const asking = async (input: object): Promise<Answer> => {
+  const askPrecedingFirst = async (input: object): Promise<Answer> => {
     await ask(before as never);
     return ask(input as never);
   };
-  return { ...subject, [operation]: asking };
+  return { ...subject, [operation]: askPrecedingFirst };
 }
 
 /** Compares a program with a backend. Draws only inputs that the program supports. */
@@ -72,7 +72,7 @@ export async function runOnProgram(
     const notes = tested.flatMap(([, support]) => notesOf(support));
     const report = stored
       ? await harness.compareWith(
-          afterPreceding(subject, stored),
+          withPrecedingInput(subject, stored),
           reference,
           await onlyStored(options, stored),
         )

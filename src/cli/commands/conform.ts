@@ -150,11 +150,11 @@ function requireConsistent(values: ConformValues, usedOptions: ReadonlySet<strin
   if (values.path !== undefined && values.law === undefined)
     throw new ArgumentError("--path is of a law; give --law as well");
   if (values.case !== undefined) {
-    const other = ["op", "runs", "seed", "law", "path", "counterexample"].find((name) =>
+    const conflictingOption = ["op", "runs", "seed", "law", "path", "counterexample"].find((name) =>
       usedOptions.has(name),
     );
-    if (other !== undefined)
-      throw new ArgumentError(`--case has one input of one operation; leave out --${other}`);
+    if (conflictingOption !== undefined)
+      throw new ArgumentError(`--case has one input of one operation; leave out --${conflictingOption}`);
   }
   if (usedOptions.has("deadline") && values.subject === undefined)
     throw new ArgumentError("--deadline is for --subject; give both, or leave out --deadline");

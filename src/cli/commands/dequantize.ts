@@ -15,14 +15,14 @@ import { Scope } from "../../tensor/scope.js";
 import type { WideDType } from "../../tensor/shape.js";
 import { defineCommand } from "../command.js";
 import { choice, oneOf, optional } from "../options.js";
-import { copyPiece, naming, type Piece, withFile, writePieces } from "../pieces.js";
+import { copyPiece, type Piece, withFile, withTensorName, writePieces } from "../pieces.js";
 import { requireOwnValues } from "../refuse-foreign.js";
 import { OUTPUT } from "../shared-options.js";
 
 /** Returns the copy to read: rowwise if the file has it, else columnwise. */
 function directionOf(file: TensorSource, name: string, { usage }: Recipe): Direction {
-  const present = usage.filter((direction) => file.tensors.has(`${name}.${direction}.data`));
-  return present.includes("rowwise") ? "rowwise" : (present[0] ?? usage[0] ?? "rowwise");
+  const directions = usage.filter((direction) => file.tensors.has(`${name}.${direction}.data`));
+  return directions.includes("rowwise") ? "rowwise" : (directions[0] ?? usage[0] ?? "rowwise");
 }
 
 interface Target {
@@ -86,7 +86,7 @@ export const dequantize = defineCommand({
       const target: Target = { backend: await session.backend(), file, dtype, dialect };
       const dequantized: Piece[] = [];
       for (const [name, recipe] of recipes) {
-        dequantized.push(await naming(name, () => dequantizePiece(target, name, recipe)));
+        dequantized.push(await withTensorName(name, () => dequantizePiece(target, name, recipe)));
       }
       const subjects = subjectsOf(recipes);
       const otherTensors = [...file.tensors.values()].filter(({ name }) => !subjects.has(name));

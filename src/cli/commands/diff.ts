@@ -10,7 +10,7 @@ import { fromBytes } from "../../ops/create.js";
 import { Scope } from "../../tensor/scope.js";
 import { defineCommand } from "../command.js";
 import { integer, oneOf, optional, value } from "../options.js";
-import { naming, withFile } from "../pieces.js";
+import { withFile, withTensorName } from "../pieces.js";
 import { wideDType } from "./encode.js";
 
 /** The lines about the differences of one tensor. */
@@ -83,7 +83,7 @@ export const diff = defineCommand({
         const dtype = wideDType(entry);
         if (!dtype) continue;
         const bytes = await file.read(entry);
-        const diff = await naming(entry.name, () => {
+        const diff = await withTensorName(entry.name, () => {
           using _scope = new Scope();
           return diffDialects(fromBytes(backend, bytes, entry.shape, dtype), { a, b, ...options });
         });

@@ -13,7 +13,7 @@ import { viewAs } from "../../tensor/data.js";
 import { defineCommand } from "../command.js";
 import type { OpenFile } from "../files.js";
 import { integer, oneOf, optional, someText, type Values, value, withMeanings } from "../options.js";
-import { naming } from "../pieces.js";
+import { withTensorName } from "../pieces.js";
 import { QUANTIZER_OPTIONS, requireApplicable, specOf, withDialect } from "../quantizer-options.js";
 import { readRandomBits } from "../random-bits.js";
 import type { Session } from "../session.js";
@@ -99,10 +99,11 @@ function requireOptionsOf(op: Op, usedOptions: ReadonlySet<string>): void {
   if (op !== "function" && !usedOptions.has("at")) throw new ArgumentError("--at I,J is needed");
   if (op === "function" && !usedOptions.has("function")) throw new ArgumentError("--function NAME is needed");
   const modeOptions = Object.values(OPTIONS_OF).flatMap((options) => Object.keys(options));
-  const other = [...usedOptions].find(
+  const unsupportedOption = [...usedOptions].find(
     (option) => modeOptions.includes(option) && !(option in OPTIONS_OF[op]),
   );
-  if (other !== undefined) throw new ArgumentError(`--${other} is no option of explain --op ${op}`);
+  if (unsupportedOption !== undefined)
+    throw new ArgumentError(`--${unsupportedOption} is no option of explain --op ${op}`);
 }
 
 /** Parses the argument of a function. */
@@ -172,7 +173,7 @@ async function quantization(
   const bytes = await file.read(entry);
   const data = viewAs(dtype, bytes.byteOffset % 4 === 0 ? bytes : bytes.slice());
   const { seed, offset, scale } = settings;
-  const explanation = await naming(entry.name, async () =>
+  const explanation = await withTensorName(entry.name, async () =>
     explainQuantize(
       { data, dtype, shape: entry.shape },
       {

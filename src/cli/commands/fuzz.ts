@@ -12,7 +12,7 @@ import { elementCount } from "../../tensor/shape.js";
 import { defineCommand } from "../command.js";
 import { VERSION } from "../manifest.js";
 import { integer, type OptionTable, oneOf, optional, type Values, value, withMeanings } from "../options.js";
-import { copyPiece, naming, type Piece, writePieces } from "../pieces.js";
+import { copyPiece, type Piece, withTensorName, writePieces } from "../pieces.js";
 import { QUANTIZER_OPTIONS, requireApplicable, specOf, withDialect } from "../quantizer-options.js";
 import { RANDOM_BITS, randomBitsName, randomBitsShape, requireStochastic } from "../random-bits.js";
 import { toJson } from "../session.js";
@@ -222,7 +222,9 @@ export const fuzz = defineCommand({
     const source = new MemorySource(output, inputs, recipes);
     const pieces: Piece[] = [...source.tensors.values()].map((entry) => copyPiece(source, entry));
     for (const name of names) {
-      const piece = await naming(`in.${name}`, () => corpus.answer(source, `in.${name}`, `out.${name}`));
+      const piece = await withTensorName(`in.${name}`, () =>
+        corpus.answer(source, `in.${name}`, `out.${name}`),
+      );
       if (piece) pieces.push(piece);
     }
     const options = Object.fromEntries(

@@ -98,11 +98,11 @@ export async function readOperand(
   name: string,
   holder: Holder,
 ): Promise<Operand> {
-  const plain = sources.find(name);
+  const source = sources.find(name);
   const quantized = sources.find(`${name}.rowwise.data`);
-  if (plain && quantized) {
+  if (source && quantized) {
     throw new FileError(
-      `tensor "${name}": both "${name}" (${plain.path}) and "${name}.rowwise.data" (${quantized.path}) are there; give one`,
+      `tensor "${name}": both "${name}" (${source.path}) and "${name}.rowwise.data" (${quantized.path}) are there; give one`,
     );
   }
   if (quantized) return readRowwise(backend, quantized, name, holder);

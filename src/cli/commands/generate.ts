@@ -18,8 +18,9 @@ const LARGEST = 2 ** 20;
 /** Returns a parser of numbers from `minimum` to `maximum`. If `zero` is set, it also accepts 0. */
 function number(minimum: number, maximum: number, range: string, zero = false): (text: string) => number {
   return (text) => {
-    const parsed = text.trim() === "" ? Number.NaN : Number(text);
-    if ((parsed >= minimum && parsed <= maximum) || (zero && parsed === 0)) return parsed;
+    const parsedNumber = text.trim() === "" ? Number.NaN : Number(text);
+    if ((parsedNumber >= minimum && parsedNumber <= maximum) || (zero && parsedNumber === 0))
+      return parsedNumber;
     throw new ArgumentError(`"${text}" is not ${range}`);
   };
 }

@@ -54,11 +54,11 @@ function byEnding(file: TensorSource, endings: readonly string[], subject: strin
 function entryOf(
   file: TensorSource,
   option: string,
-  requested: string | undefined,
+  requestedName: string | undefined,
   endings: readonly string[],
   subject: string,
 ): TensorEntry {
-  const name = requested === undefined ? byEnding(file, endings, subject) : file.entry(requested);
+  const name = requestedName === undefined ? byEnding(file, endings, subject) : file.entry(requestedName);
   if (name) return name;
   throw new FileError(
     `${file.path}: no tensor is known to be its ${option} by its name; give --${option} NAME; there are ${someNames(file.tensors.keys())}`,
@@ -66,9 +66,10 @@ function entryOf(
 }
 
 /** The input: the named tensor, or the only tensor that can be quantized. */
-function inputOf(file: TensorSource, requested: string | undefined): TensorEntry {
+function inputOf(file: TensorSource, requestedName: string | undefined): TensorEntry {
   const wide = [...file.tensors.values()].filter((entry) => wideDType(entry));
-  const input = requested === undefined ? (wide.length === 1 ? wide[0] : undefined) : file.entry(requested);
+  const input =
+    requestedName === undefined ? (wide.length === 1 ? wide[0] : undefined) : file.entry(requestedName);
   if (input && wideDType(input)) return input;
   const reason = input
     ? `"${input.name}" is ${input.dtype}, which is not quantized`
@@ -82,13 +83,13 @@ function inputOf(file: TensorSource, requested: string | undefined): TensorEntry
  */
 function tensorScaleOf(
   file: TensorSource,
-  requested: string | undefined,
+  requestedName: string | undefined,
   subject: string,
   [rows]: readonly [rows: number, columns: number],
 ): TensorEntry | undefined {
-  const match = requested === undefined ? byEnding(file, OF_TENSOR, subject) : file.entry(requested);
+  const match = requestedName === undefined ? byEnding(file, OF_TENSOR, subject) : file.entry(requestedName);
   if (!match) return undefined;
-  if (requested === undefined)
+  if (requestedName === undefined)
     return wideDType(match) && [1, rows].includes(elementCount(match.shape)) ? match : undefined;
   if (wideDType(match)) return match;
   throw new FileError(

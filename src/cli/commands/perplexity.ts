@@ -128,9 +128,11 @@ export const perplexity = defineCommand({
         },
       });
       const { original, variants: results, ...measured } = report;
-      const named = results.map((result, i) => ({ ...(lines[i] as Line), ...result }));
+      const labelledResults = results.map((result, i) => ({ ...(lines[i] as Line), ...result }));
       // a recipe does not change the error of the weights
-      const eachForm = named.filter(({ form, recipe }) => form !== AS_STORED && recipe === recipes[0]);
+      const eachForm = labelledResults.filter(
+        ({ form, recipe }) => form !== AS_STORED && recipe === recipes[0],
+      );
       if (picture !== undefined)
         await session.files.writeText(
           picture,
@@ -139,12 +141,12 @@ export const perplexity = defineCommand({
             eachForm.map(({ form, layerErrors }) => ({ name: form, errors: layerErrors })),
           ),
         );
-      session.result({ path, text, tokens: ids.length, ...measured, original, variants: named }, [
+      session.result({ path, text, tokens: ids.length, ...measured, original, variants: labelledResults }, [
         `${path}: ${measured.scoredTokens} tokens scored in windows of ${measured.context}`,
         ...table([
           ["weights", "recipe", "perplexity", "mean KL", "top-1", "bits"],
           [AS_STORED, NONE, digits(original.perplexity), "", "", original.bitsPerWeight.toFixed(2)],
-          ...named.map((row) => [
+          ...labelledResults.map((row) => [
             ...[row.form, row.recipe, digits(row.perplexity), digits(row.meanKl, 3)],
             ...[`${(100 * row.top1Agreement).toFixed(1)} %`, row.bitsPerWeight.toFixed(2)],
           ]),

@@ -105,7 +105,7 @@ export function quantizePiece(
 }
 
 /** Throws `FileError` if a tensor of the option `--tensors` is missing or cannot be quantized. */
-function requireWanted(file: TensorSource, names: readonly string[]): void {
+function requireTensors(file: TensorSource, names: readonly string[]): void {
   for (const name of names) {
     const entry = file.entry(name);
     if (wideDType(entry)) continue;
@@ -134,7 +134,7 @@ export const quantize = defineCommand({
     const settings = withDialect(options, usedOptions);
     requireApplicable(settings, usedOptions);
     await withFile(session.files.open(input), async (file) => {
-      requireWanted(
+      requireTensors(
         file,
         (patterns ?? []).filter((each) => !isGlob(each)),
       );

@@ -19,8 +19,8 @@ const MAX_LOG_BYTES = 2 ** 28;
 function placeOf({ first, computed }: Difference): string {
   if (!first) return "";
   const { dtype, shape } = computed;
-  const [recorded, modelled] = [codeText(dtype, first.a), codeText(dtype, first.b)];
-  return `; first at [${coordinatesOf(shape, first.index)}]: recorded ${recorded.value} (${recorded.code}), computed ${modelled.value} (${modelled.code})`;
+  const [recordedCode, modelledCode] = [codeText(dtype, first.a), codeText(dtype, first.b)];
+  return `; first at [${coordinatesOf(shape, first.index)}]: recorded ${recordedCode.value} (${recordedCode.code}), computed ${modelledCode.value} (${modelledCode.code})`;
 }
 
 function differenceLines(difference: Difference): readonly string[] {
@@ -64,10 +64,10 @@ async function operationsOf({ files }: Session, folder: string): Promise<readonl
 }
 
 /** The line about the comparison with another run. */
-function comparisonLine(other: string, { compared, different, first }: RunComparison): string {
-  if (!first) return `against ${other}: the outputs of ${compared} operations are the same`;
+function comparisonLine(otherRun: string, { compared, different, first }: RunComparison): string {
+  if (!first) return `against ${otherRun}: the outputs of ${compared} operations are the same`;
   const { index, schema, what } = first;
-  return `against ${other}: operation ${index}, ${schema}, is the first of ${different} that differ: ${what}`;
+  return `against ${otherRun}: operation ${index}, ${schema}, is the first of ${different} that differ: ${what}`;
 }
 
 /** The products that are the same with K divided. */

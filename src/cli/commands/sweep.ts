@@ -54,8 +54,9 @@ export const sweep = defineCommand({
       );
     if (values.function === undefined) await sweepCodes(session, values);
     else {
-      const other = Object.keys(CODES).find((option) => usedOptions.has(option));
-      if (other !== undefined) throw new ArgumentError(`--${other} is no option of sweep --function`);
+      const codeOption = Object.keys(CODES).find((option) => usedOptions.has(option));
+      if (codeOption !== undefined)
+        throw new ArgumentError(`--${codeOption} is no option of sweep --function`);
       await sweepFunction(session, { function: values.function, ...values.chunks });
     }
     return 0;

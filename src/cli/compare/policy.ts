@@ -6,15 +6,15 @@ import { integer, optional, type Values } from "../options.js";
 
 /** Parses a number that is at least 0. */
 function fromZero(text: string): number {
-  const parsed = text.trim() === "" ? Number.NaN : Number(text);
-  if (parsed >= 0 && parsed < Infinity) return parsed;
+  const number = text.trim() === "" ? Number.NaN : Number(text);
+  if (number >= 0 && number < Infinity) return number;
   throw new ArgumentError(`"${text}" is not a number from 0`);
 }
 
 /** Parses a finite number. */
 function decibels(text: string): number {
-  const parsed = text.trim() === "" ? Number.NaN : Number(text);
-  if (Number.isFinite(parsed)) return parsed;
+  const number = text.trim() === "" ? Number.NaN : Number(text);
+  if (Number.isFinite(number)) return number;
   throw new ArgumentError(`"${text}" is not a finite number of decibels`);
 }
 

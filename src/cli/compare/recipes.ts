@@ -36,9 +36,15 @@ function meaningOf({ spec, shape, dtype, scales, usage }: Recipe): Readonly<Reco
 export function recipeDifferences(a: TensorSource, b: TensorSource, prefix: string): RecipeDifference[] {
   return Object.entries(a.metadata).flatMap(([key, text]) => {
     const name = recipeSubject(key);
-    const other = Object.hasOwn(b.metadata, key) ? b.metadata[key] : undefined;
-    if (name === undefined || other === undefined || other === text || isCheckpoint(key, text)) return [];
-    const [ofA, ofB] = [parseRecipe(a.path, name, text), parseRecipe(b.path, name, other)];
+    const otherMetadata = Object.hasOwn(b.metadata, key) ? b.metadata[key] : undefined;
+    if (
+      name === undefined ||
+      otherMetadata === undefined ||
+      otherMetadata === text ||
+      isCheckpoint(key, text)
+    )
+      return [];
+    const [ofA, ofB] = [parseRecipe(a.path, name, text), parseRecipe(b.path, name, otherMetadata)];
     if (!allMembers(name, ofA).some(({ plan }) => plan.name.startsWith(prefix))) return [];
     const [meaningOfA, meaningOfB] = [meaningOf(ofA), meaningOf(ofB)];
     const field = Object.keys({ ...meaningOfA, ...meaningOfB }).find(

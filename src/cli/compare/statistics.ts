@@ -103,8 +103,8 @@ export class FileStatistics {
     });
     const explained = (example: Difference): Example => {
       const { index } = example;
-      const plain = exampleOf(example, geometry.dataShape);
-      if (!suspicions) return plain;
+      const codeExample = exampleOf(example, geometry.dataShape);
+      if (!suspicions) return codeExample;
       const scaleIndex = follower.scaleIndexOf(index);
       const elementOf = (code: bigint, scales: QuantizedPair["a"]) => ({
         code: Number(code),
@@ -115,7 +115,7 @@ export class FileStatistics {
         elementOf(example.a, pair.a),
         elementOf(example.b, pair.b),
       );
-      return { ...plain, explanation: text };
+      return { ...codeExample, explanation: text };
     };
     return {
       chunk: (a, b, offset) => follower.chunk(a, b, offset),

@@ -40,12 +40,12 @@ type Ask = (input: object) => Promise<Answer>;
 export function withCache(subject: Complete<Subject>): Complete<Subject> {
   const answers = new WeakMap<object, Answer>();
   const functions = Object.entries(subject).map(([name, answer]) => {
-    const asking: Ask = async (input) => {
+    const ask: Ask = async (input) => {
       const cached = answers.get(input) ?? (await answer(input as never));
       answers.set(input, cached);
       return cached;
     };
-    return [name, asking] as const;
+    return [name, ask] as const;
   });
   return Object.fromEntries(functions) as Complete<Subject>;
 }

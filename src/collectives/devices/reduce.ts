@@ -77,8 +77,8 @@ export function reduceParts(side: DeviceSide, reduction: PartsReduction): void {
       for (const [slot, peer] of peers.entries()) {
         const sent = countInPiece(counts[peer] as number) * bytes;
         if (sent > 0) devices.send(x + ((offsets[peer] as number) + start) * bytes, sent, peer);
-        const received = countInPiece(ownCount) * bytes;
-        if (received > 0) devices.receive(receiveBuffer + slot * stride * bytes, received, peer);
+        const receivedBytes = countInPiece(ownCount) * bytes;
+        if (receivedBytes > 0) devices.receive(receiveBuffer + slot * stride * bytes, receivedBytes, peer);
       }
       devices.exchange();
       devices.end();

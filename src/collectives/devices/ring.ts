@@ -30,9 +30,9 @@ const UNORDERED = 3;
 /** The codes of one dtype that the probe adds. Adding 1 to the large value does not change it. */
 interface AbsorbingCodes {
   /** The code of 1. */
-  readonly one: number;
+  readonly oneCode: number;
   /** The code of a value so large that adding 1 does not change it. */
-  readonly large: number;
+  readonly largeCode: number;
   /** The sign bit. */
   readonly sign: number;
   /** The maximum number of ranks for which sums of ones are exact and the large value absorbs them. */
@@ -43,9 +43,16 @@ interface AbsorbingCodes {
 }
 
 const ABSORBING: Readonly<Record<WideDType, AbsorbingCodes>> = {
-  f32: { one: 0x3f800000, large: 0x4e800000, sign: 0x80000000, maxRanks: 32, mantissaBits: 23, bias: 127 },
-  bf16: { one: 0x3f80, large: 0x4e80, sign: 0x8000, maxRanks: 32, mantissaBits: 7, bias: 127 },
-  f16: { one: 0x3c00, large: 0x7800, sign: 0x8000, maxRanks: 8, mantissaBits: 10, bias: 15 },
+  f32: {
+    oneCode: 0x3f800000,
+    largeCode: 0x4e800000,
+    sign: 0x80000000,
+    maxRanks: 32,
+    mantissaBits: 23,
+    bias: 127,
+  },
+  bf16: { oneCode: 0x3f80, largeCode: 0x4e80, sign: 0x8000, maxRanks: 32, mantissaBits: 7, bias: 127 },
+  f16: { oneCode: 0x3c00, largeCode: 0x7800, sign: 0x8000, maxRanks: 8, mantissaBits: 10, bias: 15 },
 };
 
 const ELEMENTS = 2 ** 20;
@@ -66,11 +73,11 @@ function codesOf(
   rank: number,
   elements: number,
 ): Uint16Array | Uint32Array {
-  const { one, large, sign } = ABSORBING[dtype];
+  const { oneCode, largeCode, sign } = ABSORBING[dtype];
   const codes = dtype === "f32" ? new Uint32Array(elements) : new Uint16Array(elements);
   for (let i = 0; i < elements; i++) {
     const [a, b] = pairs[i % pairs.length] as Pair;
-    codes[i] = rank === a ? large : rank === b ? large + sign : one;
+    codes[i] = rank === a ? largeCode : rank === b ? largeCode + sign : oneCode;
   }
   return codes;
 }

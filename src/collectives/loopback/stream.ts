@@ -24,7 +24,7 @@ export interface Collective {
 /** The messages of one group between one rank and the others. */
 export interface Channel {
   /** The members that have not sent all expected messages, by their ranks in the job. */
-  missing(exchange: Exchange): readonly number[];
+  missingRanks(exchange: Exchange): readonly number[];
   post(call: Call, exchange: Exchange): void;
   /** Removes and returns the next message of each member. Throws `DistributedError` if a message belongs to another call. */
   take(call: Call, exchange: Exchange): readonly Uint8Array[];
@@ -35,7 +35,7 @@ type Item = { readonly work: Work } | { readonly collective: Collective };
 /** The collective operation at the head of a stream, and the ranks that it waits for. */
 export interface Pending {
   readonly call: Call;
-  readonly missing: readonly number[];
+  readonly missingRanks: readonly number[];
 }
 
 export class Stream {
@@ -62,7 +62,7 @@ export class Stream {
     const head = this.#items[0];
     if (!head || !("collective" in head) || !this.#currentExchange) return undefined;
     const { call, channel } = head.collective;
-    return { call, missing: channel.missing(this.#currentExchange) };
+    return { call, missingRanks: channel.missingRanks(this.#currentExchange) };
   }
 
   /** Runs operations until the stream is empty or has to wait. Returns whether an operation ran. */
@@ -102,7 +102,7 @@ export class Stream {
       this.#follow(collective, steps.next());
       return true;
     }
-    if (channel.missing(exchange).length > 0) return false;
+    if (channel.missingRanks(exchange).length > 0) return false;
     this.#follow(collective, steps.next(channel.take(call, exchange)));
     return true;
   }

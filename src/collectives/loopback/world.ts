@@ -32,12 +32,14 @@ export class Rank {
   requireDone(): void {
     const { pending, waits } = this.stream;
     if (!waits) return;
-    const [operation, missing] = pending ? [pending.call.text, pending.missing] : ["an operation", []];
+    const [operation, missingRanks] = pending
+      ? [pending.call.text, pending.missingRanks]
+      : ["an operation", []];
     throw new DistributedError(
       "deadline",
       pending?.call.operation ?? "read",
-      missing[0],
-      `rank ${this.number} reads a result of ${operation}, which rank ${missing.join(", ")} has not called yet; ranks of one process take turns, so read by await data()`,
+      missingRanks[0],
+      `rank ${this.number} reads a result of ${operation}, which rank ${missingRanks.join(", ")} has not called yet; ranks of one process take turns, so read by await data()`,
     );
   }
 
@@ -128,7 +130,7 @@ export class World {
     const numbers = (members: readonly number[]): readonly number[] =>
       members.map((member) => membership.ranks[member] as number);
     return {
-      missing: ({ expect }) =>
+      missingRanks: ({ expect }) =>
         numbers(
           peersWithMessage(membership, expect).filter((from) => box(from, membership.rank).length === 0),
         ),
@@ -156,11 +158,11 @@ export class World {
   expire(rank: Rank): void {
     const pending = rank.stream.pending;
     if (!pending) return;
-    const { call, missing } = pending;
-    const missingRanks = missing.map((each) => `rank ${each}`).join(" and ");
+    const { call, missingRanks } = pending;
+    const rankNames = missingRanks.map((each) => `rank ${each}`).join(" and ");
     this.fail(() => (operation) => {
-      const message = `${missingRanks} did not come to ${call.text}, where rank ${rank.number} waited ${this.timeoutMs} ms`;
-      return new DistributedError("deadline", operation, missing[0], message);
+      const message = `${rankNames} did not come to ${call.text}, where rank ${rank.number} waited ${this.timeoutMs} ms`;
+      return new DistributedError("deadline", operation, missingRanks[0], message);
     });
   }
 
@@ -189,7 +191,7 @@ export class World {
   #failOnDeparted(): void {
     for (const rank of this.ranks) {
       const pending = rank.stream.pending;
-      const departedRank = pending?.missing.find((number) => this.ranks[number]?.hasLeft);
+      const departedRank = pending?.missingRanks.find((number) => this.ranks[number]?.hasLeft);
       if (!pending || departedRank === undefined) continue;
       const message = `rank ${departedRank} has left the group, and rank ${rank.number} waits for it in ${pending.call.text}`;
       this.fail(() => (operation) => new DistributedError("lost", operation, departedRank, message));

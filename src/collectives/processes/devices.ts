@@ -43,7 +43,7 @@ export class DeviceCommunicator implements Communicator {
     readonly transport: Transport,
     user: string,
     /** The device communicators of the world group and of all its subgroups. */
-    private readonly opened: DeviceRanks[] = [],
+    private readonly openCommunicators: DeviceRanks[] = [],
     private readonly isWorld = true,
   ) {
     this.id = host.id;
@@ -51,7 +51,7 @@ export class DeviceCommunicator implements Communicator {
     this.ranks = host.ranks;
     this.#last = user;
     this.#devices = this.ranks.length > 1 ? this.#open(user) : undefined;
-    if (this.#devices) this.opened.push(this.#devices);
+    if (this.#devices) this.openCommunicators.push(this.#devices);
     this.#rings = this.#devices ? this.#failingJob(() => this.#probe(user)) : {};
   }
 
@@ -112,7 +112,7 @@ export class DeviceCommunicator implements Communicator {
 
   subgroup(membership: Membership): Communicator {
     const host = this.host.subgroup(membership);
-    const { backend, exchange, link, transport, opened } = this;
+    const { backend, exchange, link, transport, openCommunicators: opened } = this;
     return new DeviceCommunicator(backend, exchange, link, host, transport, "split", opened, false);
   }
 
@@ -141,7 +141,7 @@ export class DeviceCommunicator implements Communicator {
     } catch (error) {
       failure = error;
     }
-    for (const devices of this.opened) devices.close(failure === undefined);
+    for (const devices of this.openCommunicators) devices.close(failure === undefined);
     return isThrown ? undefined : failure;
   }
 
@@ -171,7 +171,7 @@ export class DeviceCommunicator implements Communicator {
     const proposal = new Uint8Array(INVITATION_BYTES);
     if (rank === 0) proposal.set(exchange.invite());
     const [invitation] = host.gather(user, proposal) as [Uint8Array];
-    const { failed: flag } = link;
+    const { failureFlag: flag } = link;
     const { timeoutMs } = link.rendezvous;
     return this.#failingJob(() =>
       exchange.open({
@@ -188,8 +188,8 @@ export class DeviceCommunicator implements Communicator {
   #probe(user: string): Rings {
     const { rank, ranks, backend, host } = this;
     const devices = this.#devices as DeviceRanks;
-    const tell = (bytes: Uint8Array) => host.gather(user, bytes);
-    return probeRings({ rank, size: ranks.length, backend, devices, allGather: tell });
+    const gatherBytes = (bytes: Uint8Array) => host.gather(user, bytes);
+    return probeRings({ rank, size: ranks.length, backend, devices, allGather: gatherBytes });
   }
 
   /** Throws if the job or the communicator has failed. */

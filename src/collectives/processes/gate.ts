@@ -80,11 +80,11 @@ export class Gate {
     this.#strangers.add(peer);
     const hub = connect(optionsOf(this.inner));
     const timer = setTimeout(() => peer.destroy(), this.limits.handshakeMs);
-    let received = 0;
+    let receivedBytes = 0;
     let sentBytes = 0;
     const forwardLimited = (bytes: Uint8Array): void => {
-      received += bytes.length;
-      if (received > MAX_HANDSHAKE_BYTES) peer.destroy();
+      receivedBytes += bytes.length;
+      if (receivedBytes > MAX_HANDSHAKE_BYTES) peer.destroy();
       else hub.write(bytes);
     };
     const awaitAuthentication = (bytes: Uint8Array): void => {
@@ -99,14 +99,14 @@ export class Gate {
     peer.on("data", forwardLimited);
     hub.on("data", awaitAuthentication);
     hub.pipe(peer);
-    for (const [end, other] of [
+    for (const [end, otherEnd] of [
       [peer, hub],
       [hub, peer],
     ] as const) {
       end.setNoDelay();
       // an error is followed by "close"
       end.on("error", () => undefined);
-      end.on("close", () => other.destroySoon());
+      end.on("close", () => otherEnd.destroySoon());
     }
     peer.on("close", () => {
       clearTimeout(timer);

@@ -71,12 +71,12 @@ export class Hub {
     );
     if (!haveJoined) {
       const missingRanks = this.#others().filter((rank) => !this.#members.has(rank));
-      const missingText = missingRanks.map((rank) => `rank ${rank}`).join(" and ");
+      const rankNames = missingRanks.map((rank) => `rank ${rank}`).join(" and ");
       this.fail(
         failed(
           "deadline",
           missingRanks[0],
-          `${missingText} did not come to ${address}:${port} within ${timeoutMs} ms`,
+          `${rankNames} did not come to ${address}:${port} within ${timeoutMs} ms`,
         ),
       );
     }
@@ -173,16 +173,16 @@ export class Hub {
   }
 
   #admit(id: Uint8Array, { protocol, rank, size }: Hello): void {
-    const refusal = this.#refusal(protocol, rank, size);
-    if (refusal !== undefined) {
-      this.#out.send([id, ...framesOf(failed("refused", rank, refusal))]);
+    const reason = this.#reasonAgainst(protocol, rank, size);
+    if (reason !== undefined) {
+      this.#out.send([id, ...framesOf(failed("refused", rank, reason))]);
       return;
     }
     this.#members.set(rank, id);
     this.#onChange();
   }
 
-  #refusal(protocol: number, rank: number, size: number): string | undefined {
+  #reasonAgainst(protocol: number, rank: number, size: number): string | undefined {
     const ownSize = this.rendezvous.size;
     if (protocol !== PROTOCOL)
       return `rank ${rank} uses protocol ${protocol} and rank 0 protocol ${PROTOCOL}; install the same version of lockstep on all hosts`;

@@ -39,7 +39,7 @@ export class Link {
   readonly #worker: Worker;
   readonly #signal = new SharedArrayBuffer(12);
   /** An array of one element, 1 if the job has failed. Native code that cannot receive messages reads it. */
-  readonly failed = new Int32Array(this.#signal, 4, 1);
+  readonly failureFlag = new Int32Array(this.#signal, 4, 1);
   readonly #mail = new Map<string, Data[]>();
   readonly #departed = new Set<number>();
   #failure: Failed | undefined;
@@ -128,10 +128,10 @@ export class Link {
       const lastCount = Atomics.load(count, 0);
       this.#receive();
       if (this.#failure) throw this.#error(operation);
-      const missing = from.filter((each) => !this.#mail.get(`${group}:${each}`)?.length);
-      if (missing.length === 0)
+      const missingRanks = from.filter((each) => !this.#mail.get(`${group}:${each}`)?.length);
+      if (missingRanks.length === 0)
         return from.map((each) => this.#mail.get(`${group}:${each}`)?.shift() as Data);
-      const departedRank = missing.find((each) => this.#departed.has(each));
+      const departedRank = missingRanks.find((each) => this.#departed.has(each));
       if (departedRank !== undefined)
         this.fail(
           failed(
@@ -142,12 +142,12 @@ export class Link {
         );
       const remainingMs = deadline - performance.now();
       if (remainingMs <= 0) {
-        const missingRanks = missing.map((each) => `rank ${each}`).join(" and ");
+        const rankNames = missingRanks.map((each) => `rank ${each}`).join(" and ");
         this.fail(
           failed(
             "deadline",
-            missing[0],
-            `${missingRanks} did not come to ${text}, where rank ${rank} waited ${timeoutMs} ms`,
+            missingRanks[0],
+            `${rankNames} did not come to ${text}, where rank ${rank} waited ${timeoutMs} ms`,
           ),
         );
       } else if (departedRank === undefined) Atomics.wait(count, 0, lastCount, remainingMs);
@@ -164,7 +164,7 @@ export class Link {
     this.#isThrown ||= isThrown;
     if (this.#failure) return;
     this.#failure = failure;
-    Atomics.store(this.failed, 0, 1);
+    Atomics.store(this.failureFlag, 0, 1);
     this.#port.postMessage(failure);
     // the failure is reported before this function returns, because the process may exit at once
     this.#sleepUntil("reported");
@@ -189,11 +189,11 @@ export class Link {
 
   #receive(): void {
     for (;;) {
-      const received = receiveMessageOnPort(this.#port) as
+      const envelope = receiveMessageOnPort(this.#port) as
         | { readonly message: Message | Reported | Closed }
         | undefined;
-      if (!received) return;
-      const { message } = received;
+      if (!envelope) return;
+      const { message } = envelope;
       if (message.kind === "reported" || message.kind === "closed") this.#replies.add(message.kind);
       else if (message.kind === "failed") this.#failure ??= message;
       else if (message.kind === "left") this.#departed.add(message.rank);

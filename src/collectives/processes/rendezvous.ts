@@ -122,24 +122,24 @@ export function rendezvousOf(
   const rank = ownOptions.rank ?? number(launcher.rank);
   const count = ownOptions.size ?? number(launcher.size);
   if (rank === undefined && count === undefined) return undefined;
-  if (rank === undefined) throw missing(user, "rank", launcher.rank);
-  if (count === undefined) throw missing(user, "size", launcher.size);
+  if (rank === undefined) throw missingOption(user, "rank", launcher.rank);
+  if (count === undefined) throw missingOption(user, "size", launcher.size);
   size(user, launcher.size, count);
   integer(0, count - 1)(user, launcher.rank, rank);
   if (count === 1) return undefined;
   const portNumber = ownOptions.port ?? number("LOCKSTEP_PORT") ?? number("MASTER_PORT");
-  if (portNumber === undefined) throw missing(user, "port", "MASTER_PORT");
+  if (portNumber === undefined) throw missingOption(user, "port", "MASTER_PORT");
   port(user, "MASTER_PORT", portNumber);
   const address = ownOptions.address ?? environment.MASTER_ADDR;
-  if (!address) throw missing(user, "address", "MASTER_ADDR");
+  if (!address) throw missingOption(user, "address", "MASTER_ADDR");
   host(user, "MASTER_ADDR", address);
   const token = ownOptions.token ?? environment.LOCKSTEP_JOB_TOKEN;
-  if (!token) throw missing(user, "token", "LOCKSTEP_JOB_TOKEN");
+  if (!token) throw missingOption(user, "token", "LOCKSTEP_JOB_TOKEN");
   const { timeoutMs = DEFAULT_TIMEOUT_MS } = ownOptions;
   return { rank, size: count, address, port: portNumber, token, timeoutMs };
 }
 
-function missing(user: string, option: string, name: string): ArgumentError {
+function missingOption(user: string, option: string, name: string): ArgumentError {
   return new ArgumentError(
     `${user}: ${name} is not set; lockstep launch sets it on one host, elsewhere set it or give the option ${option}`,
   );

@@ -25,9 +25,9 @@ const MAX_REASON = 600;
 export function chooseTransport(
   user: string,
   host: ProcessCommunicator,
-  requested: TransportName | undefined,
+  requestedTransport: TransportName | undefined,
 ): Transport {
-  const offers = host.gather(user, toBytes(offerOf(host, requested))).map(fromBytes);
+  const offers = host.gather(user, toBytes(offerOf(host, requestedTransport))).map(fromBytes);
   const reason = reasonAgainst(offers);
   if (reason === undefined) return { kind: "device", description: offers[0]?.library as string };
   const requester = offers.findIndex((offer) => offer.requested === "device");
@@ -37,17 +37,24 @@ export function chooseTransport(
   );
 }
 
-function offerOf({ backend }: ProcessCommunicator, requested: TransportName | undefined): Offer {
-  if (requested === "host") return { requested, reason: "requested" };
+function offerOf({ backend }: ProcessCommunicator, requestedTransport: TransportName | undefined): Offer {
+  if (requestedTransport === "host") return { requested: requestedTransport, reason: "requested" };
   if (!backend.exchange)
-    return { requested, reason: `the ${backend.name} backend exchanges through the host` };
+    return {
+      requested: requestedTransport,
+      reason: `the ${backend.name} backend exchanges through the host`,
+    };
   try {
-    return { requested, library: backend.exchange.library(), device: backend.exchange.device };
+    return {
+      requested: requestedTransport,
+      library: backend.exchange.library(),
+      device: backend.exchange.device,
+    };
   } catch (error) {
     if (!(error instanceof LockstepError)) throw error;
     // A forbidden setting in the environment must become an error, so it counts as a requirement of `device`.
     const refused = error.code === "ARGUMENT";
-    return { requested: refused ? "device" : requested, reason: error.message.slice(0, MAX_REASON) };
+    return { requested: refused ? "device" : requestedTransport, reason: error.message.slice(0, MAX_REASON) };
   }
 }
 
@@ -55,8 +62,9 @@ function reasonAgainst(offers: readonly Offer[]): string | undefined {
   const unavailable = offers.findIndex(({ reason }) => reason !== undefined);
   if (unavailable >= 0) return `rank ${unavailable}: ${offers[unavailable]?.reason}`;
   const first = offers[0] as Offer;
-  const other = offers.findIndex(({ library }) => library !== first.library);
-  if (other >= 0) return `rank ${other} has ${offers[other]?.library}, and rank 0 ${first.library}`;
+  const otherLibrary = offers.findIndex(({ library }) => library !== first.library);
+  if (otherLibrary >= 0)
+    return `rank ${otherLibrary} has ${offers[otherLibrary]?.library}, and rank 0 ${first.library}`;
   for (const [rank, { device }] of offers.entries()) {
     const duplicate = offers.findIndex((offer) => offer.device === device);
     if (duplicate < rank)

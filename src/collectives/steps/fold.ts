@@ -51,14 +51,14 @@ function maximum(dtype: WideDType, contributions: readonly Uint8Array[]): Uint8A
     for (let i = 0; i < out.length; i++) {
       const [x, y] = [codes[i] as number, out[i] as number];
       const [isNaNX, isNaNY] = [x % sign > infinity, y % sign > infinity];
-      if (!isNaNX && (isNaNY || ordered(x, sign) > ordered(y, sign))) out[i] = x;
+      if (!isNaNX && (isNaNY || orderKey(x, sign) > orderKey(y, sign))) out[i] = x;
     }
   }
   return new Uint8Array(out.buffer);
 }
 
 /** Maps bit patterns to integers in the order of their values; -0 is below +0. */
-function ordered(code: number, sign: number): number {
+function orderKey(code: number, sign: number): number {
   return code < sign ? code : sign - code - 1;
 }
 

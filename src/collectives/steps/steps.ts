@@ -117,12 +117,12 @@ function requireShared(
   shared: Uint8Array,
   messages: readonly Uint8Array[],
 ): void {
-  const other = messages.findIndex((message) => shared.some((byte, i) => byte !== message[i]));
-  if (other < 0) return;
+  const otherMember = messages.findIndex((message) => shared.some((byte, i) => byte !== message[i]));
+  if (otherMember < 0) return;
   const subjects = gatherParts.flatMap(({ subject, shared = [] }) =>
     subject && shared.length > 0 ? [subject] : [],
   );
-  const [ownNumber, otherNumber] = [ranks[rank] as number, ranks[other] as number];
+  const [ownNumber, otherNumber] = [ranks[rank] as number, ranks[otherMember] as number];
   const message = `rank ${otherNumber} has another tensor-wide scale or amax than rank ${ownNumber}, for ${subjects.join(" and ")}; quantize the rows of all ranks with one scale`;
   throw new DistributedError("disagreement", "allGather", otherNumber, message);
 }
@@ -135,10 +135,10 @@ function exchangeWithAll(
   return { send: ranks.map((_, to) => send(to)), expect: ranks.map((_, from) => expect(from)) };
 }
 
-function exchangeWithPeer({ ranks }: Side, other: number, send: Uint8Array, expect: number): Exchange {
+function exchangeWithPeer({ ranks }: Side, peer: number, send: Uint8Array, expect: number): Exchange {
   return {
-    send: ranks.map((_, to) => (to === other ? send : undefined)),
-    expect: ranks.map((_, from) => (from === other ? expect : undefined)),
+    send: ranks.map((_, to) => (to === peer ? send : undefined)),
+    expect: ranks.map((_, from) => (from === peer ? expect : undefined)),
   };
 }
 

@@ -1,5 +1,5 @@
 /** Divides saved quantized tensors among other ranks, or another number of ranks, by rows. */
-import { emptyRows, joinedRows, rowsOfQuantized } from "../../collectives/quantized.js";
+import { concatenateRows, emptyRows, rowsOfQuantized } from "../../collectives/quantized.js";
 import { isTensorWide } from "../../formats/block.js";
 import { blockRows } from "../../parallel/fsdp/sharded-parameter.js";
 import { asBytes } from "../../tensor/data.js";
@@ -164,5 +164,5 @@ function joinedPieces(
   const cut = pieces.map(({ part, first, count }) =>
     rowsOfQuantized(tensors.get(part) as QuantizedTensor, { first, count }, value.quantizer),
   );
-  return scope.keep(joinedRows(cut));
+  return scope.keep(concatenateRows(cut));
 }

@@ -1,5 +1,5 @@
 /** Operands of products whose rows are divided among ranks, and products that overlap with the exchange of these rows. */
-import { chunksOf, type ReducedRows, type RowRange, reducedByChunks } from "../../collectives/by-chunks.js";
+import { chunksOf, type ReducedRows, type RowRange, reduceByChunks } from "../../collectives/by-chunks.js";
 import type { ProcessGroup } from "../../collectives/group.js";
 import { rowwiseRowsOf } from "../../collectives/quantized.js";
 import { isTensorWide, tileSize } from "../../formats/block.js";
@@ -178,7 +178,7 @@ export function reducedProduct(
   };
   const [first = 0, ...rest] = options.shape;
   const resultRows = options.scatters ? first / group.size : first;
-  return reducedByChunks(group, { ...options, compute }).reshape([resultRows, ...rest]);
+  return reduceByChunks(group, { ...options, compute }).reshape([resultRows, ...rest]);
 }
 
 /** Returns rows of an operand, as a matrix. */

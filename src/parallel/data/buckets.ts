@@ -47,7 +47,7 @@ export function gradientOf(parameter: Parameter): Tensor<WideDType> | undefined 
 }
 
 /** The default of `countsOf` in `bucketsOf`: one section, which has the full gradient. */
-const oneSection = (parameter: Parameter): readonly number[] => [elementCount(parameter.shape)];
+const fullSection = (parameter: Parameter): readonly number[] => [elementCount(parameter.shape)];
 
 /**
  * Divides parameters into buckets. A bucket has one dtype and at most `bytes` bytes, or one larger gradient. The last parameter
@@ -57,7 +57,7 @@ const oneSection = (parameter: Parameter): readonly number[] => [elementCount(pa
 export function bucketsOf(
   parameters: readonly Parameter[],
   bytes: number,
-  countsOf: (parameter: Parameter) => readonly number[] = oneSection,
+  countsOf: (parameter: Parameter) => readonly number[] = fullSection,
 ): readonly Bucket[] {
   const buckets: Bucket[] = [];
   for (const parameter of [...parameters].reverse()) {
@@ -86,7 +86,7 @@ export function bucketsOf(
  * overwritten. A single gradient is not copied. A single `grad` may not be overwritten, because the `grad` of another parameter
  * may share its memory. `gradOf` returns the gradient of a parameter.
  */
-export function packed(
+export function packBucket(
   user: string,
   { members, sizes, dtype }: Bucket,
   gradOf: (parameter: Parameter) => Tensor<WideDType> | undefined = gradientOf,

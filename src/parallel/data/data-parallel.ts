@@ -15,7 +15,7 @@ import { membersOf } from "../../tape/value.js";
 import { Scope } from "../../tensor/scope.js";
 import { checkGroup, checkModule, requireSameBackend } from "../arguments.js";
 import { Synchronization } from "../synchronization.js";
-import { BUCKET_BYTES, type Bucket, bucketsOf, gradientOf, packed, unpack } from "./buckets.js";
+import { BUCKET_BYTES, type Bucket, bucketsOf, gradientOf, packBucket, unpack } from "./buckets.js";
 
 /** Options of `DataParallel`. */
 export interface DataParallelOptions {
@@ -57,7 +57,7 @@ export function isReduced(parameter: Parameter): boolean {
 }
 
 /** Returns why the gradient of a parameter cannot be reduced over a group, or undefined if it can. */
-function refusal(parameter: Parameter, group: ProcessGroup): string | undefined {
+function reasonAgainst(parameter: Parameter, group: ProcessGroup): string | undefined {
   if (parameter.sharding) return "is divided by fullyShard, which reduces its gradient";
   if (groupsByParameter.get(parameter)?.has(group))
     return "has a gradient that another DataParallel already reduces over this group; dispose of the other one first";
@@ -108,7 +108,7 @@ export class DataParallel {
     this.#reduction = ownOptions.reduction ?? "mean";
     this.#bucketBytes = ownOptions.bucketBytes ?? BUCKET_BYTES;
     for (const [name, parameter] of module.namedParameters()) {
-      const reason = refusal(parameter, group);
+      const reason = reasonAgainst(parameter, group);
       if (reason) throw new ArgumentError(`DataParallel: ${name} ${reason}`);
     }
     for (const parameter of module.parameters()) {
@@ -159,15 +159,15 @@ export class DataParallel {
   }
 
   #beginPass(pass: HookedPass): PassState {
-    const named = Array.from(
+    const entries = Array.from(
       this.module.namedParameters(),
       ([name, parameter]) => [parameter, name] as const,
     );
     const { delayedLeaves } = pass;
-    const completes = ({ requiresGrad, delayedGradients }: Parameter): boolean =>
+    const isCompleted = ({ requiresGrad, delayedGradients }: Parameter): boolean =>
       requiresGrad && !delayedGradients;
     const names = new Map(
-      named.filter(([parameter]) => delayedLeaves?.includes(parameter) ?? completes(parameter)),
+      entries.filter(([parameter]) => delayedLeaves?.includes(parameter) ?? isCompleted(parameter)),
     );
     // backwardDw computes the gradients of the first parameters first
     const parameters = delayedLeaves ? [...names.keys()].reverse() : [...names.keys()];
@@ -184,7 +184,7 @@ export class DataParallel {
     const parameterNames = bucket.members.map(({ parameter }) => names.get(parameter)).join(", ");
     onSideStream(group.backend, () => {
       using _ = new Scope();
-      const { flat, isWritable } = packed("DataParallel", bucket);
+      const { flat, isWritable } = packBucket("DataParallel", bucket);
       const options = { reduction: this.#reduction, plan: this.#plan, out: isWritable ? flat : undefined };
       unpack(
         bucket,

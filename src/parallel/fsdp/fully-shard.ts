@@ -150,7 +150,7 @@ export class FullySharded {
 }
 
 /** Returns why a parameter cannot be divided, or undefined if it can. */
-function refusal(parameter: Parameter): string | undefined {
+function reasonAgainst(parameter: Parameter): string | undefined {
   const { sharding, grad, mainGrad, delayedGradients, value, quantizer, isSplitPart } = parameter;
   if (isReduced(parameter))
     return "has a gradient that a DataParallel reduces, and fullyShard reduces it too; dispose of the DataParallel first";
@@ -197,7 +197,7 @@ export function fullyShard(
   const ownOptions = checkOptions("fullyShard", options);
   requireSameBackend("fullyShard", module, group);
   for (const [name, parameter] of module.namedParameters()) {
-    const reason = refusal(parameter);
+    const reason = reasonAgainst(parameter);
     if (reason) throw new ArgumentError(`fullyShard: ${name} ${reason}`);
   }
   return new FullySharded(module, group, ownOptions);

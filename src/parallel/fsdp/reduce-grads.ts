@@ -7,7 +7,7 @@ import type { HookedPass } from "../../tape/hooks.js";
 import { Scope } from "../../tensor/scope.js";
 import type { WideDType } from "../../tensor/shape.js";
 import type { Tensor } from "../../tensor/tensor.js";
-import { BUCKET_BYTES, bucketsOf, packed } from "../data/buckets.js";
+import { BUCKET_BYTES, bucketsOf, packBucket } from "../data/buckets.js";
 import type { ShardedParameter } from "./sharded-parameter.js";
 
 /** How gradients are reduced. */
@@ -56,7 +56,7 @@ class GradientGroup {
       onSideStream(backend, () => {
         using _ = new Scope();
         const names = bucket.members.map(({ parameter }) => shardOf(parameter).name).join(", ");
-        const { flat } = packed("fullyShard", bucket, (parameter) => shardOf(parameter).takeFullGrad());
+        const { flat } = packBucket("fullyShard", bucket, (parameter) => shardOf(parameter).takeFullGrad());
         const reduced = this.#reduce(flat, bucket.sizes, `gradients of ${names}`);
         for (const { parameter, parts } of bucket.members) {
           const shard = shardOf(parameter);

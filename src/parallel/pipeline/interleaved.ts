@@ -113,20 +113,20 @@ export function interleavedSchedule(ownRank: number, size: InterleavedSize): rea
   let remaining = count * ranks;
   for (let turn = 0; remaining > 0; turn++) {
     const direction = turn % 2 === 0 ? "forward" : "backward";
-    const running = evenFirst.flatMap((rank) => {
+    const runningRanks = evenFirst.flatMap((rank) => {
       const passIndex = next[rank] as number;
       if (passIndex === count) return [];
       const pass = passAt(rank, passIndex, size);
       const runs = pass.kind === direction && completed.allows(pass, pass.chunk * ranks + rank);
       return runs ? [{ rank, pass }] : [];
     });
-    for (const { rank, pass } of running) {
+    for (const { rank, pass } of runningRanks) {
       add(rank, pass.kind, pass.chunk, pass.microbatch);
       completed.add(pass, pass.chunk * ranks + rank);
       next[rank] = (next[rank] as number) + 1;
     }
-    for (const { rank, pass } of running) transfer(rank, pass);
-    remaining -= running.length;
+    for (const { rank, pass } of runningRanks) transfer(rank, pass);
+    remaining -= runningRanks.length;
   }
   return actions;
 }

@@ -37,7 +37,7 @@ export interface StepState {
   /**
    * In a group of one rank: the tensors that are transferred between its stages, by microbatch, receiving stage and direction.
    */
-  readonly passed: Map<string, Tensor<WideDType>>;
+  readonly transfers: Map<string, Tensor<WideDType>>;
 }
 
 /** The direction of a transfer: 1 to the next stage, -1 to the previous stage. */

@@ -120,7 +120,7 @@ export class Pipeline {
     if (input !== undefined) callable("step", "input", input);
     if (this.isFirst && !input)
       throw new ArgumentError("step: the first rank needs the microbatches; give input: (microbatch) => …");
-    const state: StepState = { input, losses: [], passed: new Map() };
+    const state: StepState = { input, losses: [], transfers: new Map() };
     const live = new Map<string, Microbatch>();
     try {
       for (const { kind, microbatch: number, chunk } of this.#schedule) {
@@ -141,7 +141,7 @@ export class Pipeline {
       throw error;
     } finally {
       for (const microbatch of live.values()) microbatch.dispose(this.#isReceived(microbatch));
-      for (const tensor of state.passed.values()) tensor.dispose();
+      for (const tensor of state.transfers.values()) tensor.dispose();
     }
   }
 
@@ -231,13 +231,13 @@ export class Pipeline {
     value: Value | undefined,
     to: Step,
     microbatch: Microbatch,
-    { passed }: StepState,
+    { transfers }: StepState,
   ): void {
     if (!value) return;
     const x = wideOf(name, value);
     const { rank, chunk } = this.#neighbour(microbatch, to);
     if (rank === this.group.rank)
-      passed.set(keyOf(microbatch.number, chunk, to), microbatch.scope.keep(x.clone()));
+      transfers.set(keyOf(microbatch.number, chunk, to), microbatch.scope.keep(x.clone()));
     else this.group.send(x, rank);
   }
 
@@ -246,26 +246,26 @@ export class Pipeline {
     out: Tensor<WideDType>,
     from: Step,
     microbatch: Microbatch,
-    { passed }: StepState,
+    { transfers }: StepState,
   ): Tensor<WideDType> {
     const { rank } = this.#neighbour(microbatch, from);
     if (rank !== this.group.rank) return this.group.recv(out, rank);
     const key = keyOf(microbatch.number, microbatch.chunk, from === 1 ? -1 : 1);
-    const x = passed.get(key) as Tensor<WideDType>;
+    const x = transfers.get(key) as Tensor<WideDType>;
     if (x.dtype !== out.dtype || String(x.shape) !== String(out.shape))
       throw new ArgumentError(
         `step: the result of a stage is ${x.dtype} [${x.shape}]; input says ${out.dtype} [${out.shape}]`,
       );
     out.paste(x, 0);
-    passed.delete(key);
+    transfers.delete(key);
     x.dispose();
     return out;
   }
 
   /** Aborts the group after an error. Otherwise the other ranks would wait for messages that this rank does not send. */
   #abortGroup(error: unknown): void {
-    const failed = error instanceof DistributedError || error instanceof DisposedError;
-    if (failed || this.group.size === 1) return;
+    const isGroupError = error instanceof DistributedError || error instanceof DisposedError;
+    if (isGroupError || this.group.size === 1) return;
     const reason = messageOf(error);
     this.group.abort(`stage ${this.group.rank} of the pipeline failed: ${reason}`);
   }

@@ -70,25 +70,28 @@ export function pipelineSchedule(place: PipelinePlace): readonly PipelineAction[
   }
   const [isFirst, isLast] = [stage === 0, stage === stages - 1];
   const warmup = Math.min(stages - 1 - stage, microbatches);
-  const act = (kind: PipelineActionKind, microbatch: number, isNeeded = true): readonly PipelineAction[] =>
-    isNeeded ? [{ kind, microbatch, chunk: 0 }] : [];
-  const forward = (i: number) => [...act("recvForward", i, !isFirst), ...act("forward", i)];
-  const backward = (i: number) => [...act("backward", i), ...act("sendBackward", i, !isFirst)];
+  const actionsFor = (
+    kind: PipelineActionKind,
+    microbatch: number,
+    isNeeded = true,
+  ): readonly PipelineAction[] => (isNeeded ? [{ kind, microbatch, chunk: 0 }] : []);
+  const forward = (i: number) => [...actionsFor("recvForward", i, !isFirst), ...actionsFor("forward", i)];
+  const backward = (i: number) => [...actionsFor("backward", i), ...actionsFor("sendBackward", i, !isFirst)];
   const repeat = (
     count: number,
     actionsOf: (i: number) => readonly PipelineAction[],
   ): readonly PipelineAction[] => Array.from({ length: count }, (_, i) => actionsOf(i)).flat();
   return [
     // the last stage has no warmup
-    ...repeat(warmup, (i) => [...forward(i), ...act("sendForward", i)]),
+    ...repeat(warmup, (i) => [...forward(i), ...actionsFor("sendForward", i)]),
     ...repeat(microbatches - warmup, (i) => [
       ...forward(warmup + i),
-      ...act("recvBackward", i, !isLast),
-      ...act("sendForward", warmup + i, !isLast),
+      ...actionsFor("recvBackward", i, !isLast),
+      ...actionsFor("sendForward", warmup + i, !isLast),
       ...backward(i),
     ]),
     ...repeat(warmup, (i) => [
-      ...act("recvBackward", microbatches - warmup + i),
+      ...actionsFor("recvBackward", microbatches - warmup + i),
       ...backward(microbatches - warmup + i),
     ]),
   ];

@@ -62,7 +62,7 @@ function distanceAt({ values, means }: Operands, row: number, index: number): nu
 function inputGradient(operands: Operands): Value {
   const { call, x, rows, size, gradOutput, means, rstds, weight } = operands;
   const results = new Float32Array(rows * size);
-  const [plain, exact] = [new Float32Array(size), new Float64Array(size)];
+  const [f32Terms, exactTerms] = [new Float32Array(size), new Float64Array(size)];
   const assignment = { threads: 128, width: 4 };
   const sumOf = (terms: Float32Array | Float64Array): number =>
     blockSum(threadSums({ terms, start: 0, stride: 1, size }, assignment));
@@ -71,11 +71,11 @@ function inputGradient(operands: Operands): Value {
     for (let i = 0; i < size; i++) {
       const index = row * size + i;
       const weighted = Math.fround((gradOutput[index] as number) * (weight[i] as number));
-      plain[i] = weighted;
-      exact[i] = rstd * Math.fround(weighted * distanceAt(operands, row, index));
+      f32Terms[i] = weighted;
+      exactTerms[i] = rstd * Math.fround(weighted * distanceAt(operands, row, index));
     }
-    const total = means === undefined ? 0 : sumOf(plain);
-    const correlation = sumOf(exact);
+    const total = means === undefined ? 0 : sumOf(f32Terms);
+    const correlation = sumOf(exactTerms);
     const factor = Math.fround(Math.fround(1 / size) * rstd);
     for (let i = 0; i < size; i++) {
       const index = row * size + i;

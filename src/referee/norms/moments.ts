@@ -26,17 +26,17 @@ class ReciprocalWelfordAccumulators extends WelfordAccumulators {
     counts[slot] = count;
   }
 
-  override combine(slot: number, other: number): void {
+  override combine(slot: number, otherSlot: number): void {
     const [means, squares, counts] = [this.means, this.squares, this.counts];
-    const [count, otherCount] = [counts[slot] as number, counts[other] as number];
+    const [count, otherCount] = [counts[slot] as number, counts[otherSlot] as number];
     const total = count + otherCount;
     if (total === 0) return;
-    const [mean, otherMean] = [means[slot] as number, means[other] as number];
+    const [mean, otherMean] = [means[slot] as number, means[otherSlot] as number];
     const reciprocal = fround(1 / total);
     const share = fround(count * reciprocal);
     const delta = fround(mean - otherMean);
     const deltaSquares = fround(fround(delta * delta) * otherCount);
-    const sumOfSquares = fround((squares[slot] as number) + (squares[other] as number));
+    const sumOfSquares = fround((squares[slot] as number) + (squares[otherSlot] as number));
     means[slot] = fma(otherMean, fround(otherCount * reciprocal), fround(share * mean));
     squares[slot] = fma(share, deltaSquares, sumOfSquares);
     counts[slot] = total;

@@ -15,8 +15,8 @@ export interface Accumulators {
   addAll(inputs: Float32Array, begin: number, end: number, slots: number): void;
   /** Adds one input to a slot. */
   add(slot: number, input: number): void;
-  /** Combines slot `other` into slot `slot`. */
-  combine(slot: number, other: number): void;
+  /** Combines slot `otherSlot` into slot `slot`. */
+  combine(slot: number, otherSlot: number): void;
 }
 
 /**
@@ -64,8 +64,8 @@ export class NumberAccumulators implements Accumulators {
     this.values[slot] = this.#add(this.values[slot] as number, input);
   }
 
-  combine(slot: number, other: number): void {
-    this.values[slot] = this.#combine(this.values[slot] as number, this.values[other] as number);
+  combine(slot: number, otherSlot: number): void {
+    this.values[slot] = this.#combine(this.values[slot] as number, this.values[otherSlot] as number);
   }
 }
 
@@ -110,19 +110,19 @@ export class WelfordAccumulators implements Accumulators {
     counts[slot] = count;
   }
 
-  combine(slot: number, other: number): void {
+  combine(slot: number, otherSlot: number): void {
     const [means, squares, counts] = [this.means, this.squares, this.counts];
-    const [count, otherCount] = [counts[slot] as number, counts[other] as number];
+    const [count, otherCount] = [counts[slot] as number, counts[otherSlot] as number];
     if (otherCount === 0) return;
     if (count === 0) {
-      for (const values of [means, squares, counts]) values[slot] = values[other] as number;
+      for (const values of [means, squares, counts]) values[slot] = values[otherSlot] as number;
       return;
     }
-    const delta = Math.fround((means[other] as number) - (means[slot] as number));
+    const delta = Math.fround((means[otherSlot] as number) - (means[slot] as number));
     const total = Math.fround(count + otherCount);
     const share = Math.fround(otherCount / total);
     const deltaSquares = Math.fround(Math.fround(delta * delta) * count);
-    const sumOfSquares = Math.fround((squares[slot] as number) + (squares[other] as number));
+    const sumOfSquares = Math.fround((squares[slot] as number) + (squares[otherSlot] as number));
     means[slot] = fma(delta, share, means[slot] as number);
     squares[slot] = fma(deltaSquares, share, sumOfSquares);
     counts[slot] = total;

@@ -33,11 +33,11 @@ interface Reduction {
 
 /** The argument `dim` as dimensions counted from the front. All dimensions if the argument is absent or empty. */
 function dimsOf(call: Call, { length }: Shape): readonly number[] {
-  const listed = call.get("dim") === undefined ? [] : call.integers("dim");
-  if (listed.length === 0) return Array.from({ length }, (_, dim) => dim);
-  const dims = listed.map((dim) => (dim < 0 ? dim + Math.max(length, 1) : dim));
+  const dimsArgument = call.get("dim") === undefined ? [] : call.integers("dim");
+  if (dimsArgument.length === 0) return Array.from({ length }, (_, dim) => dim);
+  const dims = dimsArgument.map((dim) => (dim < 0 ? dim + Math.max(length, 1) : dim));
   if (dims.some((dim) => !(dim >= 0 && dim < Math.max(length, 1))))
-    throw new NotModelled(`dimensions ${listed}`);
+    throw new NotModelled(`dimensions ${dimsArgument}`);
   return dims;
 }
 

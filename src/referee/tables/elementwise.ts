@@ -47,11 +47,7 @@ function overloads(rows: Readonly<Record<string, OperatorRow>>): OperatorRows {
 const ARITHMETIC = overloads({
   add: withInPlace("self other alpha", "fma(other, alpha, self), rounded once", arithmetic.added),
   sub: withInPlace("self other alpha", "fma(other, -alpha, self), rounded once", arithmetic.subtracted),
-  rsub: compared(
-    "self other alpha",
-    "fma(self, -alpha, other), rounded once",
-    arithmetic.reverselySubtracted,
-  ),
+  rsub: compared("self other alpha", "fma(self, -alpha, other), rounded once", arithmetic.reverseSubtract),
   mul: withInPlace("self other", "self * other in f32, rounded once", arithmetic.multiplied),
   div: withInPlace(
     "self other",

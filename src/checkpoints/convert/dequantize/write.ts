@@ -70,7 +70,7 @@ async function widenGroups(
   append: Append,
   changes: Changes,
 ): Promise<void> {
-  const { codes: stored, type, geometry } = weight;
+  const { codes: storedCodes, type, geometry } = weight;
   const [, width] = geometry.block;
   const { bits } = CODE_TYPES[type];
   const scales = await readScaleBytes(kernels, weight);
@@ -89,7 +89,7 @@ async function widenGroups(
     const groups = Math.min(step, scales.bytes.length - group);
     const codes = kernels.buffer("codes", groups * groupBytes);
     const out = kernels.buffer("wide", groups * width * BYTES_OF[target]);
-    await stored.shard.readInto(stored.entry, group * groupBytes, codes.bytes);
+    await storedCodes.shard.readInto(storedCodes.entry, group * groupBytes, codes.bytes);
     occurrences?.add(codes.address, groups, groupBytes, scales.address + group);
     kernels.call(bits === 4 ? "widenNibbles" : "widenGroups", {
       codes: codes.address,
@@ -107,11 +107,11 @@ async function widenGroups(
     if (!occurrences) changes.elements += groups * width;
     await append(out.bytes);
   }
-  const rounded = roundTo(target);
+  const round = roundTo(target);
   const codeValues = CODE_TYPES[type].values;
   occurrences?.addTo(changes, (byte, code) => {
     const value = (codeValues[code] as number) * (scale[byte] as number);
-    return [value, rounded(value)];
+    return [value, round(value)];
   });
 }
 
@@ -122,18 +122,18 @@ async function widenBlocks(
   append: Append,
   changes: Changes,
 ): Promise<void> {
-  const { codes: stored, type, shape, geometry } = weight;
+  const { codes: storedCodes, type, shape, geometry } = weight;
   const [matrices, rows, columns] = matricesOf(shape);
   const scales = await readScales(weight);
   const tables = new CodeTables(kernels, type, 1);
-  const rounded = roundTo(target);
+  const round = roundTo(target);
   const codeValues = CODE_TYPES[type].values;
   const isExact = !scales.values.some((value) => tables.widen(0, scaleOf(scales, value), WIDE[target]));
   /** Adds the changes of a block part, whose elements share one scale. */
   const count = (address: number, rows: number, width: number, scale: number): void => {
     for (const [code, occurs] of countBytes(kernels, { address, rows, width, pitch: columns }).entries()) {
       const value = (codeValues[code] as number) * scale;
-      if (occurs > 0) changes.add(value, rounded(value), occurs);
+      if (occurs > 0) changes.add(value, round(value), occurs);
     }
   };
   const step = Math.min(rows, rowsAtATime(columns));
@@ -142,7 +142,7 @@ async function widenBlocks(
       const rowCount = Math.min(step, rows - row);
       const codes = kernels.buffer("codes", rowCount * columns);
       const out = kernels.buffer("wide", rowCount * columns * BYTES_OF[target]);
-      await stored.shard.readInto(stored.entry, (matrix * rows + row) * columns, codes.bytes);
+      await storedCodes.shard.readInto(storedCodes.entry, (matrix * rows + row) * columns, codes.bytes);
       for (const block of blocksOf(geometry, matrix, row, rowCount, columns)) {
         const scale = scaleOf(scales, scales.values[block.index] ?? Number.NaN);
         tables.widen(0, scale, WIDE[target]);

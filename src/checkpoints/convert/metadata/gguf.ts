@@ -61,14 +61,14 @@ async function modelEntries(
   declaration: Declaration,
 ): Promise<readonly Uint8Array[]> {
   const fileType = declaration.method === "gguf" ? [entry(FILE_TYPE, U32, u32(declaration.fileType))] : [];
-  const stored = [...fileType, entry(QUANTIZATION_VERSION, U32, u32(GGML_QUANTIZATION_VERSION))];
+  const storageEntries = [...fileType, entry(QUANTIZATION_VERSION, U32, u32(GGML_QUANTIZATION_VERSION))];
   const [from] = shards;
   if (!(from instanceof GgufFile)) {
     const config = await readOptionalJson(join(folder, "config.json"));
     const type = config?.model_type;
     return [
       entry(ARCHITECTURE, TEXT, text(typeof type === "string" ? type : UNKNOWN_ARCHITECTURE)),
-      ...stored,
+      ...storageEntries,
     ];
   }
   const keys = from.keys.filter((key) => !NOT_COPIED.includes(key) && !SPLIT.test(key));
@@ -78,5 +78,5 @@ async function modelEntries(
     : entry(ARCHITECTURE, TEXT, text(UNKNOWN_ARCHITECTURE));
   const otherEntries: Uint8Array[] = [];
   for (const key of keys) otherEntries.push(await from.readMetadata(key));
-  return [architecture, ...otherEntries, ...stored];
+  return [architecture, ...otherEntries, ...storageEntries];
 }

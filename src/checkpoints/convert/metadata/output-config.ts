@@ -52,7 +52,7 @@ export function convertedConfig(config: JsonObject, plan: ConversionPlan): JsonO
   const key = "torch_dtype" in config ? "torch_dtype" : "dtype";
   if (kept.length === 0) return { ...otherFields, [key]: TORCH_DTYPES[target.wide] };
   if (!isObject(quantization)) return config;
-  return { ...config, quantization_config: leftOut(quantization, plan, quantization.quant_method) };
+  return { ...config, quantization_config: withUnquantized(quantization, plan, quantization.quant_method) };
 }
 
 /** The hf_quant_config.json of the output, derived from the file of the input. Undefined if the output needs no such file. */
@@ -66,12 +66,16 @@ export function convertedModelopt(
   if (kept.length === 0 || !config) return undefined;
   const { quantization } = config;
   return isObject(quantization)
-    ? { ...config, quantization: leftOut(quantization, plan, "modelopt") }
+    ? { ...config, quantization: withUnquantized(quantization, plan, "modelopt") }
     : config;
 }
 
 /** Returns a quantization configuration with the converted modules added to its list of unquantized modules. */
-function leftOut(quantization: JsonObject, { converted }: ConversionPlan, method: unknown): JsonObject {
+function withUnquantized(
+  quantization: JsonObject,
+  { converted }: ConversionPlan,
+  method: unknown,
+): JsonObject {
   const key =
     IGNORED.find((each) => Array.isArray(quantization[each])) ??
     DEFAULT_KEY[String(method)] ??

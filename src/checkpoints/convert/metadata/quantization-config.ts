@@ -34,15 +34,15 @@ export function weightMetadata(
   return { [name]: JSON.stringify({ _type: type, _data: all, _tensor_data_names: partNames }) };
 }
 
-/** The metadata of a file: the weights' entries, and torchao's entries for the unquantized tensors `plain`. */
+/** The metadata of a file: the weights' entries, and torchao's entries for the unquantized tensors `plainNames`. */
 export function fileMetadata(
   declaration: Declaration,
   weights: Metadata,
-  plain: readonly string[],
+  plainNames: readonly string[],
 ): Metadata | undefined {
   if (declaration.method !== "torchao") return undefined;
-  const plainEntries = plain.map((name) => [name, JSON.stringify({ _type: "Tensor" })] as const);
-  const names = [...plain, ...Object.keys(weights)];
+  const plainEntries = plainNames.map((name) => [name, JSON.stringify({ _type: "Tensor" })] as const);
+  const names = [...plainNames, ...Object.keys(weights)];
   return { ...weights, ...Object.fromEntries(plainEntries), tensor_names: JSON.stringify(names) };
 }
 

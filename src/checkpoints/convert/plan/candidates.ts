@@ -49,9 +49,9 @@ export async function candidatesOf(
   const { transposedWide } = conventionOf(target.convention);
   const partsFor = (source: Source, scales: WideDType): OutputTensors =>
     outputTensors(target, spec, { ...source, source: scales });
-  const candidates: Candidate[] = plain.map((stored) => {
-    const source = transposedWide ? transposedSource(plainSource(stored)) : plainSource(stored);
-    return { source, inputName: stored.entry.name, parts: partsFor(source, source.dtype) };
+  const candidates: Candidate[] = plain.map((tensor) => {
+    const source = transposedWide ? transposedSource(plainSource(tensor)) : plainSource(tensor);
+    return { source, inputName: tensor.entry.name, parts: partsFor(source, source.dtype) };
   });
   for (const weight of lockstepWeights) {
     const source = lockstepSource(weight, backend);

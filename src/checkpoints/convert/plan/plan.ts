@@ -7,13 +7,13 @@ import type { ConventionName } from "../../stored/conventions.js";
 import { type CheckpointFiles, readOptionalJson } from "../../stored/open.js";
 import { surveyFiles } from "../../survey.js";
 import { modelDType } from "../metadata/output-config.js";
-import { judgingWeights, requireSound, requireSoundValues } from "../soundness.js";
+import { requireSound, requireSoundValues, weightJudge } from "../soundness.js";
 import type { NamedTarget } from "../targets/named.js";
 import {
   assemblePlan,
   type ConversionPlan,
   type Conversions,
-  dequantizable,
+  dequantizableNames,
   wideConversions,
 } from "./steps.js";
 import { lockstepConversions, quantizedConversions } from "./to-quantized.js";
@@ -41,33 +41,33 @@ export async function planConversion(
   checkpoint: CheckpointFiles,
   { target, tensors, as, backend }: ConversionRequest,
 ): Promise<ConversionPlan> {
-  const surveyed = await surveyFiles(checkpoint, as);
-  let opened: Promise<Kernels> | undefined;
+  const survey = await surveyFiles(checkpoint, as);
+  let kernelsPromise: Promise<Kernels> | undefined;
   const kernels = (): Promise<Kernels> => {
-    opened ??= Kernels.open();
-    return opened;
+    kernelsPromise ??= Kernels.open();
+    return kernelsPromise;
   };
   const judgeWeights = async (conversions: Conversions): Promise<ConversionPlan> => {
     const methods = new Map([...conversions.steps.values()].map(({ name, method }) => [name, method]));
     const requireSoundWeights = async (isSelected: (name: string) => boolean): Promise<void> =>
-      requireSoundValues(checkpoint, surveyed, { isSelected, kernels: await kernels() });
+      requireSoundValues(checkpoint, survey, { isSelected, kernels: await kernels() });
     await requireSoundWeights((name) => methods.has(name) && methods.get(name) !== "repacked");
     const requireSoundInput = (): Promise<void> => requireSoundWeights((name) => methods.has(name));
     return { ...assemblePlan(checkpoint, target, conversions), requireSoundInput };
   };
   if (target.wide !== undefined) {
-    const isSelected = selectNames(tensors, dequantizable(surveyed));
-    requireSound(checkpoint, surveyed, isSelected);
-    return judgeWeights(wideConversions(surveyed, target.wide, isSelected, { kernels, backend }));
+    const isSelected = selectNames(tensors, dequantizableNames(survey));
+    requireSound(checkpoint, survey, isSelected);
+    return judgeWeights(wideConversions(survey, target.wide, isSelected, { kernels, backend }));
   }
-  requireSound(checkpoint, surveyed, () => true);
+  requireSound(checkpoint, survey, () => true);
   const { name, dialectTarget: row, lockstepQuantizer: quantizer } = target;
   if (quantizer !== undefined)
-    return judgeWeights(lockstepConversions(surveyed, { name, quantizer, tensors, backend, kernels }));
+    return judgeWeights(lockstepConversions(survey, { name, quantizer, tensors, backend, kernels }));
   const config = await readOptionalJson(join(checkpoint.folder, "config.json"));
   const dtype = modelDType(config);
-  const judge = judgingWeights(checkpoint, surveyed, kernels);
+  const judge = weightJudge(checkpoint, survey, kernels);
   return judgeWeights(
-    await quantizedConversions(surveyed, { name, target: row, tensors, backend, kernels, judge, dtype }),
+    await quantizedConversions(survey, { name, target: row, tensors, backend, kernels, judge, dtype }),
   );
 }

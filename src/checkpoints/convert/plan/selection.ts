@@ -75,10 +75,10 @@ export function selectWeights(
   }
   const names = [...quantized.map((weight) => weight.name), ...quantizable.map(({ entry }) => entry.name)];
   const isSelected = selectNames(tensors, names);
-  const [other] = quantized.filter((weight) => !isSelected(weight.name));
-  if (other)
+  const [unselected] = quantized.filter((weight) => !isSelected(weight.name));
+  if (unselected)
     throw new ArgumentError(
-      `--tensors: "${other.name}" is quantized already (${other.convention}) and would stay so; a checkpoint has one quantization: convert all, or convert to bf16 first`,
+      `--tensors: "${unselected.name}" is quantized already (${unselected.convention}) and would stay so; a checkpoint has one quantization: convert all, or convert to bf16 first`,
     );
   const selectedPlain = quantizable.filter(({ entry }) => isSelected(entry.name));
   for (const weight of quantized) requireFit(name, weight.name, reasonAgainst(weight));

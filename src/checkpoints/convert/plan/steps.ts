@@ -88,7 +88,7 @@ export interface Conversions {
 const FILE_DTYPE = { bf16: "BF16", f32: "F32" } as const;
 
 /** The names that a conversion to a wide type can select: quantized weights, and packed tensors of GGUF files. */
-export function dequantizable({ weights, lockstepWeights, plain }: Survey): readonly string[] {
+export function dequantizableNames({ weights, lockstepWeights, plain }: Survey): readonly string[] {
   const packed = plain.filter(({ shard, entry }) => packedAs(shard, entry.name));
   return [
     ...[...weights, ...lockstepWeights].map(({ name }) => name),
@@ -125,7 +125,7 @@ export function wideConversions(
   const lockstepWeights = surveyedLockstepWeights.filter(({ name }) => isSelected(name));
   const packed = plain.filter(({ entry: { name }, shard }) => packedAs(shard, name) && isSelected(name));
   const sources: readonly (readonly [place: string | undefined, Source])[] = [
-    ...packed.map((stored) => [stored.entry.name, plainSource(stored)] as const),
+    ...packed.map((tensor) => [tensor.entry.name, plainSource(tensor)] as const),
     ...lockstepWeights.map(
       (weight) => [lockstepTensorNames(weight)[0], lockstepSource(weight, backend)] as const,
     ),
@@ -158,11 +158,11 @@ export function wideConversions(
 export function assemblePlan(
   checkpoint: CheckpointFiles,
   target: NamedTarget,
-  { steps, quantized, lockstepWeights, kept, skipped: left, ignored }: Conversions,
+  { steps, quantized, lockstepWeights, kept, skipped: skippedReasons, ignored }: Conversions,
 ): Omit<ConversionPlan, "requireSoundInput"> {
   const partNames = new Set([...quantized.flatMap(partsOf), ...lockstepWeights.flatMap(lockstepTensorNames)]);
   const isCompanion = companionsOf(quantized);
-  const dropped: string[] = [];
+  const droppedNames: string[] = [];
   const shards = checkpoint.shards.map((shard) => {
     const shardSteps: Step[] = [];
     for (const { name, dtype, shape } of shard.tensors.values()) {
@@ -170,7 +170,7 @@ export function assemblePlan(
       if (!from || from.shard !== shard) continue;
       const step = steps.get(name);
       if (step) shardSteps.push(step);
-      else if (isCompanion(name)) dropped.push(name);
+      else if (isCompanion(name)) droppedNames.push(name);
       else if (!partNames.has(name))
         shardSteps.push({ kind: "copy", outputs: [{ name, dtype, shape }], from });
     }
@@ -182,7 +182,7 @@ export function assemblePlan(
   const writtenShards = single
     ? [{ ...firstShard, name: "model.safetensors" }]
     : shards.filter(({ steps }) => steps.length > 0);
-  const namedShards = gguf ? ggufNamed(writtenShards) : writtenShards;
+  const namedShards = gguf ? nameGgufShards(writtenShards) : writtenShards;
   requireUnique(namedShards);
   if (gguf) for (const { name, steps } of namedShards) ggufTensors(name, outputsOf(steps));
   return {
@@ -191,9 +191,9 @@ export function assemblePlan(
     indexed: !single && !gguf,
     converted: new Map([...steps.values()].map(({ name, method }) => [name, method])),
     kept,
-    skipped: left,
+    skipped: skippedReasons,
     ignored,
-    dropped,
+    dropped: droppedNames,
     bytes: namedShards.reduce((sum, shard) => sum + bytesOfShard(shard), 0),
   };
 }
@@ -204,7 +204,7 @@ export function isGgufTarget({ dialectTarget: row }: NamedTarget): boolean {
 }
 
 /** Names shards as GGUF files, with the suffixes by which llama.cpp finds the parts of a split model. */
-function ggufNamed(shards: readonly ShardPlan[]): readonly ShardPlan[] {
+function nameGgufShards(shards: readonly ShardPlan[]): readonly ShardPlan[] {
   const digits = (value: number): string => String(value).padStart(5, "0");
   return shards.map((shard, i) => ({
     ...shard,

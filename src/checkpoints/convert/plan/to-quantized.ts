@@ -30,13 +30,13 @@ import type { Conversions, ConvertedWeight } from "./steps.js";
  * for a weight that cannot have the form.
  */
 export async function quantizedConversions(
-  surveyed: Survey,
+  survey: Survey,
   request: QuantizationRequest,
 ): Promise<Conversions> {
   const { target } = request;
   const quantizer = target.dialect === undefined ? undefined : quantizerOf({ dialect: target.dialect });
   const { transposedWide } = conventionOf(target.convention);
-  const selection = selectWeights(surveyed, request, (name, shape, isPlain) =>
+  const selection = selectWeights(survey, request, (name, shape, isPlain) =>
     whyUnfit(target, quantizer?.spec, name, isPlain && transposedWide ? transposedShape(shape) : shape),
   );
   const candidates = await candidatesOf(selection, request, quantizer?.spec);
@@ -53,7 +53,7 @@ export async function quantizedConversions(
     lockstepWeights: selection.lockstepWeights,
     kept: [],
     skipped: selection.skipped,
-    ignored: ignoredModules(target, surveyed.plain, candidates),
+    ignored: ignoredModules(target, survey.plain, candidates),
   };
 }
 
@@ -100,13 +100,13 @@ function stepOf(
 /** The modules that the configuration has to list as unquantized. */
 function ignoredModules(
   { declaration }: Target,
-  plain: readonly StoredTensor[],
+  plainTensors: readonly StoredTensor[],
   candidates: readonly Candidate[],
 ): readonly string[] {
   const converted = new Set(candidates.map(({ source }) => source.name));
-  return plain
-    .filter((stored) => isLayer(stored) && !converted.has(stored.entry.name))
-    .filter((stored) => declaration.method === "modelopt" || !isEmbedding(stored))
+  return plainTensors
+    .filter((tensor) => isLayer(tensor) && !converted.has(tensor.entry.name))
+    .filter((tensor) => declaration.method === "modelopt" || !isEmbedding(tensor))
     .map(({ entry: { name } }) => name.replace(/\.weight$/, ""));
 }
 
@@ -115,15 +115,15 @@ function ignoredModules(
  * does.
  */
 export function lockstepConversions(
-  surveyed: Survey,
+  survey: Survey,
   request: Omit<QuantizationRequest, "target" | "dtype" | "judge"> & { readonly quantizer: BlockFormatName },
 ): Conversions {
   const { quantizer, backend } = request;
-  const { weights, lockstepWeights, plain, skipped } = selectWeights(surveyed, request, (_, shape) =>
+  const { weights, lockstepWeights, plain, skipped } = selectWeights(survey, request, (_, shape) =>
     whyNotLockstep(quantizer, shape),
   );
   const sources: readonly (readonly [place: string | undefined, Source])[] = [
-    ...plain.map((stored) => [stored.entry.name, plainSource(stored)] as const),
+    ...plain.map((tensor) => [tensor.entry.name, plainSource(tensor)] as const),
     ...weights.map((weight) => [weight.codes.entry.name, quantizedSource(weight)] as const),
     ...lockstepWeights.map(
       (weight) => [lockstepTensorNames(weight)[0], lockstepSource(weight, backend)] as const,

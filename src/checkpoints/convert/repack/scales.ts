@@ -64,21 +64,22 @@ interface Blocks {
  */
 async function blocksOf(kernels: Kernels, weight: QuantizedWeight, outputs: OutputTensors): Promise<Blocks> {
   if (!hasByteScales(weight)) {
-    const { values: stored } = await readScales(weight);
+    const { values: storedScales } = await readScales(weight);
     const values = scalesOfTargetBlocks(
       weight,
       outputs,
-      stored,
+      storedScales,
       new Float32Array(blockCount(weight, outputs)),
     );
     return { values, counts: new Float64Array(values.length).fill(1) };
   }
-  const stored = await readScaleBytes(kernels, weight);
+  const storedScales = await readScaleBytes(kernels, weight);
   const index = hasSameGrid(weight, outputs)
-    ? stored
+    ? storedScales
     : kernels.buffer("spread scales", blockCount(weight, outputs));
-  if (index !== stored) scalesOfTargetBlocks(weight, outputs, stored.bytes, index.bytes);
-  const counts = index === stored ? countScaleBytes(kernels, weight, stored) : histogram(kernels, index);
+  if (index !== storedScales) scalesOfTargetBlocks(weight, outputs, storedScales.bytes, index.bytes);
+  const counts =
+    index === storedScales ? countScaleBytes(kernels, weight, storedScales) : histogram(kernels, index);
   const values = byteValues(weight).map((value, byte) => (counts[byte] === 0 ? 0 : value));
   return { values, counts, index };
 }
@@ -95,12 +96,13 @@ export async function repackScales(
 ): Promise<RepackedScales | undefined> {
   if (weight.unpacked?.width === 2 || weight.factors) return undefined;
   if (weight.type !== outputs.type || !isNested(weight, outputs)) return undefined;
-  const stored = await readGlobal(weight);
-  if (stored.storedGlobals && outputs.globals > 1) return repackStack(weight, target, outputs, stored);
+  const globalScale = await readGlobal(weight);
+  if (globalScale.storedGlobals && outputs.globals > 1)
+    return repackStack(weight, target, outputs, globalScale);
   const { values: blocks, counts, index } = await blocksOf(kernels, weight, outputs);
   const indexOption = index ? { index } : {};
   const occurs = (i: number): boolean => counts[i] !== 0;
-  const before = blocks.map((value, i) => (occurs(i) ? scaleOf(stored, value) : 0));
+  const before = blocks.map((value, i) => (occurs(i) ? scaleOf(globalScale, value) : 0));
   if (!before.every((value) => Number.isFinite(value) && value >= 0)) return undefined;
   const encode = (values: Float32Array): Uint8Array | undefined => {
     const firstScale = values.find((_, i) => occurs(i)) ?? 0;
@@ -124,13 +126,18 @@ export async function repackScales(
     return bytes && { before, after: before, bytes, globals: [], ...indexOption };
   }
   const isDivisor = conventionOf(target.convention).global?.role === "divisor";
-  const isNew = stored.storedGlobal === undefined;
+  const isNew = globalScale.storedGlobal === undefined;
   const choices = isNew
     ? candidateGlobalScales(before).map((factor) => ({
         global: isDivisor ? 1 / factor : factor,
         values: before.map((value) => value / factor),
       }))
-    : [{ global: nearestGlobalScale({ values: blocks, counts }, before, stored, isDivisor), values: blocks }];
+    : [
+        {
+          global: nearestGlobalScale({ values: blocks, counts }, before, globalScale, isDivisor),
+          values: blocks,
+        },
+      ];
   for (const { global, values } of choices) {
     const bytes = encode(values);
     if (!bytes || !Number.isFinite(global)) continue;
@@ -139,7 +146,7 @@ export async function repackScales(
     if (isNew && !isSame) continue;
     const globals = new Array<number>(outputs.globals).fill(global);
     const changed =
-      index && !isSame ? { rescaling: { before: globalOf(stored), after: { global, isDivisor } } } : {};
+      index && !isSame ? { rescaling: { before: globalOf(globalScale), after: { global, isDivisor } } } : {};
     return { before, after: isSame ? before : after, bytes, globals, ...indexOption, ...changed };
   }
   return undefined;
@@ -243,11 +250,11 @@ function adjacentF32(value: number, step: number): number {
 function nearestGlobalScale(
   { values, counts }: Pick<Blocks, "values" | "counts">,
   before: Float32Array,
-  stored: Global,
+  globalScale: Global,
   isDivisor: boolean,
 ): number {
-  if (stored.isDivisor === isDivisor) return stored.global;
-  const reciprocal = Math.fround(1 / stored.global);
+  if (globalScale.isDivisor === isDivisor) return globalScale.global;
+  const reciprocal = Math.fround(1 / globalScale.global);
   if (!Number.isFinite(reciprocal)) return reciprocal;
   const changesOf = (global: number): number =>
     values.reduce((sum, value, i) => {

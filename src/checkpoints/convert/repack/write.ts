@@ -18,7 +18,7 @@ import { changesByTallies } from "./changes.js";
 import { repackScales } from "./scales.js";
 
 /** Returns a function that appends codes in the packing of the output: unpacked 4-bit codes are packed again. */
-function appendingCodes(
+function codeAppender(
   { unpacked, type }: QuantizedWeight,
   { codes }: OutputTensors,
   output: TensorAppender,
@@ -49,7 +49,7 @@ export async function writeRepacked(
     throw new FileError(`tensor "${weight.name}": its scales have changed since they were read first`);
   const { before, after, index, globals, rescaling } = scales;
   const changes = new Changes();
-  const bytes = index ? expanded(kernels, scales.bytes, index.bytes) : scales.bytes;
+  const bytes = index ? expandTable(kernels, scales.bytes, index.bytes) : scales.bytes;
   const [matrices] = matricesOf(weight.shape);
   const step = bytes.length / matrices;
   for (let matrix = 0; matrix < matrices; matrix++)
@@ -62,7 +62,7 @@ export async function writeRepacked(
         outputs.blocks.grid[1],
       ),
     );
-  const { tallies } = await judge(weight.name, appendingCodes(weight, outputs, output));
+  const { tallies } = await judge(weight.name, codeAppender(weight, outputs, output));
   if (outputs.global) await output.append(outputs.global, asBytes(Float32Array.from(globals)));
   if (before === after) {
     changes.elements = elementCount(weight.shape);
@@ -81,7 +81,7 @@ const ofBlocks = (scales: Float32Array, index: KernelBuffer | undefined): Float3
  * Expands a table of 256 scales, each of `bytes.length / 256` bytes, to one scale for each block. Returns `index` if the table is
  * the identity.
  */
-function expanded(kernels: Kernels, bytes: Uint8Array, index: Uint8Array): Uint8Array {
+function expandTable(kernels: Kernels, bytes: Uint8Array, index: Uint8Array): Uint8Array {
   const size = bytes.length / 256;
   if (size === 1) {
     if (bytes.every((byte, i) => byte === i)) return index;
@@ -107,8 +107,8 @@ async function compareCodes(
 ): Promise<void> {
   const codeValues = CODE_TYPES[type].values;
   const { size, grid, kind } = blocks;
-  for await (const { matrix, row, rows, columns, codes: stored } of codeRows(weight)) {
-    const codes = stored instanceof Uint8Array ? stored : Uint8Array.from(stored);
+  for await (const { matrix, row, rows, columns, codes: storedCodes } of codeRows(weight)) {
+    const codes = storedCodes instanceof Uint8Array ? storedCodes : Uint8Array.from(storedCodes);
     const first = kind === "whole" ? 0 : (matrix * grid[0] + Math.floor(row / size[0])) * grid[1];
     const values = Float64Array.from(codes, (code) => codeValues[code] as number);
     for (let i = 0; i < values.length; i++) {

@@ -52,9 +52,9 @@ export function whyUnfit(
   shape: Shape,
 ): string | undefined {
   const row = conventionOf(target.convention);
-  const named = row.codes.suffix.includes("weight");
-  if (named && !name.endsWith(WEIGHT_END)) return `its name does not end in ${WEIGHT_END}`;
-  if (!named && row.codes.suffix !== "" && name.endsWith(WEIGHT_END))
+  const hasWeightSuffix = row.codes.suffix.includes("weight");
+  if (hasWeightSuffix && !name.endsWith(WEIGHT_END)) return `its name does not end in ${WEIGHT_END}`;
+  if (!hasWeightSuffix && row.codes.suffix !== "" && name.endsWith(WEIGHT_END))
     return `its name ends in ${WEIGHT_END}, which ${target.convention} has not`;
   const [, rows, columns] = matricesOf(shape);
   if (row.transposedWide && shape.length !== 3)

@@ -40,7 +40,7 @@ export function judgeClaims(
   }
   return [
     ...methods(claim, recognized),
-    ...emptiness(claim, recognized),
+    ...judgeEmptyClaim(claim, recognized),
     ...layers(claim, recognized),
     ...judgeSchemes(claim, recognized.weights, checkpoint),
     ...commonFindings,
@@ -61,7 +61,7 @@ function methods(claim: Claim, { weights, unfit }: Recognized): Finding[] {
   return [...findingsByConvention.values()];
 }
 
-function emptiness(claim: Claim, { weights, lockstepWeights, findings }: Recognized): Finding[] {
+function judgeEmptyClaim(claim: Claim, { weights, lockstepWeights, findings }: Recognized): Finding[] {
   if (weights.length > 0 || lockstepWeights.length > 0 || findings.length > 0 || claim.method === "")
     return [];
   return [finding("config-empty", claim.path, `says ${claim.method}, and no tensor is quantized`)];
@@ -74,9 +74,9 @@ function layers(claim: Claim, { weights, plain }: Recognized): Finding[] {
       : [],
   );
   if (weights.length === 0 || claim.method === "torchao") return quantized;
-  const bare = plain.flatMap((stored) => {
-    const { name, dtype } = stored.entry;
-    return isLinear(stored) && isClaimed(claim, stored)
+  const bare = plain.flatMap((tensor) => {
+    const { name, dtype } = tensor.entry;
+    return isLinear(tensor) && isClaimed(claim, tensor)
       ? [finding("config-unquantized", name, `is ${dtype}, and ${claim.path} says that it is quantized`)]
       : [];
   });

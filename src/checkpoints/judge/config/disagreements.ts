@@ -71,13 +71,17 @@ function files([path, other]: Paths, config: JsonObject, modeloptConfig: JsonObj
   return findDifferences(path, names, [
     ["quant_algo", config.quant_algo, modeloptConfig.quant_algo],
     ["group_size", sizes.size === 1 ? size : undefined, modeloptConfig.group_size ?? undefined],
-    ["the list of unquantized modules", sorted(ignoredIn(config)), sorted(ignoredIn(modeloptConfig))],
+    [
+      "the list of unquantized modules",
+      sortedUnique(ignoredIn(config)),
+      sortedUnique(ignoredIn(modeloptConfig)),
+    ],
     ["the quantization of the cache", cacheOf(config), cacheOf(modeloptConfig)],
     ["quantized_layers", byName(config.quantized_layers), byName(modeloptConfig.quantized_layers)],
   ]);
 }
 
-const sorted = (names: readonly string[]): readonly string[] => [...new Set(names)].toSorted();
+const sortedUnique = (names: readonly string[]): readonly string[] => [...new Set(names)].toSorted();
 
 const byName = (layers: unknown): unknown =>
   isObject(layers)
@@ -89,8 +93,8 @@ const byName = (layers: unknown): unknown =>
 /** The quantization of the KV cache; "none" if the cache is not quantized. */
 function cacheOf({ kv_cache_scheme: scheme, kv_cache_quant_algo: algorithm }: JsonObject): string {
   if (isObject(scheme)) return scheme.num_bits === 8 ? "FP8" : `${String(scheme.num_bits)} bits`;
-  const named = scheme ?? algorithm;
-  return typeof named === "string" ? named.toUpperCase() : "none";
+  const cacheSetting = scheme ?? algorithm;
+  return typeof cacheSetting === "string" ? cacheSetting.toUpperCase() : "none";
 }
 
 /**
@@ -100,12 +104,12 @@ function cacheOf({ kv_cache_scheme: scheme, kv_cache_quant_algo: algorithm }: Js
 function sameFile(path: string, model: JsonObject, config: JsonObject): Finding[] {
   const { text_config: text, quantization: mlx } = model;
   const inner = isObject(text) ? text.quantization_config : undefined;
-  const compareWith = (name: string, other: unknown, keys: readonly string[]): Finding[] =>
-    isObject(other)
+  const compareWith = (name: string, otherConfig: unknown, keys: readonly string[]): Finding[] =>
+    isObject(otherConfig)
       ? findDifferences(
           path,
           ["quantization_config", name],
-          keys.map((key) => [key, config[key], other[key]] as const),
+          keys.map((key) => [key, config[key], otherConfig[key]] as const),
         )
       : [];
   return [

@@ -110,15 +110,22 @@ export function judgeSchemes(
     if (resolved.kind !== "quantized") return [];
     const { scheme } = resolved;
     return [
-      ...compared("config-scheme", claim, weight, scheme),
-      ...(scheme.otherDeclaration ? compared("config-groups", claim, weight, scheme.otherDeclaration) : []),
+      ...compareFields("config-scheme", claim, weight, scheme),
+      ...(scheme.otherDeclaration
+        ? compareFields("config-groups", claim, weight, scheme.otherDeclaration)
+        : []),
       ...staticScale(claim, weight, scheme, tensors),
     ];
   });
 }
 
 /** Returns one finding about all fields that differ. */
-function compared(name: FindingName, { path }: Claim, weight: RecognizedWeight, scheme: Scheme): Finding[] {
+function compareFields(
+  name: FindingName,
+  { path }: Claim,
+  weight: RecognizedWeight,
+  scheme: Scheme,
+): Finding[] {
   const problems = FIELDS.map((field) => field({ weight, scheme })).filter((each) => each !== undefined);
   if (problems.length === 0) return [];
   return [finding(name, weight.name, `${scheme.location} of ${path}: ${problems.join("; ")}`)];

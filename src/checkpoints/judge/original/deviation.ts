@@ -29,11 +29,11 @@ function stepsOf(type: CodeTypeName): Steps {
   const cached = STEPS.get(type);
   if (cached) return cached;
   const { values, max } = CODE_TYPES[type];
-  const sorted = [...new Set([...values].filter(Number.isFinite).map((value) => value + 0))].toSorted(
+  const sortedValues = [...new Set([...values].filter(Number.isFinite).map((value) => value + 0))].toSorted(
     (a, b) => a - b,
   );
   const step = (value: number, direction: 1 | -1): number => {
-    const next = sorted[sorted.indexOf(value + 0) + direction];
+    const next = sortedValues[sortedValues.indexOf(value + 0) + direction];
     // callers compare with half a step
     return next === undefined ? 2 * max : Math.abs(next - value);
   };
@@ -105,10 +105,10 @@ export class Deviation {
     for (let rowBegin = 0; rowBegin < codes.length; rowBegin += columns) {
       const line = kind === "whole" ? 0 : matrix * grid[0] + Math.floor((row + rowBegin / columns) / height);
       for (let begin = 0, index = line * grid[1]; begin < columns; begin += width, index++) {
-        const stored = this.scales.values[index] ?? Number.NaN;
+        const storedScale = this.scales.values[index] ?? Number.NaN;
         const end = Math.min(columns, begin + width);
         const before = this.beyondHalf;
-        const first = this.#addBlock(codes, original, rowBegin + begin, rowBegin + end, stored, begin);
+        const first = this.#addBlock(codes, original, rowBegin + begin, rowBegin + end, storedScale, begin);
         if (before === 0 && first >= 0)
           this.#first = [matrix, row + Math.floor(first / columns), first % columns];
       }
@@ -122,7 +122,7 @@ export class Deviation {
     original: Float64Array,
     begin: number,
     end: number,
-    stored: number,
+    storedScale: number,
     column: number,
   ): number {
     const { factor = 1, swapped } = this.reading;
@@ -130,9 +130,9 @@ export class Deviation {
     const { factors } = this;
     const { nextLarger, nextSmaller } = this.#steps;
     const flip = swapped ? 1 : 0;
-    const scale = factor * scaleOf(this.scales, stored);
+    const scale = factor * scaleOf(this.scales, storedScale);
     // a scale that is stored as 0 was at most the least positive scale
-    const size = Math.abs(stored === 0 ? scaleOf(this.scales, MIN_SCALE) : scale);
+    const size = Math.abs(storedScale === 0 ? scaleOf(this.scales, MIN_SCALE) : scale);
     let [squares, power, products, valuePower, nearest] = [0, 0, 0, 0, 0];
     let [half, full, nans, first] = [0, 0, 0, -1];
     let { max } = this;
@@ -142,18 +142,18 @@ export class Deviation {
       const value = (values[code] as number) * scale * columnFactor;
       const expected = original[index] as number;
       const difference = Math.abs(value - expected);
-      const larger = nextLarger[code] as number;
-      const smaller = nextSmaller[code] as number;
+      const stepUp = nextLarger[code] as number;
+      const stepDown = nextSmaller[code] as number;
       if (difference < Number.POSITIVE_INFINITY) {
         squares += difference * difference;
         if (difference > max) max = difference;
         power += expected * expected;
         products += expected * value;
         valuePower += value * value;
-        nearest += (size * columnFactor * Math.min(larger, smaller)) ** 2 / 12;
+        nearest += (size * columnFactor * Math.min(stepUp, stepDown)) ** 2 / 12;
       }
       const step =
-        size * Math.abs(columnFactor) * (expected > value === scale * columnFactor >= 0 ? larger : smaller);
+        size * Math.abs(columnFactor) * (expected > value === scale * columnFactor >= 0 ? stepUp : stepDown);
       const slack = ROUNDED * Math.abs(expected) + MIN_MAGNITUDE;
       if (difference <= step / 2 + slack) continue;
       if (Number.isNaN(value)) nans++;

@@ -197,13 +197,13 @@ async function* codesInBytes(kernels: Kernels, weight: QuantizedWeight, counts: 
     }
     return;
   }
-  for await (const { matrix, row, rows, codes, bytes: stored } of codeRows(weight)) {
+  for await (const { matrix, row, rows, codes, bytes: storedBytes } of codeRows(weight)) {
     const { address, bytes } = kernels.buffer("codes", codes.length);
     if (hasOffset(type))
       for (let i = 0; i < codes.length; i++) bytes[i] = Math.abs(values[codes[i] as number] as number);
     else bytes.set(codes);
     counts.addEach(codes);
-    yield { matrix, row, rows, codes: address, stored };
+    yield { matrix, row, rows, codes: address, stored: storedBytes };
   }
 }
 

@@ -18,16 +18,16 @@ const INPUT_ENDS = [
 /** Findings about the values of activation scales and of KV cache scales. */
 export async function judgeActivationScales({ tensors }: CheckpointFiles): Promise<Finding[]> {
   const findings: Finding[] = [];
-  for (const [name, stored] of tensors) {
+  for (const [name, tensor] of tensors) {
     const cache = isCacheScale(name);
     if (!cache && !INPUT_ENDS.some((end) => name.endsWith(end))) continue;
-    const { dtype, shape, begin, end } = stored.entry;
+    const { dtype, shape, begin, end } = tensor.entry;
     if (!WIDE.includes(dtype)) {
       findings.push(finding("scale-dtype", name, `is ${dtype} [${shape}]; it must be ${WIDE.join(", ")}`));
       continue;
     }
     if (end - begin > 4 * MAX_ELEMENTS) continue;
-    const values = await readFloats(stored);
+    const values = await readFloats(tensor);
     const count = (test: (value: number) => boolean): number => values.filter(test).length;
     const notFinite = count((value) => !Number.isFinite(value));
     const countOf = (part: number): string => `${part} of ${values.length} values`;

@@ -33,21 +33,22 @@ const isE8m0 = ({ scale }: QuantizedWeight): boolean => ["U8", "F8_E8M0"].includ
  * Whether blocks with larger scales have smaller codes in the opposite scale layout but not in the stored layout. In the right
  * layout, they have smaller codes.
  */
-function fitsOppositeLayout(stored: Correlation, { coefficient, significance }: Correlation): boolean {
+function fitsOppositeLayout(storedLayout: Correlation, { coefficient, significance }: Correlation): boolean {
   const isClear = coefficient < -EVIDENCE.coefficient / 2 && significance < -EVIDENCE.significance;
-  const isStoredUnclear = stored.significance >= -SIGNIFICANT;
-  return isClear && isStoredUnclear && significance <= stored.significance - EVIDENCE.significance;
+  const isStoredUnclear = storedLayout.significance >= -SIGNIFICANT;
+  return isClear && isStoredUnclear && significance <= storedLayout.significance - EVIDENCE.significance;
 }
 
 /**
  * As `fitsOppositeLayout`, within rows. Scales and codes of the same block correlate strongly there, so the correlation in the
  * stored layout must be weaker than half of the correlation in the opposite layout.
  */
-function fitsOppositeLayoutWithinRows(stored: Correlation, opposite: Correlation): boolean {
+function fitsOppositeLayoutWithinRows(storedLayout: Correlation, oppositeLayout: Correlation): boolean {
   const isClear =
-    opposite.coefficient < -EVIDENCE.coefficient && opposite.significance < -EVIDENCE.significance;
-  const isStronger = opposite.significance <= stored.significance - EVIDENCE.significance;
-  return isClear && isStronger && opposite.coefficient < 2 * stored.coefficient;
+    oppositeLayout.coefficient < -EVIDENCE.coefficient &&
+    oppositeLayout.significance < -EVIDENCE.significance;
+  const isStronger = oppositeLayout.significance <= storedLayout.significance - EVIDENCE.significance;
+  return isClear && isStronger && oppositeLayout.coefficient < 2 * storedLayout.coefficient;
 }
 
 /** For each finding, a test that returns a description, or undefined if the finding does not apply. */
@@ -121,10 +122,12 @@ const TESTS: Readonly<Partial<Record<FindingName, Test>>> = {
     if (blocks.nonzero === 0) return undefined;
     const { large, small } = MAGNITUDES;
     if (storedGlobal !== undefined && storedGlobal > 0) {
-      const other = isDivisor ? amax * storedGlobal * storedGlobal : amax / (storedGlobal * storedGlobal);
+      const inverseAmax = isDivisor
+        ? amax * storedGlobal * storedGlobal
+        : amax / (storedGlobal * storedGlobal);
       const { role, suffix } = conventionOf(convention).global ?? {};
-      if (amax > large && other < small)
-        return `values reach ${number(amax)}; with the reciprocal of ${suffix}, which is a ${role}, ${number(other)}`;
+      if (amax > large && inverseAmax < small)
+        return `values reach ${number(amax)}; with the reciprocal of ${suffix}, which is a ${role}, ${number(inverseAmax)}`;
       return undefined;
     }
     if (amax > large && inverse.amax < small)
@@ -136,8 +139,8 @@ const TESTS: Readonly<Partial<Record<FindingName, Test>>> = {
   },
   "scales-swizzled": ({ geometry }, { correlation, oppositeCorrelation, withinRows }) => {
     const [actual, declared] = geometry.swizzled ? ["plain", "swizzled"] : ["swizzled", "plain"];
-    const describeFit = (stored: Correlation, opposite: Correlation, scope: string): string =>
-      `scales fit their blocks if they are read as ${actual} (correlation ${opposite.coefficient.toFixed(2)}${scope}), not as ${declared} (${stored.coefficient.toFixed(2)})`;
+    const describeFit = (storedLayout: Correlation, oppositeLayout: Correlation, scope: string): string =>
+      `scales fit their blocks if they are read as ${actual} (correlation ${oppositeLayout.coefficient.toFixed(2)}${scope}), not as ${declared} (${storedLayout.coefficient.toFixed(2)})`;
     if (oppositeCorrelation && fitsOppositeLayout(correlation, oppositeCorrelation))
       return describeFit(correlation, oppositeCorrelation, "");
     if (
@@ -220,6 +223,6 @@ export function judgeStatistics(
     if (description !== undefined) reasons.set(name, description);
   }
   for (const [name, redundant] of Object.entries(REPLACED) as [FindingName, readonly FindingName[]][])
-    if (reasons.has(name)) for (const other of redundant) reasons.delete(other);
+    if (reasons.has(name)) for (const redundantName of redundant) reasons.delete(redundantName);
   return [...reasons].map(([name, description]) => finding(name, weight.name, description));
 }

@@ -21,8 +21,8 @@ export function judgeSiblings(
     ...incompleteConventions(weights),
     ...globals(weights),
     ...(checkpoint.isFolder || checkpoint.shards.length > 1
-      ? numbered(checkpoint, model)
-      : numbered(checkpoint, undefined)),
+      ? judgeIndices(checkpoint, model)
+      : judgeIndices(checkpoint, undefined)),
   ];
 }
 
@@ -34,7 +34,7 @@ function inputs(
 ): Finding[] {
   const groups = new Map<
     string,
-    { readonly presentNames: string[]; readonly missing: { weight: string; names: string }[] }
+    { readonly presentNames: string[]; readonly missingTensors: { weight: string; names: string }[] }
   >();
   for (const weight of weights) {
     const resolved = claim?.resolve(moduleOf(weight.name));
@@ -43,17 +43,17 @@ function inputs(
     const names = inputScales(weight);
     if (names.length === 0) continue;
     const key = JSON.stringify([weight.convention, scheme?.location, scheme?.formats, scheme?.activations]);
-    const group = groups.get(key) ?? { presentNames: [], missing: [] };
+    const group = groups.get(key) ?? { presentNames: [], missingTensors: [] };
     groups.set(key, group);
-    const existing = names.find((name) => tensors.has(name));
-    if (existing !== undefined) group.presentNames.push(existing);
-    else group.missing.push({ weight: weight.name, names: names.join(" or ") });
+    const existingName = names.find((name) => tensors.has(name));
+    if (existingName !== undefined) group.presentNames.push(existingName);
+    else group.missingTensors.push({ weight: weight.name, names: names.join(" or ") });
   }
   const isGguf = container === "gguf";
-  return [...groups.values()].flatMap(({ presentNames, presentNames: [example], missing }) =>
-    example === undefined || (isGguf && presentNames.length <= missing.length)
+  return [...groups.values()].flatMap(({ presentNames, presentNames: [example], missingTensors }) =>
+    example === undefined || (isGguf && presentNames.length <= missingTensors.length)
       ? []
-      : missing.map(({ weight, names }) =>
+      : missingTensors.map(({ weight, names }) =>
           finding("scale-absent", weight, `there is no ${names}, and others have one, such as ${example}`),
         ),
   );
@@ -81,10 +81,10 @@ function companions({ tensors }: CheckpointTensors, weights: readonly Recognized
     );
     return [...ends].flatMap((end) => {
       if (inputScaleSuffixes.includes(end)) return [];
-      const named = members.map((weight) => prefixOf(weight, codes.suffix) + end);
-      const example = named.find((name) => tensors.has(name));
+      const companionNames = members.map((weight) => prefixOf(weight, codes.suffix) + end);
+      const example = companionNames.find((name) => tensors.has(name));
       if (example === undefined) return [];
-      return named.flatMap((name, i) =>
+      return companionNames.flatMap((name, i) =>
         tensors.has(name)
           ? []
           : [
@@ -102,15 +102,19 @@ function companions({ tensors }: CheckpointTensors, weights: readonly Recognized
 /** Weights whose convention is the incomplete form of another convention in the file. */
 function incompleteConventions(weights: readonly RecognizedWeight[]): Finding[] {
   const names = new Set<string>(weights.map(({ convention }) => convention));
-  const marked = weights.find(({ convention }) => conventionOf(convention).marker);
-  const { marker = "" } = marked ? conventionOf(marked.convention) : {};
+  const markedWeight = weights.find(({ convention }) => conventionOf(convention).marker);
+  const { marker = "" } = markedWeight ? conventionOf(markedWeight.convention) : {};
   return weights.flatMap(({ name, convention }) => {
     const { lesserOf, marker: ownMarker } = conventionOf(convention);
     if (lesserOf !== undefined && names.has(lesserOf))
       return [finding("scale-absent", name, `is ${convention}, and others are ${lesserOf}`)];
-    if (!marked || ownMarker !== undefined) return [];
+    if (!markedWeight || ownMarker !== undefined) return [];
     return [
-      finding("scale-absent", name, `there is no ${moduleOf(name)}${marker}, and ${marked.name} has one`),
+      finding(
+        "scale-absent",
+        name,
+        `there is no ${moduleOf(name)}${marker}, and ${markedWeight.name} has one`,
+      ),
     ];
   });
 }
@@ -144,7 +148,7 @@ const EXPERT_COUNTS = ["num_experts", "n_routed_experts", "num_local_experts"];
 const MAX_NUMBER = 1 << 16;
 
 /** Findings about missing experts and layers, and about experts without a tensor that all other experts have. */
-function numbered({ tensors }: CheckpointTensors, model: JsonObject | undefined): Finding[] {
+function judgeIndices({ tensors }: CheckpointTensors, model: JsonObject | undefined): Finding[] {
   const experts = new Map<string, Map<number, Set<string>>>();
   const layers = new Map<string, Set<number>>();
   for (const name of tensors.keys()) {
@@ -186,7 +190,7 @@ function expertsOf(
   for (const suffixes of members.values())
     for (const part of suffixes) counts.set(part, (counts.get(part) ?? 0) + 1);
   const missingIndices = Array.from({ length: count }, (_, i) => i).filter((i) => !members.has(i));
-  const missing = missingIndices.map((i) =>
+  const missingExperts = missingIndices.map((i) =>
     finding(
       "expert-absent",
       `${stack}.${i}`,
@@ -194,7 +198,7 @@ function expertsOf(
     ),
   );
   const expectedCount = members.size - 1;
-  const lacking = [...members].flatMap(([i, suffixes]) =>
+  const incompleteExperts = [...members].flatMap(([i, suffixes]) =>
     [...counts]
       .filter(
         ([part, times]) =>
@@ -204,7 +208,7 @@ function expertsOf(
         finding("expert-absent", `${stack}.${i}`, `has no ${part}, and all other experts have`),
       ),
   );
-  return [...missing, ...lacking];
+  return [...missingExperts, ...incompleteExperts];
 }
 
 function layersOf(list: string, numbers: ReadonlySet<number>, model: JsonObject | undefined): Finding[] {

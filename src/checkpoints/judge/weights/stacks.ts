@@ -94,6 +94,6 @@ function scalesOf(scales: Scales | ByteScales, matrix: number, step: number): Fl
   const [begin, end] = [matrix * step, (matrix + 1) * step];
   if (!("bytes" in scales)) return scales.values.subarray(begin, end);
   const values = scales.valuesOf(matrix);
-  const occurring = new Set(scales.bytes.bytes.subarray(begin, end));
-  return Float32Array.from(occurring, (byte) => values[byte] as number);
+  const occurringBytes = new Set(scales.bytes.bytes.subarray(begin, end));
+  return Float32Array.from(occurringBytes, (byte) => values[byte] as number);
 }

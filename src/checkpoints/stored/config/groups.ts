@@ -84,8 +84,8 @@ export function byGroups(json: JsonObject): Resolver | undefined {
       scheme,
       by,
     });
-    const named = groups.find(({ targets }) => targets.includes(module));
-    if (named) return quantized(named);
+    const groupByName = groups.find(({ targets }) => targets.includes(module));
+    if (groupByName) return quantized(groupByName);
     for (const group of groups) {
       const matches = group.targets.map((target) =>
         target.startsWith("re:")
