@@ -24,13 +24,15 @@ const oneNumber = law(
   }),
   async (subject, { dtype, count, index, negative, exponent }) => {
     const codes = new Uint32Array(count);
-    const at = indexIn(index, count);
-    codes[at] = narrowed((((exponent + 127) << 23) | (negative ? 0x80000000 : 0)) >>> 0, dtype);
+    const position = indexIn(index, count);
+    codes[position] = narrowed((((exponent + 127) << 23) | (negative ? 0x80000000 : 0)) >>> 0, dtype);
     const answer = await subject.amax?.({ x: fromCodes(dtype, [count], codes) });
     if (!answer?.amax) return;
     const [actual] = wideValues(fromCodes("f32", [1], answer.amax.codes));
     if (actual !== 2 ** exponent)
-      throw new MismatchError(`of ${count} numbers number ${at} is ${2 ** exponent}; the amax is ${actual}`);
+      throw new MismatchError(
+        `of ${count} numbers number ${position} is ${2 ** exponent}; the amax is ${actual}`,
+      );
   },
 );
 

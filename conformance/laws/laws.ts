@@ -76,6 +76,6 @@ export function lawsFor(
  * Replaces the inputs of a law that compares with the reference by `inputs`. Other laws need their own inputs and are returned
  * unchanged.
  */
-export function over(inputs: Inputs, each: Law): Law {
-  return each.compares && inputs[each.operation] ? agreement(each.operation, inputs) : each;
+export function over(inputs: Inputs, law: Law): Law {
+  return law.compares && inputs[law.operation] ? agreement(law.operation, inputs) : law;
 }

@@ -70,15 +70,15 @@ const text = (value: unknown): string => JSON.stringify(value);
 /** Inputs that distinguish mistakes: the same settings, in the plain layout. */
 const PROBES: { readonly [K in OperationName]?: (draw: Draw<K>) => readonly Cases[K][] } = {
   quantize({ input, drawn, isAllowed, isKnown, seed }) {
-    const plain = (each: QuantizeCase): boolean =>
-      each.scaleLayout === "logical" &&
-      each.noop !== 1 &&
-      !each.part &&
-      each.x.data.length > 0 &&
-      each.x.data.length <= MAX_ELEMENTS &&
-      (each.usage.rowwise || !input.usage.rowwise) &&
-      (each.usage.columnwise || !input.usage.columnwise) &&
-      text(each.spec) === text(input.spec);
+    const plain = (isPlain: QuantizeCase): boolean =>
+      isPlain.scaleLayout === "logical" &&
+      isPlain.noop !== 1 &&
+      !isPlain.part &&
+      isPlain.x.data.length > 0 &&
+      isPlain.x.data.length <= MAX_ELEMENTS &&
+      (isPlain.usage.rowwise || !input.usage.rowwise) &&
+      (isPlain.usage.columnwise || !input.usage.columnwise) &&
+      text(isPlain.spec) === text(input.spec);
     const similar = drawn.filter(plain);
     if (!isKnown) return similar;
     const cases = quantizeCaseBy(fc.constant(input.spec)).map((each) => ({
@@ -90,7 +90,9 @@ const PROBES: { readonly [K in OperationName]?: (draw: Draw<K>) => readonly Case
       noop: undefined,
       ...(input.records === undefined ? {} : { records: input.records }),
     }));
-    const more = fc.sample(cases, { numRuns: DRAWN, seed }).filter((each) => plain(each) && isAllowed(each));
-    return similar.length > 16 ? similar : [...similar, ...more];
+    const plainCases = fc
+      .sample(cases, { numRuns: DRAWN, seed })
+      .filter((each) => plain(each) && isAllowed(each));
+    return similar.length > 16 ? similar : [...similar, ...plainCases];
   },
 };

@@ -71,8 +71,8 @@ export interface Progress {
 }
 
 /** An option table that has the same domain for every operation. */
-function byOperation<T>(each: Domain): OptionTable<T> {
-  return Object.fromEntries(OPERATION_NAMES.map((name) => [name, each])) as OptionTable<T>;
+function byOperation<T>(domain: Domain): OptionTable<T> {
+  return Object.fromEntries(OPERATION_NAMES.map((name) => [name, domain])) as OptionTable<T>;
 }
 
 /** Checks that a subject is an object of functions, each named after an operation. */

@@ -48,19 +48,19 @@ export async function compareWith(
   const ownReference = checkSubject("compareWith", reference, "reference");
   const { runs = 100, seed = 1, replay, supported = {}, comparing = false, onProgress } = ownOptions;
   const inputs = { ...inputsWithin(supported), ...ownOptions.inputs };
-  const chosen = replay
+  const chosenLaws = replay
     ? [lawNamed(replay.law)]
     : lawsFor(ownSubject, operationsOf(ownSubject, ownOptions.operations)).filter(
         ({ compares }) => compares || !comparing,
       );
-  const laws = chosen.map((each) => over(inputs, each));
+  const laws = chosenLaws.map((each) => over(inputs, each));
   for (const { operation, compares } of laws) {
     requireOperation("subject", ownSubject, operation);
     if (compares) requireOperation("reference", ownReference, operation);
   }
   const reports: LawReport[] = [];
-  const read = (each: LawReport): Promise<LawReport> =>
-    readable(each, {
+  const read = (reread: LawReport): Promise<LawReport> =>
+    readable(reread, {
       subject: ownSubject,
       reference: ownReference,
       inputs,
@@ -68,9 +68,10 @@ export async function compareWith(
       supported,
       seed,
     });
-  let done = 0;
+  let completed = 0;
   const optionsFor = (law: string, operation: OperationName): CheckOptions => {
-    const onRun = (): void => onProgress?.({ law, operation, done: ++done, planned: runs * laws.length });
+    const onRun = (): void =>
+      onProgress?.({ law, operation, done: ++completed, planned: runs * laws.length });
     return { runs, seed, path: replay?.path, onRun };
   };
   for (const each of laws) {

@@ -35,9 +35,9 @@ export async function codesOf(
   return Array.from(each.subarray(0, patterns.length));
 }
 
-/** Throws `MismatchError` unless `holds` is true. */
-export function require(holds: boolean, what: () => string): void {
-  if (!holds) throw new MismatchError(what());
+/** Throws `MismatchError` unless `condition` is true. */
+export function require(condition: boolean, describe: () => string): void {
+  if (!condition) throw new MismatchError(describe());
 }
 
 /** Prints an f32 as value and bit pattern. */

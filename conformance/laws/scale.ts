@@ -40,11 +40,11 @@ const leastPower = law(
     const { max } = factsOf(input.spec.format);
     scales.forEach((code, block) => {
       const elements = values.subarray(block * BLOCK, (block + 1) * BLOCK);
-      const amax = elements.reduce((most, x) => Math.max(most, Number.isNaN(x) ? 0 : Math.abs(x)), 0);
+      const amax = elements.reduce((maximum, x) => Math.max(maximum, Number.isNaN(x) ? 0 : Math.abs(x)), 0);
       if (!Number.isFinite(amax)) return;
       const quotient = Math.fround(amax / max);
-      const holds = (exponent: number): boolean => quotient <= 2 ** exponent;
-      if (holds(code - 127) && (code === 0 || !holds(code - 128))) return;
+      const isLargeEnough = (exponent: number): boolean => quotient <= 2 ** exponent;
+      if (isLargeEnough(code - 127) && (code === 0 || !isLargeEnough(code - 128))) return;
       throw new MismatchError(
         `block ${block} has amax ${amax} and scale 2^${code - 127}; the largest element is ${max}`,
       );

@@ -28,7 +28,7 @@ function supportedQuantizations(supported: Supported): fc.Arbitrary<QuantizeCase
     (spec) => typesOf(spec).length > 0,
   );
   if (specs.length === 0) throw unsupported("quantize", supported);
-  const without = {
+  const exclusions = {
     nan: !mayBe(supported, "x.hasNaN", true),
     infinity: !mayBe(supported, "x.hasInfinity", true),
   };
@@ -36,7 +36,7 @@ function supportedQuantizations(supported: Supported): fc.Arbitrary<QuantizeCase
     fc.constantFrom(...specs),
     undefined,
     (spec) => fc.constantFrom(...typesOf(spec)),
-    without.nan || without.infinity ? (x) => replaced(x, without) : undefined,
+    exclusions.nan || exclusions.infinity ? (x) => replaced(x, exclusions) : undefined,
   );
 }
 
@@ -79,9 +79,9 @@ export function supportedInputs(operation: OperationName, supported: Supported):
   if (Object.keys(checked).length === 0) return {};
   const drawn = aimedInputs(operation, checked);
   for (let seed = 0; seed < DRAWS.rounds; seed++) {
-    const some = fc.sample(drawn, { numRuns: DRAWS.inputs, seed });
+    const sample = fc.sample(drawn, { numRuns: DRAWS.inputs, seed });
     // fast-check would search forever if no input passed the filter
-    if (some.some((input) => allows(checked, input)))
+    if (sample.some((input) => allows(checked, input)))
       return { [operation]: drawn.filter((input) => allows(checked, input)) };
   }
   throw unsupported(operation, checked);

@@ -51,16 +51,22 @@ export async function acceptAnyOrder(subject: Subject, options: OrderOptions = {
   const ownOptions = checkOrderOptions("acceptAnyOrder", options);
   const { runs = 100, seed = 1, operations, supported = {}, accumulator, onProgress } = ownOptions;
   const ownSubject = checkSubject("acceptAnyOrder", subject, "subject");
-  const chosen = ORDERED_OPERATIONS.filter((name) => operations?.includes(name) ?? ownSubject[name]);
+  const chosenOperations = ORDERED_OPERATIONS.filter(
+    (name) => operations?.includes(name) ?? ownSubject[name],
+  );
   const other = operations?.find((name) => !ORDERED_OPERATIONS.some((each) => each === name));
-  if (chosen.length === 0 || other !== undefined || chosen.some((name) => !ownSubject[name]))
+  if (
+    chosenOperations.length === 0 ||
+    other !== undefined ||
+    chosenOperations.some((name) => !ownSubject[name])
+  )
     throw new ArgumentError(
       `order any is for ${ORDERED_OPERATIONS.join(" and ")}; the subject has ${Object.keys(ownSubject).join(", ") || "nothing"}${operations ? `, and ${operations.join(", ")} are selected` : ""}`,
     );
-  const progress = { done: 0, planned: runs * chosen.length };
+  const progress = { done: 0, planned: runs * chosenOperations.length };
   const onRun = (): void => onProgress?.({ ...progress, done: ++progress.done });
   const reports: OrderReport[] = [];
-  for (const name of chosen) {
+  for (const name of chosenOperations) {
     const fields = supported[name] ?? {};
     const common = { runs, accumulator, onRun };
     if (name === "gemm")
@@ -94,7 +100,7 @@ type Ask<C> = (input: C) => Answer | Promise<Answer>;
 interface Judging<C> {
   readonly accumulator: AccumulatorName | undefined;
   readonly onRun: () => void;
-  readonly result: (drawn: Drawn<C>, answer: Answer) => JudgedResult;
+  readonly result: (draw: Drawn<C>, answer: Answer) => JudgedResult;
   /** Whether an operand is f32, which tensor cores do not multiply. */
   readonly isWide: (input: C) => boolean;
 }
@@ -110,49 +116,49 @@ function malformed(answer: Answer, size: number): string | undefined {
 
 async function accept<C extends Cases[OrderedOperation]>(
   operation: OrderedOperation,
-  drawn: readonly Drawn<C>[],
+  draws: readonly Drawn<C>[],
   ask: Ask<C>,
   { accumulator, onRun, result, isWide }: Judging<C>,
 ): Promise<OrderReport> {
   const declined = new Map<string, number>();
-  const answered: { readonly drawn: Drawn<C>; readonly result: JudgedResult }[] = [];
+  const answeredDraws: { readonly drawn: Drawn<C>; readonly result: JudgedResult }[] = [];
   const failed = (error: string): OrderReport => ({
     operation,
     ok: false,
-    runs: answered.length,
+    runs: answeredDraws.length,
     declined: countsOf(declined),
     error,
     lines: [error],
   });
-  for (const each of drawn) {
+  for (const draw of draws) {
     onRun();
     try {
-      const answer = await ask(each.input);
-      const size = "x" in each.input ? each.input.x.matrix[1] : sizeOf(each.input);
-      const wrong = malformed(answer, size);
-      if (wrong !== undefined) return failed(wrong);
-      answered.push({ drawn: each, result: result(each, answer) });
+      const answer = await ask(draw.input);
+      const size = "x" in draw.input ? draw.input.x.matrix[1] : sizeOf(draw.input);
+      const problem = malformed(answer, size);
+      if (problem !== undefined) return failed(problem);
+      answeredDraws.push({ drawn: draw, result: result(draw, answer) });
     } catch (error) {
       if (!(error instanceof UnsupportedError)) return failed(messageOf(error));
       declined.set(error.message, (declined.get(error.message) ?? 0) + 1);
     }
   }
-  if (answered.length === 0)
+  if (answeredDraws.length === 0)
     throw new UnsupportedError(
       operation,
       `the subject declined every input, so nothing was checked: ${[...declined.keys()].join("; ")}`,
     );
   const declared =
-    accumulator ?? (answered.some(({ drawn: { input } }) => isWide(input)) ? "f32" : "tensor-core");
+    accumulator ?? (answeredDraws.some(({ drawn: { input } }) => isWide(input)) ? "f32" : "tensor-core");
   const verdict = judgeResults(
-    answered.map((each) => each.result),
+    answeredDraws.map((each) => each.result),
     declared,
   );
-  const inputs = answered.map((each) => each.drawn);
+  const inputs = answeredDraws.map((each) => each.drawn);
   return {
     operation,
     ok: verdict.ok,
-    runs: answered.length,
+    runs: answeredDraws.length,
     declined: countsOf(declined),
     verdict,
     lines: verdictLines(verdict, inputs),

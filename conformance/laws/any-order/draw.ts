@@ -148,17 +148,17 @@ function withSpecial(x: PlainTensor, values: Values): PlainTensor {
 }
 
 /** Whether a drawn product has a sum that is judged. */
-function isJudged({ a, b, layout, ...rest }: GemmCase): boolean {
+function isJudged({ a, b, layout, ...options }: GemmCase): boolean {
   const [columns, depth] = a.codes.matrix;
   const [rows] = b.codes.matrix;
   const work = rows * columns * depth;
-  const both = [
+  const operands = [
     isOrdered(a, layout !== "TN"),
     isOrdered(b, layout === "NT"),
-    isWide(resultType({ b, ...rest })),
+    isWide(resultType({ b, ...options })),
     tileOf(a.source) !== undefined || a.scales === undefined,
   ];
-  return work > 0 && work <= MAX_WORK && both.every((is) => is);
+  return work > 0 && work <= MAX_WORK && operands.every((isSupported) => isSupported);
 }
 
 /** The inputs of a run, drawn from its seed. Throws `ArgumentError` if the subject supports no input with a free order. */
@@ -205,8 +205,8 @@ export function drawSums(
     const [rows, columns] = [1 + values.below(SUM_SIZES.rows), 1 + values.below(SUM_SIZES.columns)];
     const dtype = types[i % types.length] as WideDType;
     const lines = Array.from({ length: columns }, () => FLAVOURS[flavour](values, rows, dtype, 0));
-    const codes = Array.from({ length: rows * columns }, (_, at) =>
-      codeOf(dtype, lines[at % columns]?.[Math.floor(at / columns)] as number),
+    const codes = Array.from({ length: rows * columns }, (_, index) =>
+      codeOf(dtype, lines[index % columns]?.[Math.floor(index / columns)] as number),
     );
     const x = fromCodes(dtype, [rows, columns], codes);
     const outDtype = results[Math.floor(i / types.length) % results.length] as WideDType;

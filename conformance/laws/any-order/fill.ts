@@ -37,9 +37,9 @@ function positiveCodes(format: ScalarFormat) {
   const pairs = Array.from({ length: 2 ** bits }, (_, code) => [valueOfCode(format, code), code] as const)
     .filter(([value]) => Number.isFinite(value) && (value > 0 || Object.is(value, 0)))
     .sort(([a], [b]) => a - b);
-  const made = { values: pairs.map(([value]) => value), codes: pairs.map(([, code]) => code) };
-  codes.set(format, made);
-  return made;
+  const table = { values: pairs.map(([value]) => value), codes: pairs.map(([, code]) => code) };
+  codes.set(format, table);
+  return table;
 }
 
 /**
@@ -82,7 +82,8 @@ const each =
 const sparse: Fill = (values, depth, _format, side) => {
   const line = new Array<number>(depth).fill(0);
   const ends = [depth - 1, 0, depth - 2, depth - (depth % 32) - 1, depth - (depth % 128), depth >> 1];
-  for (const at of side === 0 ? ends : []) if (at >= 0 && at < depth) line[at] = 1 + values.below(3);
+  for (const index of side === 0 ? ends : [])
+    if (index >= 0 && index < depth) line[index] = 1 + values.below(3);
   return side === 0 ? line : line.map(() => 1 - 2 * values.below(2));
 };
 
@@ -91,8 +92,8 @@ const cancelling: Fill = (values, depth, _format, side) => {
   const half = Math.floor(depth / 2);
   const first = Array.from({ length: half }, () => values.normal());
   const second = side === 0 ? first.map((value) => -value) : first;
-  const rest = depth % 2 === 0 ? [] : [values.normal() / 16];
-  return [...first, ...second, ...rest];
+  const middle = depth % 2 === 0 ? [] : [values.normal() / 16];
+  return [...first, ...second, ...middle];
 };
 
 /** The kinds of lines, each under the name that a report prints. */

@@ -33,12 +33,12 @@ function linesOf(operand: OperandCase): Lines {
       minExponent: F32_MIN_EXPONENT,
     };
   const count = Math.ceil(depth / blocks.length);
-  const of = (line: number): readonly number[] =>
+  const lineOf = (line: number): readonly number[] =>
     Array.from({ length: count }, (_, block) => scale(line, block * blocks.length));
   return {
     lines: lines.map((line) => Float64Array.from(line)),
     minExponent,
-    scales: { length: blocks.length, of },
+    scales: { length: blocks.length, of: lineOf },
   };
 }
 

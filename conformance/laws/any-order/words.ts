@@ -9,7 +9,7 @@ import type { Drawn, OrderedOperation } from "./draw.js";
 const count = (number: number): string => number.toLocaleString("en-US");
 
 /** A number with three digits, without an exponent if it is of ordinary size. */
-function shown(value: number): string {
+function textOf(value: number): string {
   if (!Number.isFinite(value)) return String(value);
   return Number(value.toPrecision(7)) === value
     ? String(value)
@@ -26,20 +26,20 @@ function inputWords({ input, flavour }: Drawn<Cases[OrderedOperation]>): string 
 function findingWords(finding: OrderFinding, inputs: readonly Drawn<Cases[OrderedOperation]>[]): string {
   const { result, row, column, actual, interval, words } = finding;
   const input = inputs[result] as Drawn<Cases[OrderedOperation]>;
-  return `input ${result} (${inputWords(input)}): [${row},${column}] is ${shown(actual)}; ${words}; the exact value is ${shown(interval.exact)}`;
+  return `input ${result} (${inputWords(input)}): [${row},${column}] is ${textOf(actual)}; ${words}; the exact value is ${textOf(interval.exact)}`;
 }
 
 /** How many times wider each tolerance is than the intervals. */
 function widthWords({ widths }: OrderVerdict): readonly string[] {
-  const words = widths
+  const widthLines = widths
     .filter(({ ratio }) => !Number.isNaN(ratio))
     .map(({ tolerance, ratio }) =>
       ratio === Number.POSITIVE_INFINITY
         ? `${tolerance} is wider than an interval of one value`
         : `${tolerance} is ${count(Number(ratio.toPrecision(2)))} times as wide`,
     );
-  return words.length > 0
-    ? [`compared with the interval of all orders, in the median: ${words.join("; ")}`]
+  return widthLines.length > 0
+    ? [`compared with the interval of all orders, in the median: ${widthLines.join("; ")}`]
     : [];
 }
 
@@ -50,18 +50,18 @@ export function verdictLines(
 ): readonly string[] {
   const { orders, counts, others, findings, wrong, by, accumulator } = verdict;
   const candidates = `${count(counts.candidates)} candidate orders`;
-  const found = orders.map(({ depth, words, elements }) => {
-    const where = depth === undefined ? "" : ` for K = ${depth}`;
-    return `order${where}: ${words} (explains ${count(elements)} elements bit for bit)`;
+  const orderLines = orders.map(({ depth, words, elements }) => {
+    const condition = depth === undefined ? "" : ` for K = ${depth}`;
+    return `order${condition}: ${words} (explains ${count(elements)} elements bit for bit)`;
   });
   return [
-    ...found,
+    ...orderLines,
     ...(by === "order"
       ? [
           `held to the order: ${count(counts.elements - counts.bounded)} elements, found by exclusion among ${candidates}`,
         ]
       : [
-          `none of ${candidates} explains ${found.length > 0 ? "the other" : "all"} elements, so ${count(counts.bounded)} of ${count(counts.elements)} elements are held to the interval that contains every order (accumulator: ${ACCUMULATORS[accumulator].words})`,
+          `none of ${candidates} explains ${orderLines.length > 0 ? "the other" : "all"} elements, so ${count(counts.bounded)} of ${count(counts.elements)} elements are held to the interval that contains every order (accumulator: ${ACCUMULATORS[accumulator].words})`,
         ]),
     ...(by === "order" && counts.bounded > 0
       ? [`held to intervals: ${count(counts.bounded)} elements with NaN or infinities among their operands`]

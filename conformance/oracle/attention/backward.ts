@@ -86,8 +86,8 @@ function dqOf(task: BackwardTask, contributions: readonly (Contribution | undefi
       const keys = range(first, Math.min(task.k.length, first + task.blockKeys));
       if (keys.every((j) => contributions[j] === undefined)) continue;
       const pairs = keys.map((j): Pair => {
-        const each = contributions[j];
-        return each && [each.y, task.k[j]![d]!];
+        const contribution = contributions[j];
+        return contribution && [contribution.y, task.k[j]![d]!];
       });
       sum = add(sum, chain(task, 0, pairs));
     }
@@ -118,8 +118,8 @@ export function attentionBackward(heads: readonly BackwardTask[]): AttentionGrad
   const overQueries = (j: number, factor: "y" | "p", rowOf: (task: BackwardTask, i: number) => number) =>
     heads.reduce((sum, task, h) => {
       const pairs = contributions[h]!.map((ofQuery, i): Pair => {
-        const each = ofQuery[j];
-        return each && [each[factor], rowOf(task, i)];
+        const queryTerm = ofQuery[j];
+        return queryTerm && [queryTerm[factor], rowOf(task, i)];
       });
       return chain(task, sum, pairs);
     }, 0);

@@ -152,11 +152,11 @@ export function isDropped(task: HeadTask, i: number, j: number): boolean {
   const { seed, offset, head } = dropout;
   const u32 = (x: bigint): bigint => BigInt.asUintN(32, x);
   const draw = Math.floor(j / 32) * 4 + (Math.floor(j / 2) % 4);
-  const words = philox4x32(
+  const randomWords = philox4x32(
     [u32(BigInt(draw)), u32(BigInt(positionOf(task, i))), u32(head), u32(offset)],
     [u32(seed), u32(seed >> 32n)],
   );
-  const halves = words.flatMap((word) => [Number(word & 0xffffn), Number(word >> 16n)]);
+  const halves = randomWords.flatMap((word) => [Number(word & 0xffffn), Number(word >> 16n)]);
   const number = (Math.floor(j / 8) % 4) * 2 + (j % 2);
   return halves[number]! < dropThreshold(dropout);
 }

@@ -5,10 +5,10 @@ import { add } from "../core/rational.js";
 export type Round = (x: number) => number;
 
 /** The elementwise sum in order of ranks, from rank 0. Partial sums are f32; only the last one is rounded. */
-export function rankedSum(parts: readonly ArrayLike<number>[], round: Round): number[] {
-  const [first = [], ...others] = parts;
+export function rankedSum(inputs: readonly ArrayLike<number>[], round: Round): number[] {
+  const [first = [], ...addends] = inputs;
   return Array.from(first, (value, i) =>
-    round(others.reduce((total, part) => add(total, part[i] as number), value)),
+    round(addends.reduce((total, part) => add(total, part[i] as number), value)),
   );
 }
 
@@ -22,23 +22,23 @@ export function meanOf(sums: readonly number[], ranks: number, round: Round): nu
  * around the ring to rank d.
  */
 export function ringSum(
-  parts: readonly ArrayLike<number>[],
+  inputs: readonly ArrayLike<number>[],
   order: readonly number[],
   splits: readonly number[],
   round: Round,
 ): number[] {
   const nextRank = new Map(order.map((rank, i) => [rank, order[(i + 1) % order.length] as number]));
   const after = (rank: number): number => nextRank.get(rank) as number;
-  const at = (rank: number, i: number): number => (parts[rank] as ArrayLike<number>)[i] as number;
+  const elementAt = (rank: number, i: number): number => (inputs[rank] as ArrayLike<number>)[i] as number;
   const out: number[] = [];
   for (const [owner, count] of splits.entries()) {
     for (let end = out.length + count; out.length < end; ) {
       const i = out.length;
       let holder = after(owner);
-      let total = at(holder, i);
+      let total = elementAt(holder, i);
       while (holder !== owner) {
         holder = after(holder);
-        total = round(add(total, at(holder, i)));
+        total = round(add(total, elementAt(holder, i)));
       }
       out.push(total);
     }
@@ -47,13 +47,13 @@ export function ringSum(
 }
 
 /** The elementwise maximum. It is NaN only if all elements are NaN, and +0 is larger than -0. */
-export function maximum(parts: readonly ArrayLike<number>[]): number[] {
+export function maximum(inputs: readonly ArrayLike<number>[]): number[] {
   const larger = (a: number, b: number): number => {
     if (Number.isNaN(a)) return b;
     if (Number.isNaN(b)) return a;
     if (a === b) return Object.is(a, -0) ? b : a;
     return Math.max(a, b);
   };
-  const [first = []] = parts;
-  return Array.from(first, (_, i) => parts.map((part) => part[i] as number).reduce(larger));
+  const [first = []] = inputs;
+  return Array.from(first, (_, i) => inputs.map((part) => part[i] as number).reduce(larger));
 }

@@ -105,7 +105,7 @@ function reduce(x: number): readonly [q: number, t: number] {
   }
   const turns = mul(x, TWO_BY_PI);
   const q = nearestInteger(turns);
-  return [q, MINUS_HALF_PI.reduce((rest, part) => fma(q, part, rest), x)];
+  return [q, MINUS_HALF_PI.reduce((remainder, part) => fma(q, part, remainder), x)];
 }
 
 /** The sine of x plus `quarter` right angles. */
@@ -135,14 +135,14 @@ function log2Pair(a: number): readonly [high: number, low: number] {
   const q = mul(add(m, m), v);
   const square = mul(q, q);
   const d = sub(m, q);
-  const rest = mul(v, fma(-q, m, add(d, d)));
+  const remainder = mul(v, fma(-q, m, add(d, d)));
   const p = mul(polynomial(POWER_LOG, square), square);
   const first = fma(q, LOG2E, n);
   const terms = [
     [q, LOG2E],
-    [rest, LOG2E],
+    [remainder, LOG2E],
     [q, POWER_LOG2E_REST],
-    [mul(p, 3), rest],
+    [mul(p, 3), remainder],
     [p, q],
   ] as const;
   const tail = terms.reduce((sum, [left, right]) => fma(left, right, sum), sub(n, first));

@@ -31,8 +31,8 @@ function drawOf(seed: bigint, offset: bigint, copy: 0 | 1, draw: bigint): Words 
 
 /** The 16 random bits with which `encode` rounds element `index`. Eight elements share a draw. */
 export function random16(seed: bigint, offset: bigint, copy: 0 | 1, index: bigint): number {
-  const words = drawOf(seed, offset, copy, index >> 3n);
-  const word = words[Number((index >> 1n) & 3n)] ?? 0n;
+  const randomWords = drawOf(seed, offset, copy, index >> 3n);
+  const word = randomWords[Number((index >> 1n) & 3n)] ?? 0n;
   return Number(index % 2n === 0n ? word & 0xffffn : word >> 16n);
 }
 
@@ -40,8 +40,8 @@ export function random16(seed: bigint, offset: bigint, copy: 0 | 1, index: bigin
  * The 8 random bits with which a quantizer rounds element `index`. Sixteen elements share a draw, four of them a word.
  */
 export function random8(seed: bigint, offset: bigint, copy: 0 | 1, index: bigint): number {
-  const words = drawOf(seed, offset, copy, index / 16n);
-  const word = words[Number(index % 16n) >> 2] ?? 0n;
+  const randomWords = drawOf(seed, offset, copy, index / 16n);
+  const word = randomWords[Number(index % 16n) >> 2] ?? 0n;
   // odd elements use the upper half of the word, and the last two of the four the upper byte of their half
   const half = index % 2n === 0n ? word % 65536n : word / 65536n;
   return Number(index % 4n < 2n ? half % 256n : half / 256n);

@@ -110,8 +110,8 @@ export function roundToNearest(a: Rational, float: BinaryFloat): number {
   const scaled = over(exact, ulp);
   const below = truncate(scaled);
   const twiceDropped = 2n * (scaled.num - below * scaled.den);
-  const up = twiceDropped > scaled.den || (twiceDropped === scaled.den && below % 2n === 1n);
-  const rounded = times(rational(up ? below + 1n : below), ulp);
+  const roundsUp = twiceDropped > scaled.den || (twiceDropped === scaled.den && below % 2n === 1n);
+  const rounded = times(rational(roundsUp ? below + 1n : below), ulp);
   const overflows = compare(rounded, powerOfTwo(float.maxExponent + 1)) >= 0;
   const result = overflows ? Number.POSITIVE_INFINITY : toNumber(rounded);
   return a.num < 0n ? -result : result;

@@ -200,12 +200,12 @@ function signedCode(
  * upper 8 dropped bits carries. Saturates. For layouts with a minus zero.
  */
 export function encodeByCarry(bits: number, layout: ScalarLayout, random8: number): number {
-  const cut = encode(bits, layout, "towardZero", "saturate");
+  const truncatedCode = encode(bits, layout, "towardZero", "saturate");
   const x = fromBits(bits);
-  if (!Number.isFinite(x) || cut % signBit(layout) === maxCode(layout)) return cut;
+  if (!Number.isFinite(x) || truncatedCode % signBit(layout) === maxCode(layout)) return truncatedCode;
   const { fraction } = locate(magnitude(ofNumber(x)), layout);
   const dropped = Number(truncate(times(fraction, powerOfTwo(8))));
-  return dropped + random8 >= 256 ? cut + 1 : cut;
+  return dropped + random8 >= 256 ? truncatedCode + 1 : truncatedCode;
 }
 
 /**
@@ -250,9 +250,9 @@ function decision(
   toward: Direction,
   layout: ScalarLayout,
 ): { at: Rational; included: boolean } {
-  const here = magnitudeOf(code, layout);
+  const magnitude = magnitudeOf(code, layout);
   const next = magnitudeOf(code + 1, layout);
-  const middle = times(plus(here, next), HALF);
+  const middle = times(plus(magnitude, next), HALF);
   const odd = code % 2 === 1;
   switch (toward) {
     case "even":
@@ -262,9 +262,9 @@ function decision(
     case "down":
       return { at: next, included: true };
     case "up":
-      return { at: here, included: false };
+      return { at: magnitude, included: false };
     case "odd":
-      return odd ? { at: next, included: true } : { at: here, included: false };
+      return odd ? { at: next, included: true } : { at: magnitude, included: false };
     case "random":
       throw new RangeError("steps: stochastic rounding is not a function of its input alone");
   }
@@ -288,13 +288,13 @@ function halfSteps(
   const toward = direction(rounding, negative);
   const largest = signed(layout, negative, max);
   const special = isInteger(layout) ? largest : beyondCode(layout, negative ? signBit(layout) : 0);
-  const beyond = overflow === "nonfinite" ? special : largest;
+  const overflowCode = overflow === "nonfinite" ? special : largest;
   const result: Step[] = [{ first: 0, code: signed(layout, negative, 0) }];
   for (let code = 0; code <= max; code++) {
     if (code === max && (toward === "down" || toward === "odd")) break;
     const first = firstPattern(decision(code, toward, layout));
     if (first >= F32_INFINITY) break;
-    result.push({ first, code: code === max ? beyond : signed(layout, negative, code + 1) });
+    result.push({ first, code: code === max ? overflowCode : signed(layout, negative, code + 1) });
   }
   const nan = layout.specials === "finite" ? maxCode(layout) : nanCode(layout);
   result.push(
@@ -311,7 +311,7 @@ function halfSteps(
 export function steps(layout: ScalarLayout, rounding: RoundingName, overflow: OverflowName): Step[] {
   const positive = halfSteps(layout, rounding, overflow, false);
   const negative = halfSteps(layout, rounding, overflow, true);
-  const all = [...positive, ...negative.map(({ first, code }) => ({ first: first + F32_SIGN, code }))];
-  const lasting = all.filter((step, i) => all[i + 1]?.first !== step.first);
+  const thresholds = [...positive, ...negative.map(({ first, code }) => ({ first: first + F32_SIGN, code }))];
+  const lasting = thresholds.filter((step, i) => thresholds[i + 1]?.first !== step.first);
   return lasting.filter((step, i) => lasting[i - 1]?.code !== step.code);
 }

@@ -47,8 +47,8 @@ export function largest(layout: ScalarLayout): number {
 
 /** Half the distance from the smallest to the largest value of an integer format, such as 127.5. */
 export function halfRange(layout: ScalarLayout): number {
-  const least = decode(encode(bitsOf(-FLT_MAX), layout, "tiesToEven", "saturate"), layout);
-  return (largest(layout) - least) / 2;
+  const minimum = decode(encode(bitsOf(-FLT_MAX), layout, "tiesToEven", "saturate"), layout);
+  return (largest(layout) - minimum) / 2;
 }
 
 function encodeSaturating(value: number, layout: ScalarLayout): number {
@@ -305,9 +305,9 @@ function divisorOfTensor(amax: number, type: WideName): number {
   return Number.isFinite(divisor) ? divisor : 1;
 }
 
-/** The e4m3 code of a number raised to at least `least`; NaN stays NaN. */
-function scaleFrom(raw: number, least: number): number {
-  return Number.isNaN(raw) ? 0x7f : encodeSaturating(Math.min(Math.max(raw, least), 448), e4m3);
+/** The e4m3 code of a number raised to at least `minimum`; NaN stays NaN. */
+function scaleFrom(raw: number, minimum: number): number {
+  return Number.isNaN(raw) ? 0x7f : encodeSaturating(Math.min(Math.max(raw, minimum), 448), e4m3);
 }
 
 interface TensorRule {
@@ -423,7 +423,7 @@ function blockError(
 
 function elementError(x: number, scale: BlockScale, { g, e4m3Max, metric }: FourOverSixOptions): number {
   const q = decode(encodeSaturating(mul(x, scale.multiplier), e2m1), e2m1);
-  const restored = div(mul(mul(q, decode(scale.stored, e4m3)), g), 6 * e4m3Max);
-  const difference = sub(restored, x);
+  const decodedScale = div(mul(mul(q, decode(scale.stored, e4m3)), g), 6 * e4m3Max);
+  const difference = sub(decodedScale, x);
   return metric === "mae" ? Math.abs(difference) : mul(difference, difference);
 }

@@ -123,8 +123,8 @@ function special(x: number, [ofZero, ofInfinity]: readonly [number, number]): nu
 
 /** 1 / sqrt x, as rsqrt.approx.ftz.f32 computes it. */
 export function rsqrt(x: number): number {
-  const known = special(x, [Number.POSITIVE_INFINITY, 0]);
-  if (known !== undefined) return known;
+  const specialResult = special(x, [Number.POSITIVE_INFINITY, 0]);
+  if (specialResult !== undefined) return specialResult;
   const [, exponent, fraction] = fieldsOf(x);
   const half = Math.floor((exponent - 127) / 2);
   const a = fraction + (exponent - 127 - 2 * half) * 2 ** 23;
@@ -134,8 +134,8 @@ export function rsqrt(x: number): number {
 
 /** The square root of x, as sqrt.approx.ftz.f32 computes it. */
 export function sqrt(x: number): number {
-  const known = special(x, [0, Number.POSITIVE_INFINITY]);
-  if (known !== undefined) return known;
+  const specialResult = special(x, [0, Number.POSITIVE_INFINITY]);
+  if (specialResult !== undefined) return specialResult;
   const [, exponent, fraction] = fieldsOf(x);
   const half = Math.floor((exponent - 127) / 2);
   const z =
@@ -148,8 +148,8 @@ export function sqrt(x: number): number {
 /** The binary logarithm of x, as lg2.approx.ftz.f32 computes it. */
 export function lg2(x: number): number {
   if (Math.abs(x) < 2 ** -126) return Number.NEGATIVE_INFINITY;
-  const known = special(x, [0, Number.POSITIVE_INFINITY]);
-  if (known !== undefined) return known;
+  const specialResult = special(x, [0, Number.POSITIVE_INFINITY]);
+  if (specialResult !== undefined) return specialResult;
   const [, exponent, fraction] = fieldsOf(x);
   const t = x === 1 ? 0 : Math.floor(quadraticOfLg2(fraction) / 4);
   const r = t + (exponent - 127) * 2 ** 36;

@@ -93,8 +93,8 @@ export function ulpsApart(actual: number, truth: Real): number {
   const length = BigInt(magnitude.toString(2).length);
   const lowest = BITS - 149n;
   const last = length - 24n > lowest ? length - 24n : lowest;
-  const apart = real(actual) > truth ? real(actual) - truth : truth - real(actual);
-  return Number((apart << 32n) >> last) / 2 ** 32;
+  const difference = real(actual) > truth ? real(actual) - truth : truth - real(actual);
+  return Number((difference << 32n) >> last) / 2 ** 32;
 }
 
 function atanOfInverse(n: bigint): Real {

@@ -48,18 +48,18 @@ type Line = "fp8" | "fp8Block" | "narrow" | "mx" | "fp4" | "fp4Ue5m3" | "half" |
 
 function lineOf(x: Multiplied, w: Multiplied): Line | undefined {
   if (x.scales?.format !== w.scales?.format) return undefined;
-  const both = (...formats: readonly Multiplied["format"][]): boolean =>
+  const hasBothFormats = (...formats: readonly Multiplied["format"][]): boolean =>
     formats.includes(x.format) && formats.includes(w.format);
   const FP8 = ["e4m3", "e5m2"] as const;
   const NARROW = [...FP8, "e2m3", "e3m2", "e2m1"] as const;
-  if (x.scales?.format === "f32") return both(...FP8) ? "fp8Block" : undefined;
-  if (x.scales?.format === "e4m3") return both("e2m1") ? "fp4" : undefined;
-  if (x.scales?.format === "ue5m3") return both("e2m1") ? "fp4Ue5m3" : undefined;
-  if (x.scales) return both("e2m1") ? "fp4" : both(...NARROW) ? "mx" : undefined;
-  if (both(...FP8)) return "fp8";
-  if (both("bf16") || both("f16")) return "half";
-  if (both("tf32")) return "tf32";
-  return both(...NARROW) ? "narrow" : undefined;
+  if (x.scales?.format === "f32") return hasBothFormats(...FP8) ? "fp8Block" : undefined;
+  if (x.scales?.format === "e4m3") return hasBothFormats("e2m1") ? "fp4" : undefined;
+  if (x.scales?.format === "ue5m3") return hasBothFormats("e2m1") ? "fp4Ue5m3" : undefined;
+  if (x.scales) return hasBothFormats("e2m1") ? "fp4" : hasBothFormats(...NARROW) ? "mx" : undefined;
+  if (hasBothFormats(...FP8)) return "fp8";
+  if (hasBothFormats("bf16") || hasBothFormats("f16")) return "half";
+  if (hasBothFormats("tf32")) return "tf32";
+  return hasBothFormats(...NARROW) ? "narrow" : undefined;
 }
 
 /** FP8 with f32 scales for each 128 elements (datapath.md §2). At least one operand has 1x128 tiles. */

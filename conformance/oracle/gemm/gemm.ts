@@ -75,8 +75,8 @@ function factor(task: OracleTask, operand: OracleOperand, line: number, k: numbe
   }
 }
 
-function signed(value: number, like: number): number {
-  return value === 0 ? like * 0 : value;
+function signed(value: number, signSource: number): number {
+  return value === 0 ? signSource * 0 : value;
 }
 
 /** The factors of two lines, one of each operand. */
@@ -128,8 +128,8 @@ function scaled(operand: OracleOperand, line: number, k: number): readonly [q: n
 
 function exactDot({ x, w }: OracleTask, i: number, j: number, depth: number): number {
   const factors = Array.from({ length: depth }, (_, k) => [...scaled(x, i, k), ...scaled(w, j, k)] as const);
-  const wild = special(factors.map(([q, s, r, t]) => q * s * (r * t)));
-  if (wild !== undefined) return wild;
+  const nonFinite = special(factors.map(([q, s, r, t]) => q * s * (r * t)));
+  if (nonFinite !== undefined) return nonFinite;
   const { significand, exponent } = sum(
     factors.map(([q, s, r, t]) => product(product(dyadic(q), dyadic(s)), product(dyadic(r), dyadic(t)))),
   );
@@ -147,10 +147,10 @@ function splitDot(task: OracleTask, rule: DotAdd, place: readonly [number, numbe
   const { splits, splitTile } = task;
   const depth = lines.x.length;
   const share = splits === 1 ? depth : Math.ceil(Math.ceil(depth / splitTile) / splits) * splitTile;
-  const parts = Array.from({ length: splits }, (_, s) =>
+  const partialSums = Array.from({ length: splits }, (_, s) =>
     part(task, rule, place, lines, [s * share, Math.min(depth, (s + 1) * share)]),
   );
-  return parts.reduce((a, b) => add(a, b));
+  return partialSums.reduce((a, b) => add(a, b));
 }
 
 /** D[i][j] = the sum over k of x[i][k] * w[j][k] under the rule of the task, as f32 values. */

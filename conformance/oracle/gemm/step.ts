@@ -51,12 +51,12 @@ function bitLength(n: bigint): number {
   return n === 0n ? 0 : (n < 0n ? -n : n).toString(2).length;
 }
 
-/** floor(log2 |x|), but at least `least`; `ofZero` for zero. The result for infinity and NaN is never used. */
-export function exponentOf(x: number, least: number, ofZero: number): number {
+/** floor(log2 |x|), but at least `minimum`; `ofZero` for zero. The result for infinity and NaN is never used. */
+export function exponentOf(x: number, minimum: number, ofZero: number): number {
   if (!Number.isFinite(x)) return 0;
   if (x === 0) return ofZero;
   const { significand, exponent } = dyadic(x);
-  return Math.max(bitLength(significand) - 1 + exponent, least);
+  return Math.max(bitLength(significand) - 1 + exponent, minimum);
 }
 
 /**
@@ -64,18 +64,18 @@ export function exponentOf(x: number, least: number, ofZero: number): number {
  * terms are finite.
  */
 export function special(terms: readonly number[]): number | undefined {
-  const wild = terms.filter((t) => !Number.isFinite(t));
-  return wild.length === 0 ? undefined : wild.reduce((a, b) => a + b);
+  const nonFiniteTerms = terms.filter((t) => !Number.isFinite(t));
+  return nonFiniteTerms.length === 0 ? undefined : nonFiniteTerms.reduce((a, b) => a + b);
 }
 
 /** A sum in units of 2^grid as f32: truncated to P fraction bits, with exponents from -126; overflow gives infinity. */
 function truncateToF32(units: bigint, grid: number, fractionBits: number): number {
   const top = bitLength(units) - 1 + grid;
-  const kept = Math.max(top, -126) - fractionBits;
-  const significand = truncated({ significand: units, exponent: grid }, kept);
+  const lowestExponent = Math.max(top, -126) - fractionBits;
+  const significand = truncated({ significand: units, exponent: grid }, lowestExponent);
   if (significand === 0n) return 0;
   if (top > 127) return significand < 0n ? Number.NEGATIVE_INFINITY : Number.POSITIVE_INFINITY;
-  return Number(significand) * 2 ** kept;
+  return Number(significand) * 2 ** lowestExponent;
 }
 
 /** The terms of one step and their exponents. A term is a product, or the exact sum of a group of products. */
@@ -88,16 +88,16 @@ function termsOf(
   for (let k = 0; k < x.length; k += rule.group) {
     const pairs = x.slice(k, k + rule.group).map((a, i) => [a, w[k + i] as Factor] as const);
     const exact = sum(pairs.map(([a, b]) => product(a.exact, b.exact)));
-    const dead = rule.zeroOperand === "none" && pairs.every(([a, b]) => a.value === 0 || b.value === 0);
+    const isSkipped = rule.zeroOperand === "none" && pairs.every(([a, b]) => a.value === 0 || b.value === 0);
     const [[a, b]] = pairs as [readonly [Factor, Factor]];
-    terms.push({ exact, exponent: dead ? rule.zeroAccumulator : a.exponent + b.exponent });
+    terms.push({ exact, exponent: isSkipped ? rule.zeroAccumulator : a.exponent + b.exponent });
   }
   return terms;
 }
 
 export function step(rule: DotAdd, c: number, x: readonly Factor[], w: readonly Factor[]): number {
-  const wild = special([c, ...x.map((a, k) => a.value * (w[k] as Factor).value)]);
-  if (wild !== undefined) return wild;
+  const nonFinite = special([c, ...x.map((a, k) => a.value * (w[k] as Factor).value)]);
+  if (nonFinite !== undefined) return nonFinite;
   const terms = termsOf(rule, x, w);
   const ofC = exponentOf(c, -126, rule.zeroAccumulator);
   const grid = Math.max(ofC, ...terms.map((t) => t.exponent)) - rule.alignBits;

@@ -11,10 +11,10 @@ function tabulated(shape: readonly number[], element: (index: readonly number[])
   const size = shape.reduce((product, each) => product * each, 1);
   const elements = Array.from({ length: size }, (_, position) => {
     const index: number[] = [];
-    for (let axis = shape.length - 1, rest = position; axis >= 0; axis--) {
+    for (let axis = shape.length - 1, remainder = position; axis >= 0; axis--) {
       const length = shape[axis] as number;
-      index.unshift(rest % length);
-      rest = Math.floor(rest / length);
+      index.unshift(remainder % length);
+      remainder = Math.floor(remainder / length);
     }
     return element(index);
   });
@@ -43,14 +43,14 @@ export function slice(x: Elements, axis: number, start: number, end: number): El
 }
 
 /** All tensors, one after the other along `axis`. */
-export function concatenate(all: readonly Elements[], axis: number): Elements {
-  const [first] = all as readonly [Elements];
-  const total = all.reduce((sum, { shape }) => sum + (shape.at(axis) as number), 0);
+export function concatenate(inputs: readonly Elements[], axis: number): Elements {
+  const [first] = inputs as readonly [Elements];
+  const total = inputs.reduce((sum, { shape }) => sum + (shape.at(axis) as number), 0);
   return tabulated(replaced(first.shape, axis, total), (index) => {
     let i = index.at(axis) as number;
-    for (const each of all) {
-      const length = each.shape.at(axis) as number;
-      if (i < length) return elementAt(each, replaced(index, axis, i));
+    for (const input of inputs) {
+      const length = input.shape.at(axis) as number;
+      if (i < length) return elementAt(input, replaced(index, axis, i));
       i -= length;
     }
     return Number.NaN;

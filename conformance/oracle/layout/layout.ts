@@ -142,8 +142,8 @@ function transpose({ values, shape: [rows, columns] }: ScaleMatrix): ScaleMatrix
   return { values: fill(shape, (i, j) => values[j * columns + i] ?? 0), shape };
 }
 
-function fill([rows, columns]: Shape, at: (i: number, j: number) => number): number[] {
-  return Array.from({ length: rows * columns }, (_, n) => at(Math.floor(n / columns), n % columns));
+function fill([rows, columns]: Shape, elementAt: (i: number, j: number) => number): number[] {
+  return Array.from({ length: rows * columns }, (_, n) => elementAt(Math.floor(n / columns), n % columns));
 }
 
 /**
@@ -154,9 +154,9 @@ export function padScales(logical: ScaleMatrix, spec: LayoutSpec, usage: Usage):
   const oriented = spec.quantizer === "fp8-block" && !isSquare(spec) ? transpose(logical) : logical;
   const [rows, columns] = oriented.shape;
   const shape = paddedShape(oriented.shape, spec, usage);
-  const at = (i: number, j: number) =>
+  const elementAt = (i: number, j: number) =>
     i < rows && j < columns ? (oriented.values[i * columns + j] ?? 0) : 0;
-  return { values: fill(shape, at), shape };
+  return { values: fill(shape, elementAt), shape };
 }
 
 function paddedShape([rows, columns]: Shape, spec: LayoutSpec, usage: Usage): Shape {
@@ -198,18 +198,18 @@ export function swapAxes(
 ): { readonly elements: number[]; readonly shape: number[] } {
   const exchange = (sizes: readonly number[]): number[] => {
     const result = [...sizes];
-    const [one, other] = [result.at(axis1) as number, result.at(axis2) as number];
-    result.splice(axis1, 1, other);
-    result.splice(axis2, 1, one);
+    const [first, second] = [result.at(axis1) as number, result.at(axis2) as number];
+    result.splice(axis1, 1, second);
+    result.splice(axis2, 1, first);
     return result;
   };
   const swapped = exchange(shape);
   const result = Array.from(elements, (_, index) => {
     const indices: number[] = [];
-    for (let axis = swapped.length - 1, rest = index; axis >= 0; axis--) {
+    for (let axis = swapped.length - 1, remainder = index; axis >= 0; axis--) {
       const size = swapped[axis] as number;
-      indices.unshift(rest % size);
-      rest = Math.floor(rest / size);
+      indices.unshift(remainder % size);
+      remainder = Math.floor(remainder / size);
     }
     const source = exchange(indices).reduce((at, i, axis) => at * (shape[axis] as number) + i, 0);
     return elements[source] as number;

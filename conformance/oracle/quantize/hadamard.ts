@@ -50,8 +50,8 @@ function f32TowardZero(sum: Rational): number {
   if (sum.num === 0n) return 0;
   if (compare(magnitude(sum), powerOfTwo(128)) >= 0) return sum.num < 0n ? -Infinity : Infinity;
   const exponent = Math.max(floorLog2(magnitude(sum)), -126);
-  const kept = truncateTo(sum, powerOfTwo(exponent - RESULT_BITS));
-  return kept.num === 0n ? 0 : toNumber(kept);
+  const truncatedSum = truncateTo(sum, powerOfTwo(exponent - RESULT_BITS));
+  return truncatedSum.num === 0n ? 0 : toNumber(truncatedSum);
 }
 
 function dot(x: readonly number[], column: number, signs: boolean): number {

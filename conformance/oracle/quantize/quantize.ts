@@ -151,8 +151,8 @@ export function quantize(x: Source, spec: QuantizeSpec): Quantized {
 
 function check(x: Source, spec: QuantizeSpec): void {
   const { rht, stochastic, fourOverSix: four, quantizer, tile } = spec;
-  const fail = (why: string) => {
-    throw new RangeError(`quantize: ${why}`);
+  const fail = (reason: string) => {
+    throw new RangeError(`quantize: ${reason}`);
   };
   if ((rht || four) && quantizer !== "nvfp4") fail(`rht and fourOverSix are nvfp4's, not ${quantizer}'s`);
   if (rht && (x.dtype !== "bf16" || tile === "16x16")) fail("rht needs bf16 and tile 1x16");
@@ -194,10 +194,10 @@ function quantizeCopy(x: Source, spec: QuantizeSpec, usage: Usage, drawAs: Usage
   const rule = scaleRule(x, spec, layout);
   const tiles = new Map<number, BlockScale>();
   const scaleOf = (r: number, c: number): BlockScale => {
-    const [first, left] = [r - (r % tiling.tile[0]), c - (c % tiling.tile[1])];
-    const key = first * k + left;
+    const [firstRow, firstColumn] = [r - (r % tiling.tile[0]), c - (c % tiling.tile[1])];
+    const key = firstRow * k + firstColumn;
     const elementRule = spec.rowScaled ? scaleRule(lineOf(x, usage, r, c), spec, layout) : rule;
-    const scale = tiles.get(key) ?? elementRule(linesOf(x, [first, left], tiling.tile));
+    const scale = tiles.get(key) ?? elementRule(linesOf(x, [firstRow, firstColumn], tiling.tile));
     tiles.set(key, scale);
     return scale;
   };
@@ -220,10 +220,10 @@ function quantizeCopy(x: Source, spec: QuantizeSpec, usage: Usage, drawAs: Usage
         "saturate",
         callerWords[drawsTransposed ? c * m + r : r * k + c] ?? 0,
       );
-    const [down, across, height, width] = spec.part ? inWhole(spec.part, r, c) : [r, c, m, k];
+    const [rowOffset, columnOffset, height, width] = spec.part ? inWhole(spec.part, r, c) : [r, c, m, k];
     const index = drawsTransposed
-      ? BigInt(across) * BigInt(height) + BigInt(down)
-      : BigInt(down) * BigInt(width) + BigInt(across);
+      ? BigInt(columnOffset) * BigInt(height) + BigInt(rowOffset)
+      : BigInt(rowOffset) * BigInt(width) + BigInt(columnOffset);
     const random = random8(spec.seed ?? 0n, spec.offset ?? 0n, drawAs === "rowwise" ? 0 : 1, index);
     return encodeByCarry(bits, layout, random);
   };
@@ -252,8 +252,8 @@ function lineOf(x: Source, usage: Usage, r: number, c: number): Source {
   const [m, k] = x.shape;
   const row = usage === "rowwise";
   const shape: Shape = row ? [1, k] : [m, 1];
-  const at = (i: number): number => x.data[row ? r * k + i : i * k + c] as number;
-  return { ...x, shape, data: Float32Array.from({ length: row ? k : m }, (_, i) => at(i)) };
+  const elementAt = (i: number): number => x.data[row ? r * k + i : i * k + c] as number;
+  return { ...x, shape, data: Float32Array.from({ length: row ? k : m }, (_, i) => elementAt(i)) };
 }
 
 /** The row and column of an element in the larger matrix, and that matrix's size. */
@@ -339,19 +339,21 @@ function nearestCode(bits: number, layout: ScalarLayout, rounding: keyof typeof 
   return (points[low] as Step).code;
 }
 
-/** Calls `at` for every step-th row and column of an [M, K] grid, row by row, or column by column if transposed. */
+/** Calls `elementAt` for every step-th row and column of an [M, K] grid, row by row, or column by column if transposed. */
 export function matrix(
   [m, k]: Shape,
-  [down, across]: Shape,
+  [rowOffset, columnOffset]: Shape,
   transposed: boolean,
-  at: (r: number, c: number) => number,
+  elementAt: (r: number, c: number) => number,
 ) {
-  const rows = Math.ceil(m / down);
-  const columns = Math.ceil(k / across);
+  const rows = Math.ceil(m / rowOffset);
+  const columns = Math.ceil(k / columnOffset);
   const shape: Shape = transposed ? [columns, rows] : [rows, columns];
   const values = Array.from({ length: rows * columns }, (_, n) => {
     const [i, j] = [Math.floor(n / shape[1]), n % shape[1]];
-    return transposed ? at(j * down, i * across) : at(i * down, j * across);
+    return transposed
+      ? elementAt(j * rowOffset, i * columnOffset)
+      : elementAt(i * rowOffset, j * columnOffset);
   });
   return { values, shape };
 }

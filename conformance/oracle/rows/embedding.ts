@@ -37,7 +37,7 @@ export function embeddingBackward(
   first = 0,
 ): number[][] {
   return Array.from({ length: vocabulary }, (_, v) => {
-    const mine = grad.filter((_, position) => ids[position] === first + v);
-    return Array.from({ length: columns }, (_, j) => mine.reduce((sum, row) => add(sum, row[j]!), 0));
+    const tokenRows = grad.filter((_, position) => ids[position] === first + v);
+    return Array.from({ length: columns }, (_, j) => tokenRows.reduce((sum, row) => add(sum, row[j]!), 0));
   });
 }

@@ -25,7 +25,7 @@ export function rowIdMap(
   const layout: number[] = [];
   const tokensPerExpert = Array.from({ length: experts }, (_, expert) => {
     const before = layout.length;
-    for (const [entry, each] of expertOf.entries()) if (each === expert) layout.push(entry);
+    for (const [entry, entryExpert] of expertOf.entries()) if (entryExpert === expert) layout.push(entry);
     while (layout.length % align !== 0) layout.push(-1);
     return Math.min(layout.length, total) - Math.min(before, total);
   });

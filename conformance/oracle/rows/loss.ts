@@ -58,8 +58,8 @@ export function gradientOf(
   smoothing: number,
 ): number[] {
   const off = f(smoothing / f(classes));
-  const on = f(f(1 - smoothing) + off);
-  return shifted.map((x, j) => f(f(exp(x) / total) - (j === target ? on : off)));
+  const targetShare = f(f(1 - smoothing) + off);
+  return shifted.map((x, j) => f(f(exp(x) / total) - (j === target ? targetShare : off)));
 }
 
 export interface SquaredError {

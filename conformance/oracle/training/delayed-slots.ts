@@ -93,8 +93,8 @@ export class Slots {
   /** The update with custom functions. Unlike the default, it rolls a slot whose latest amax is 0. */
   #updatedOnHost(column: readonly number[], scale: number) {
     const { algorithm } = this.recipe;
-    const [recorded = 0, ...older] = column;
-    const rolled = [...older, recorded];
+    const [recorded = 0, ...olderAmaxes] = column;
+    const rolled = [...olderAmaxes, recorded];
     rolled[0] = 0;
     const amax =
       algorithm === "max"

@@ -13,7 +13,7 @@ export type RecipeModel =
 export type Codes = Uint16Array;
 
 /**
- * A model of a process group: each reduction takes the maximum with the next numbers of `others`, which stand for the
+ * A model of a process group: each reduction takes the maximum with the next numbers of `otherRanks`, which stand for the
  * other ranks.
  */
 export class GroupModel {
@@ -23,14 +23,14 @@ export class GroupModel {
 
   constructor(
     readonly size: number,
-    readonly others: readonly number[],
+    readonly otherRanks: readonly number[],
   ) {}
 
   reduce(rows: readonly number[][]): void {
     this.calls.push(rows.map((row) => [...row]));
     for (const row of rows)
       row.forEach((amax, i) => {
-        row[i] = Math.max(amax, this.others[this.#elements++ % this.others.length] as number);
+        row[i] = Math.max(amax, this.otherRanks[this.#elements++ % this.otherRanks.length] as number);
       });
   }
 }
@@ -188,8 +188,8 @@ export class TrainingModel {
   }
 
   leave(flow: number): void {
-    const left = this.#frames(flow).pop();
-    if (left && "pending" in left && left.pending && this.grad(flow)) update(left.pending);
+    const frame = this.#frames(flow).pop();
+    if (frame && "pending" in frame && frame.pending && this.grad(flow)) update(frame.pending);
   }
 
   #region(flow: number): AutocastModel | undefined {
@@ -231,8 +231,8 @@ export class TrainingModel {
     return pass;
   }
 
-  /** One backward pass. `each` is called for every forward pass in reverse order, with the scale of the gradient. */
-  backward(passes: readonly Pass[], grad: Codes, each: (pass: Pass, scale: number) => void): void {
+  /** One backward pass. `visit` is called for every forward pass in reverse order, with the scale of the gradient. */
+  backward(passes: readonly Pass[], grad: Codes, visit: (pass: Pass, scale: number) => void): void {
     const pending: Pending = new Map();
     for (const pass of passes.toReversed()) {
       const { region, layer, call } = pass;
@@ -243,7 +243,7 @@ export class TrainingModel {
       }
       const slots = pass.quantized?.backward;
       slots?.record(0, amaxOf(grad));
-      each(pass, slots?.scale[0] ?? 1);
+      visit(pass, slots?.scale[0] ?? 1);
       if (slots && !pending.has(slots)) pending.set(slots, region?.group);
     }
     update(pending);
@@ -272,9 +272,9 @@ function caches({ first, skip }: CallModel): boolean {
   return first !== undefined || skip !== undefined;
 }
 
-function weightOf(layer: LayerModel, call: CallModel, need: WeightNeed): Quantized {
+function weightOf(layer: LayerModel, call: CallModel, weightNeed: WeightNeed): Quantized {
   if (layer.primary) return layer.primary;
-  const { columnwise, scale } = need;
+  const { columnwise, scale } = weightNeed;
   const quantize = (): Quantized => {
     layer.delayed?.forward.record(WEIGHT, amaxOf(layer.weight));
     return { codes: layer.weight, recipe: layer.recipe as RecipeModel, scale };

@@ -35,11 +35,11 @@ export function dividedProduct(
 ): Matrix {
   const columns = a.lines.length;
   const depth = a.lines[0]?.length ?? 0;
-  const parts = Array.from({ length: divided.ranks }, (_, rank) => {
+  const partialSums = Array.from({ length: divided.ranks }, (_, rank) => {
     const places = placesOf(divided, rank, depth);
     return ofRows(product(along(a, places), along(b, places), joined), columns, dtype);
   });
-  return summed(parts, dtype);
+  return summed(partialSums, dtype);
 }
 
 /** The column sums of each rank's rows in f32, added over ranks. */
@@ -62,8 +62,12 @@ export function summedRows(
 
 /** The rows of one rank. */
 export function rowsAt({ data, shape: [rows, columns], dtype }: Matrix, ranks: number, rank: number): Matrix {
-  const each = (rows / ranks) * columns;
-  return { data: data.slice(rank * each, (rank + 1) * each), shape: [rows / ranks, columns], dtype };
+  const rankElements = (rows / ranks) * columns;
+  return {
+    data: data.slice(rank * rankElements, (rank + 1) * rankElements),
+    shape: [rows / ranks, columns],
+    dtype,
+  };
 }
 
 /** Adds a row to every row of x, in f32. */
@@ -75,23 +79,23 @@ export function withBias(x: Matrix, bias: Matrix | undefined): Matrix {
   );
 }
 
-function summed(parts: readonly Matrix[], dtype: Matrix["dtype"]): Matrix {
-  const [first] = parts as [Matrix];
+function summed(partialSums: readonly Matrix[], dtype: Matrix["dtype"]): Matrix {
+  const [first] = partialSums as [Matrix];
   const data = Float32Array.from(
     rankedSum(
-      parts.map((part) => part.data),
+      partialSums.map((part) => part.data),
       (x) => x,
     ),
   );
   return cast({ data, shape: first.shape, dtype: "f32" }, dtype);
 }
 
-function along({ lines, blocks, ...rest }: Operand, places: readonly number[]): Operand {
-  const cut = lines.map((line) => places.map((k) => line[k] as number));
-  if (!blocks) return { ...rest, lines: cut };
+function along({ lines, blocks, ...otherFields }: Operand, places: readonly number[]): Operand {
+  const slicedLines = lines.map((line) => places.map((k) => line[k] as number));
+  if (!blocks) return { ...otherFields, lines: slicedLines };
   return {
-    ...rest,
-    lines: cut,
+    ...otherFields,
+    lines: slicedLines,
     blocks: { ...blocks, scale: (line, k) => blocks.scale(line, places[k] as number) },
   };
 }

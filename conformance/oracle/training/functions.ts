@@ -41,9 +41,9 @@ export function attention(run: Run, tape: Tape, x: Value, { batch, heads, causal
   const [length, depth] = [rows / batch, features / (3 * heads)];
   const scale = Math.fround(1 / Math.sqrt(depth));
   const family = dtype === "f32" && run.family !== "exact" ? "fp32" : run.family;
-  const part = (from: Matrix, which: number, item: number, head: number): Matrix =>
+  const part = (from: Matrix, projection: number, item: number, head: number): Matrix =>
     matrix([length, depth], dtype, (i, j) => {
-      const column = which * heads * depth + head * depth + j;
+      const column = projection * heads * depth + head * depth + j;
       return from.data[(item * length + i) * from.shape[1] + column] as number;
     });
   const form = (a: Matrix, b: Matrix, layout: "TN" | "NN" | "NT", columns: number, type = dtype): Matrix =>
@@ -59,7 +59,11 @@ export function attention(run: Run, tape: Tape, x: Value, { batch, heads, causal
   const unmaskedOf = (i: number): number => unmasked(i, [length, length], causal);
   const items = Array.from({ length: batch * heads }, (_, n) => {
     const [item, head] = [Math.floor(n / heads), n % heads];
-    const [q, k, v] = [0, 1, 2].map((which) => part(qkv, which, item, head)) as [Matrix, Matrix, Matrix];
+    const [q, k, v] = [0, 1, 2].map((projection) => part(qkv, projection, item, head)) as [
+      Matrix,
+      Matrix,
+      Matrix,
+    ];
     const scores = rowsOf(form(k, q, "TN", length, "f32"));
     const p = ofRows(
       scores.map((row, i) => softmax(row, unmaskedOf(i), scale)),
@@ -68,12 +72,15 @@ export function attention(run: Run, tape: Tape, x: Value, { batch, heads, causal
     );
     return { item, head, q, k, v, p, out: form(v, p, "NN", depth) };
   });
-  const place = (shape: readonly [number, number], of: (n: number, which: number) => Matrix): Matrix =>
+  const place = (
+    shape: readonly [number, number],
+    elementOf: (n: number, projection: number) => Matrix,
+  ): Matrix =>
     matrix(shape, dtype, (row, column) => {
       const [item, i] = [Math.floor(row / length), row % length];
-      const [which, rest] = [Math.floor(column / (heads * depth)), column % (heads * depth)];
-      const head = Math.floor(rest / depth);
-      return of(item * heads + head, which).data[i * depth + (rest % depth)] as number;
+      const [projection, offset] = [Math.floor(column / (heads * depth)), column % (heads * depth)];
+      const head = Math.floor(offset / depth);
+      return elementOf(item * heads + head, projection).data[i * depth + (offset % depth)] as number;
     });
   const result = place([rows, heads * depth], (n) => items[n]?.out as Matrix);
   return tape.one([x], result, (grad) => {
@@ -90,7 +97,7 @@ export function attention(run: Run, tape: Tape, x: Value, { batch, heads, causal
       );
       return [form(k, ds, "NN", depth), form(q, ds, "NT", depth), dv] as const;
     });
-    return [place(qkv.shape, (n, which) => gradients[n]?.[which] as Matrix)];
+    return [place(qkv.shape, (n, projection) => gradients[n]?.[projection] as Matrix)];
   });
 }
 

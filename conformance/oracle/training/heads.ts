@@ -40,10 +40,10 @@ export function picked(
   const { data, dtype, shape: before } = x.wide;
   const result = matrix(shape, dtype, (i, j) => data[source(i, j)] as number);
   return tape.one([x], result, (grad) => {
-    const { data: parts, dtype: type } = wideOf(grad);
+    const { data: gradData, dtype: type } = wideOf(grad);
     const out = new Float32Array(before[0] * before[1]);
     for (let i = 0; i < shape[0]; i++)
-      for (let j = 0; j < shape[1]; j++) out[source(i, j)] = parts[i * shape[1] + j] as number;
+      for (let j = 0; j < shape[1]; j++) out[source(i, j)] = gradData[i * shape[1] + j] as number;
     return [{ data: out, shape: before, dtype: type }];
   });
 }
@@ -91,14 +91,14 @@ function taskOf(model: AttentionModel, q: Matrix, k: Matrix, v: Matrix, sinks: M
     dtype === "f32" ? undefined : servingOf(family, { format: dtype }, { format: dtype }, false);
   const rule = serving && typeof serving.rule !== "string" ? serving.rule : "fp32";
   /** The row of a head at a position of sequence b. */
-  const at = (b: number, position: number, head: number, count: number): number =>
+  const indexOf = (b: number, position: number, head: number, count: number): number =>
     (layout === "sbhd" ? position * batch + b : b * length + position) * count + head;
   const rowsAt = (x: Matrix, b: number, head: number, count: number): number[][] =>
     Array.from({ length }, (_, i) => {
-      const first = at(b, i, head, count) * width;
+      const first = indexOf(b, i, head, count) * width;
       return [...x.data.subarray(first, first + width)];
     });
-  const of = (b: number, head: number): HeadTask => {
+  const taskOf = (b: number, head: number): HeadTask => {
     const keyHead = Math.floor((head * groups) / heads);
     return {
       q: rowsAt(q, b, head, heads),
@@ -110,7 +110,7 @@ function taskOf(model: AttentionModel, q: Matrix, k: Matrix, v: Matrix, sinks: M
       dropout: dropout && { ...dropout, head: BigInt(b * heads + head) },
     };
   };
-  return { of, at, rowsAt };
+  return { of: taskOf, at: indexOf, rowsAt };
 }
 
 /** Writes rows of a head to a matrix of all heads. */
@@ -163,15 +163,19 @@ export function attend(
         write(dk, grads.dk, (i) => tasks.at(b, i, keyHead, groups));
         write(dv, grads.dv, (i) => tasks.at(b, i, keyHead, groups));
       }
-    const all = [dq, dk, dv].map((data, n) => ({ data, shape: ([q, k, v][n] as Value).wide.shape, dtype }));
+    const gradients = [dq, dk, dv].map((data, n) => ({
+      data,
+      shape: ([q, k, v][n] as Value).wide.shape,
+      dtype,
+    }));
     return sinks
       ? [
-          ...all,
+          ...gradients,
           ofRow(
             terms.map((row) => -laneSum(row)),
             "f32",
           ),
         ]
-      : all;
+      : gradients;
   });
 }

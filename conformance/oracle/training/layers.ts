@@ -58,8 +58,8 @@ export function activate(h: Matrix, { kind, gated }: Act): Matrix {
   const rule = RULES[kind];
   if (!gated) return mapped(h, rule.value, "f32");
   const half = h.shape[1] / 2;
-  const at = pairOf(h);
-  return matrix([h.shape[0], half], "f32", (i, j) => gatedElement(rule, ...at(i, j), 0).out);
+  const pairIndex = pairOf(h);
+  return matrix([h.shape[0], half], "f32", (i, j) => gatedElement(rule, ...pairIndex(i, j), 0).out);
 }
 
 function pairOf({
@@ -75,10 +75,10 @@ export function activateBackward(grad: Matrix, h: Matrix, { kind, gated }: Act):
   const [rows, columns] = h.shape;
   if (!gated) return mapped(h, (x, i) => Math.fround(rule.derivative(x)) * (grad.data[i] as number), "f32");
   const half = columns / 2;
-  const at = pairOf(h);
+  const pairIndex = pairOf(h);
   return matrix([rows, columns], "f32", (i, j) => {
     const column = j % half;
-    const { dA, dG } = gatedElement(rule, ...at(i, column), grad.data[i * half + column] as number);
+    const { dA, dG } = gatedElement(rule, ...pairIndex(i, column), grad.data[i * half + column] as number);
     return j < half ? dA : dG;
   });
 }

@@ -29,7 +29,7 @@ export interface Run {
   /** The recipe of the enclosing `autocast` region; undefined outside of one. */
   recipe: StepRecipe | undefined;
   /** The scales used since their last update, for the forward and the backward pass. */
-  readonly used: { readonly forward: Set<Slots>; readonly backward: Set<Slots> };
+  readonly usedSlots: { readonly forward: Set<Slots>; readonly backward: Set<Slots> };
 }
 
 export interface CallModel {
@@ -205,7 +205,7 @@ export class LinearModel {
         const dbias = this.#biasGradient(computed?.x ?? grad);
         if (!required.dgrad && !required.wgrad) return { bias: dbias };
         const { rowwise } = copiesSpecOf(recipe, "gradOutput");
-        if (this.slots && rowwise !== "identity") run.used.backward.add(this.slots.backward);
+        if (this.slots && rowwise !== "identity") run.usedSlots.backward.add(this.slots.backward);
         const from = grad instanceof QuantizedModel ? grad : (computed ?? { x: grad, computed: false });
         const dy = this.#copies(run, recipe, "gradOutput", from, dtype, required.wgrad);
         const dx = (weight: Operand): Passed => {
@@ -284,13 +284,15 @@ export class LinearModel {
   #enter(run: Run, recipe: StepRecipe): void {
     if (JSON.stringify(recipe) !== JSON.stringify(this.#recipe)) {
       const before = this.slots;
-      const kept = recipe.kind === "delayed" && before;
-      const snapshots = kept ? ([kept.forward.snapshot(), kept.backward.snapshot()] as const) : [];
+      const keepsScale = recipe.kind === "delayed" && before;
+      const snapshots = keepsScale
+        ? ([keepsScale.forward.snapshot(), keepsScale.backward.snapshot()] as const)
+        : [];
       this.slots = recipe.kind === "delayed" ? slotsOf(recipe, snapshots) : undefined;
       this.#cached = undefined;
       this.#recipe = recipe;
     }
-    if (this.slots) run.used.forward.add(this.slots.forward);
+    if (this.slots) run.usedSlots.forward.add(this.slots.forward);
   }
 
   /** Returns a function that restores the current scales and histories and drops cached weights, as loading a checkpoint does. */
@@ -380,7 +382,7 @@ function snapshot(x: Matrix): Matrix {
 }
 
 /** Ends an `autocast` region or a backward pass: updates all scales that were used in it. */
-export function endPass({ used }: Run, pass: "forward" | "backward"): void {
-  for (const slots of used[pass]) slots.update();
-  used[pass].clear();
+export function endPass({ usedSlots }: Run, pass: "forward" | "backward"): void {
+  for (const slots of usedSlots[pass]) slots.update();
+  usedSlots[pass].clear();
 }

@@ -19,9 +19,9 @@ function rounded(x: number, dtype: WideName): number {
   const ulp = 2 ** (Math.max(exponentOf(value), least) - fractionBits);
   const units = Math.abs(value) / ulp;
   const below = Math.floor(units);
-  const rest = units - below;
-  const up = rest > 0.5 || (rest === 0.5 && below % 2 === 1);
-  const magnitude = (up ? below + 1 : below) * ulp;
+  const remainder = units - below;
+  const roundsUp = remainder > 0.5 || (remainder === 0.5 && below % 2 === 1);
+  const magnitude = (roundsUp ? below + 1 : below) * ulp;
   const clamped = magnitude >= 2 ** most ? Number.POSITIVE_INFINITY : magnitude;
   return value < 0 ? -clamped : clamped;
 }
@@ -36,12 +36,12 @@ export function exponentOf(x: number): number {
 export function matrix(
   shape: readonly [rows: number, columns: number],
   dtype: WideName,
-  at: (row: number, column: number) => number,
+  elementAt: (row: number, column: number) => number,
 ): Matrix {
   const [rows, columns] = shape;
   const data = new Float32Array(rows * columns);
   for (let i = 0; i < rows; i++)
-    for (let j = 0; j < columns; j++) data[i * columns + j] = rounded(at(i, j), dtype);
+    for (let j = 0; j < columns; j++) data[i * columns + j] = rounded(elementAt(i, j), dtype);
   return { data, shape, dtype };
 }
 

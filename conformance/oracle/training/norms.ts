@@ -24,7 +24,7 @@ export function normParametersOf({ gamma, beta }: NormModel): readonly Parameter
 
 /** The f32 results of a norm over rows, and a function for its gradients. */
 function normOf(x: Matrix, { gamma, beta, eps, zeroCenteredGamma, ranks = 1 }: NormModel) {
-  const row = (of: ParameterModel): number[] => [...of.wide.data];
+  const row = (parameter: ParameterModel): number[] => [...parameter.wide.data];
   const form = {
     gamma: row(gamma),
     ...(beta ? { beta: row(beta) } : {}),
@@ -40,7 +40,7 @@ function normOf(x: Matrix, { gamma, beta, eps, zeroCenteredGamma, ranks = 1 }: N
     backward: (grad: Matrix): readonly Matrix[] => {
       const { dx, dgamma, dbeta } = normBackward(rowsOf(grad), rows, form, normed);
       if (ranks > 1) {
-        const partsOf = (name: "dgamma" | "dbeta", of: ParameterModel): Matrix =>
+        const partsOf = (name: "dgamma" | "dbeta", parameter: ParameterModel): Matrix =>
           summedRows(
             grad,
             ranks,
@@ -48,12 +48,13 @@ function normOf(x: Matrix, { gamma, beta, eps, zeroCenteredGamma, ranks = 1 }: N
               const before = rowsOf(rowsAt(x, ranks, rank));
               return ofRow(normBackward(rowsOf(part), before, form, norm(before, form))[name], "f32");
             },
-            of.wide.dtype,
+            parameter.wide.dtype,
           );
         const sums = [partsOf("dgamma", gamma), ...(beta ? [partsOf("dbeta", beta)] : [])];
         return [ofRows(dx, columns, x.dtype), ...sums];
       }
-      const parameterRow = (of: ParameterModel, values: number[]): Matrix => ofRow(values, of.wide.dtype);
+      const parameterRow = (parameter: ParameterModel, values: number[]): Matrix =>
+        ofRow(values, parameter.wide.dtype);
       return [
         ofRows(dx, columns, x.dtype),
         parameterRow(gamma, dgamma),

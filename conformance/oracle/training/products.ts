@@ -82,12 +82,12 @@ function globalFactor(...operands: readonly Operand[]): number {
   const globals = operands.flatMap(({ global }) => global ?? []);
   if (globals.length === 0) return 1;
   const isOutside = globals.some(({ amax }) => typeof amax !== "number");
-  const amaxes = globals.reduce((all, { amax }) => (isOutside ? 1 : mul(all, amax as number)), 1);
+  const amaxes = globals.reduce((product, { amax }) => (isOutside ? 1 : mul(product, amax as number)), 1);
   return mul(
     amaxes,
     div(
       1,
-      globals.reduce((all, { divisor }) => all * divisor, 1),
+      globals.reduce((product, { divisor }) => product * divisor, 1),
     ),
   );
 }
@@ -131,8 +131,8 @@ function scaledLines({ lines, blocks }: Operand): readonly (readonly number[])[]
 /** Elements as integers, in units of 2^-shift. */
 function fixed(lines: readonly (readonly number[])[]) {
   const shift = Math.max(0, ...lines.map((line) => Math.max(0, ...line.map(fractionBits))));
-  const most = Math.max(0, ...lines.map((line) => Math.max(0, ...line.map(Math.abs)))) * 2 ** shift;
-  return { shift, most, lines: lines.map((line) => line.map((x) => x * 2 ** shift)) };
+  const maximum = Math.max(0, ...lines.map((line) => Math.max(0, ...line.map(Math.abs)))) * 2 ** shift;
+  return { shift, most: maximum, lines: lines.map((line) => line.map((x) => x * 2 ** shift)) };
 }
 
 /** The number of fraction bits of a finite number. */
@@ -179,8 +179,8 @@ function dot(x: readonly number[], w: readonly number[]): number {
  * finite are summed as usual.
  */
 function wildDot(x: readonly number[], w: readonly number[]): number {
-  const wild = x.map((q, k) => q * (w[k] as number)).filter((term) => !Number.isFinite(term));
-  if (wild.length > 0) return wild.reduce((a, b) => a + b);
+  const nonFiniteTerms = x.map((q, k) => q * (w[k] as number)).filter((term) => !Number.isFinite(term));
+  if (nonFiniteTerms.length > 0) return nonFiniteTerms.reduce((a, b) => a + b);
   const single = (line: readonly number[]): Operand => ({ lines: [line], format: "f32" });
   return exactSums(single(w), single(x))[0]?.[0] as number;
 }

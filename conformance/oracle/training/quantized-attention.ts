@@ -98,8 +98,8 @@ function multiply(
     wideOperand(a, layout === "TN" ? "rowwise" : "columnwise"),
     wideOperand(b, layout === "NT" ? "columnwise" : "rowwise"),
   ] as const;
-  const own = a.dtype === "f32" && family !== "exact" ? "fp32" : family;
-  const out = product(...lines, { family: own, split: false });
+  const ownFamily = a.dtype === "f32" && family !== "exact" ? "fp32" : family;
+  const out = product(...lines, { family: ownFamily, split: false });
   return ofRows(
     out.map((row) => row.map((acc) => mul(acc, alpha) + 0)),
     lines[0].lines.length,
@@ -140,14 +140,14 @@ function droppedHeads(
   { batch, heads, queries, keys }: QuantizedSizes,
   { parts = 1, offset, ...draws }: HeadsDropout,
 ): number[] {
-  const own = heads / parts;
-  const size = own * queries * keys;
+  const ownHeads = heads / parts;
+  const size = ownHeads * queries * keys;
   const items = range(batch * parts);
   const dropped = range(parts).map((part) => {
     const elements = items
       .filter((n) => n % parts === part)
       .flatMap((n) => x.slice(n * size, (n + 1) * size));
-    return dropout(elements, { ...draws, offset: offset + (BigInt(part * own) << 32n) });
+    return dropout(elements, { ...draws, offset: offset + (BigInt(part * ownHeads) << 32n) });
   });
   return items.flatMap((n) => {
     const b = Math.floor(n / parts);
@@ -177,15 +177,15 @@ export function quantizedAttention(task: QuantizedTask, round: Rounding): Quanti
   });
   const columns = sinks ? keys + 1 : keys;
   const shares = z.map((row, n) => {
-    const own = sinks ? [...row, sinks[Math.floor(n / queries) % heads] as number] : row;
-    const p = softmax(own, columns).map((x) => roundedIn(x, dtype));
-    return !sinks && own.every((x) => x === Number.NEGATIVE_INFINITY) ? p.map(() => 0) : p;
+    const rowWithSink = sinks ? [...row, sinks[Math.floor(n / queries) % heads] as number] : row;
+    const p = softmax(rowWithSink, columns).map((x) => roundedIn(x, dtype));
+    return !sinks && rowWithSink.every((x) => x === Number.NEGATIVE_INFINITY) ? p.map(() => 0) : p;
   });
   const drop = (x: readonly (readonly number[])[], type: WideName): Matrix => {
     const flat = x.flatMap((row) => row.slice(0, keys));
-    const kept = task.dropout ? droppedHeads(flat, task, task.dropout) : flat;
+    const keptOutput = task.dropout ? droppedHeads(flat, task, task.dropout) : flat;
     return ofRows(
-      x.map((_, n) => kept.slice(n * keys, (n + 1) * keys)),
+      x.map((_, n) => keptOutput.slice(n * keys, (n + 1) * keys)),
       keys,
       type,
     );
@@ -202,11 +202,11 @@ export function quantizedAttention(task: QuantizedTask, round: Rounding): Quanti
       const own = (n: number): Matrix => item(dout, n, rows);
       const dv = items.map((n) => multiply(task, [own(n), item(p, n, rows)], "NT"));
       const dp = items.flatMap((n) => rowsOf(multiply(task, [ofItem(v, n), own(n)], "TN", { type: "f32" })));
-      const kept = rowsOf(drop(dp, "f32"));
-      const shown = pairs(task, keys, (b, h, i, j) =>
-        isVisible(b, h, i, j) ? (kept[(b * heads + h) * queries + i]?.[j] as number) : 0,
+      const keptGradient = rowsOf(drop(dp, "f32"));
+      const visiblePairs = pairs(task, keys, (b, h, i, j) =>
+        isVisible(b, h, i, j) ? (keptGradient[(b * heads + h) * queries + i]?.[j] as number) : 0,
       );
-      const dz = shown.map((row, n) =>
+      const dz = visiblePairs.map((row, n) =>
         softmaxBackward(sinks ? [...row, 0] : row, shares[n] as number[], columns),
       );
       const scored = ofRows(

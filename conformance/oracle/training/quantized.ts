@@ -77,10 +77,13 @@ export class QuantizedModel {
     };
     if (isPerTensor(spec)) return { ...widened, factor: fromBits(copy.scale[0] as number) };
     const across = Math.ceil(k / tiling.step[1]);
-    const down = Math.ceil(m / tiling.step[0]);
+    const blockRows = Math.ceil(m / tiling.step[0]);
     const scale = at((r, c) => {
       const [i, j] = [Math.floor(r / tiling.step[0]), Math.floor(c / tiling.step[1])];
-      return scaleValue(spec, copy.scale[tiling.scalesTransposed ? j * down + i : i * across + j] as number);
+      return scaleValue(
+        spec,
+        copy.scale[tiling.scalesTransposed ? j * blockRows + i : i * across + j] as number,
+      );
     });
     const format = spec.quantizer === "fp8-block" ? "f32" : spec.quantizer === "nvfp4" ? "e4m3" : "e8m0";
     const blocks = {

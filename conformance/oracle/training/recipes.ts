@@ -131,11 +131,11 @@ export function specOf(recipe: StepRecipe, role: RoleModel): QuantizeSpec {
 /** The forms of both copies of a role's tensor, after the override of the backward pass. */
 export function copiesSpecOf(recipe: StepRecipe, role: RoleModel): CopiesSpec {
   const override = overrideOf(recipe);
-  const own = ownCopiesSpec(recipe, role);
-  if (override === "none") return own;
+  const ownCopies = ownCopiesSpec(recipe, role);
+  if (override === "none") return ownCopies;
   if (isBackward(role)) return { rowwise: "identity", columnwise: "identity", source: "original" };
   const source = override === "dequantized" ? "rowwiseDequantized" : "original";
-  return { rowwise: own.rowwise, columnwise: "identity", source };
+  return { rowwise: ownCopies.rowwise, columnwise: "identity", source };
 }
 
 function ownCopiesSpec(recipe: StepRecipe, role: RoleModel): CopiesSpec {

@@ -50,19 +50,21 @@ export function route(z: readonly number[], router: Router) {
       : z.map((each) => VALUES[scoreFunction](each));
   const ranked = bias ? scores.map((score, e) => add(score, bias[e]!)) : scores;
   const experts = topk(ranked, k, router);
-  const only = (values: readonly number[], rest: number) =>
-    values.map((value, e) => (experts.includes(e) ? value : rest));
+  const masked = (values: readonly number[], filler: number) =>
+    values.map((value, e) => (experts.includes(e) ? value : filler));
   const scaled = (values: readonly number[]) =>
     scalingFactor === undefined ? values : values.map((each) => mul(each, fround(scalingFactor)));
-  const chosen = only(scores, isPost ? Number.NEGATIVE_INFINITY : 0);
-  const whole = isPost ? softmax(chosen, z.length) : chosen;
+  const chosenScores = masked(scores, isPost ? Number.NEGATIVE_INFINITY : 0);
+  const allShares = isPost ? softmax(chosenScores, z.length) : chosenScores;
   const isDivided = scoreFunction !== "softmax" && k > 1;
-  const { divisor, shares } = isDivided ? divided(chosen) : { divisor: 1, shares: only(whole, 0) };
+  const { divisor, shares } = isDivided
+    ? divided(chosenScores)
+    : { divisor: 1, shares: masked(allShares, 0) };
   const backward = (grad: readonly number[]): number[] => {
     const g = scaled(grad);
-    if (isPost) return only(softmaxBackward(only(g, 0), whole, z.length), 0);
-    if (scoreFunction === "softmax") return softmaxBackward(only(g, 0), scores, z.length);
-    const ofScores = only(isDivided ? dividedBackward(g, chosen, divisor) : g, 0);
+    if (isPost) return masked(softmaxBackward(masked(g, 0), allShares, z.length), 0);
+    if (scoreFunction === "softmax") return softmaxBackward(masked(g, 0), scores, z.length);
+    const ofScores = masked(isDivided ? dividedBackward(g, chosenScores, divisor) : g, 0);
     return ofScores.map((each, e) => mul(DERIVATIVES[scoreFunction](z[e]!), each));
   };
   return { probs: scaled(shares), experts, backward };

@@ -58,9 +58,9 @@ export class Tape {
     for (const { inputs, results, backward } of [...this.#functions].reverse()) {
       const grads = results.map((result) => gradients.get(result));
       if (grads.every((each) => each === undefined)) continue;
-      const parts = backward(grads);
+      const inputGradients = backward(grads);
       inputs.forEach((input, i) => {
-        const part = parts[i];
+        const part = inputGradients[i];
         if (!part || !input.requiresGrad) return;
         const before = gradients.get(input);
         gradients.set(input, before ? sum(wideOf(before), wideOf(part)) : part);

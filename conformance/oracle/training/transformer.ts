@@ -47,12 +47,12 @@ function headNorm(tape: Tape, x: Value, heads: number, norm: NormModel): Value {
   const { ranks = 1 } = norm;
   const { shape } = x.wide;
   const [rows, width] = [shape[0] / heads, shape[1]];
-  const each = heads / ranks;
+  const headsPerRank = heads / ranks;
   /** The index of the row of x that is row i in the order of ranks. */
   const rowOf = (i: number): number => {
-    const rank = Math.floor(i / (rows * each));
-    const row = Math.floor(i / each) % rows;
-    return row * heads + rank * each + (i % each);
+    const rank = Math.floor(i / (rows * headsPerRank));
+    const row = Math.floor(i / headsPerRank) % rows;
+    return row * heads + rank * headsPerRank + (i % headsPerRank);
   };
   const places = new Map(Array.from({ length: shape[0] }, (_, i) => [rowOf(i), i]));
   const byRank = picked(tape, x, shape, (i, j) => rowOf(i) * width + j);
@@ -95,9 +95,9 @@ export function multihead(
     qNorm ? headNorm(tape, q, heads, qNorm) : q,
     kNorm ? headNorm(tape, k, groups, kNorm) : k,
   ] as const;
-  const drawn =
+  const randomDraws =
     probability > 0 ? { probability, seed: run.random.seed, offset: run.random.offset++ } : undefined;
-  const options = { ...core, family: run.family, dropout: drawn };
+  const options = { ...core, family: run.family, dropout: randomDraws };
   if (fp8) {
     const boundaries = { scales: fp8.scales, hasCodes, returnsCodes: true, parts: fp8.ranks };
     const merged = attendQuantized(tape, [...turned, v], options, model.sinks, boundaries);
@@ -121,14 +121,14 @@ export interface TransformerModel {
 function dropped(run: Run, tape: Tape, x: Value, probability: number): Value {
   if (probability === 0) return x;
   const options = { probability, seed: run.random.seed, offset: run.random.offset++ };
-  const of = (values: Float32Array): number[] => dropout([...values], options);
-  const out = of(x.wide.data);
+  const dropped = (values: Float32Array): number[] => dropout([...values], options);
+  const out = dropped(x.wide.data);
   return tape.one(
     [x],
     mapped(x.wide, (_, i) => out[i] as number),
     (grad) => {
       const wide = wideOf(grad);
-      const back = of(wide.data);
+      const back = dropped(wide.data);
       return [mapped(wide, (_, i) => back[i] as number)];
     },
   );

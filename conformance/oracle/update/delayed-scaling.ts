@@ -14,14 +14,14 @@ export interface Slot {
 }
 
 export function updateScale({ history, scale }: Slot, options: ScaleUpdate): Slot {
-  const [recorded = 0, ...older] = history;
-  const kept = Math.abs(scale) === Number.POSITIVE_INFINITY ? FLT_MAX : scale;
-  if (recorded === 0) return { history, scale: kept };
-  const window = [...older, recorded];
+  const [recorded = 0, ...olderAmaxes] = history;
+  const finiteScale = Math.abs(scale) === Number.POSITIVE_INFINITY ? FLT_MAX : scale;
+  if (recorded === 0) return { history, scale: finiteScale };
+  const window = [...olderAmaxes, recorded];
   const largest = Math.max(0, ...window.filter((amax) => !Number.isNaN(amax)));
   return {
     history: window.with(0, 0),
-    scale: scaleFor(options.algorithm === "max" ? largest : recorded, options) ?? kept,
+    scale: scaleFor(options.algorithm === "max" ? largest : recorded, options) ?? finiteScale,
   };
 }
 

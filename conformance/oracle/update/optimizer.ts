@@ -85,12 +85,12 @@ export function correction(beta: number, step: number): number {
  */
 export function sqrt(x: number): number {
   if (!(x > 0) || x === Number.POSITIVE_INFINITY) return x === 0 || x > 0 ? x : Number.NaN;
-  const down = -2 * F32.minExponent;
-  const scaled = over(ofNumber(x), powerOfTwo(-2 * down));
+  const shift = -2 * F32.minExponent;
+  const scaled = over(ofNumber(x), powerOfTwo(-2 * shift));
   const floorOfRatio = scaled.num / scaled.den;
   const root = integerRoot(floorOfRatio);
-  const rest = root * root === floorOfRatio && floorOfRatio * scaled.den === scaled.num ? 0n : 1n;
-  return f32(times(rational(2n * root + rest), powerOfTwo(-down - 1)));
+  const sticky = root * root === floorOfRatio && floorOfRatio * scaled.den === scaled.num ? 0n : 1n;
+  return f32(times(rational(2n * root + sticky), powerOfTwo(-shift - 1)));
 }
 
 /** The largest integer whose square is at most n. */

@@ -60,7 +60,7 @@ export class StepModel {
       family,
       random: { seed: BigInt(plan.seed), offset },
       recipe: undefined,
-      used: { forward: new Set(), backward: new Set() },
+      usedSlots: { forward: new Set(), backward: new Set() },
     };
     if (plan.vocabulary > 0) this.#parameter("table.weight", [plan.vocabulary, plan.features]);
     this.#cells = plan.cells.map((cell, i) => this.#cell(cell, `cell${i}`));

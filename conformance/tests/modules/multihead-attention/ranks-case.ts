@@ -221,7 +221,7 @@ export function modelled(of: RanksCase): ReadonlyMap<string, Whole> {
     family: "hopper",
     random: { seed: SEED, offset: BigInt(rows.filter(([name]) => isWeight(name)).length) },
     recipe: undefined,
-    used: { forward: new Set(), backward: new Set() },
+    usedSlots: { forward: new Set(), backward: new Set() },
   };
   const seen = new Map<string, Whole>();
   const flow: Held = sequence ? "rows" : "all";
@@ -236,8 +236,8 @@ export function modelled(of: RanksCase): ReadonlyMap<string, Whole> {
       : multihead(run, tape, x, memory, attention, {});
     run.recipe = undefined;
     const { forward, backward } = attention.fp8?.scales ?? {};
-    if (forward) run.used.forward.add(forward);
-    if (backward) run.used.backward.add(backward);
+    if (forward) run.usedSlots.forward.add(forward);
+    if (backward) run.usedSlots.backward.add(backward);
     endPass(run, "forward");
     tape.backward(y, values(NUMBERS.grad + step, INPUT, of.dtype));
     endPass(run, "backward");

@@ -245,7 +245,7 @@ export function modelled(drawn: ParallelCase, family: Run["family"]): Whole {
     family,
     random: { seed: BigInt(drawn.seed), offset: layer === "mlp" ? 2n : 1n },
     recipe: undefined,
-    used: { forward: new Set(), backward: new Set() },
+    usedSlots: { forward: new Set(), backward: new Set() },
   };
   const parameters = new Map<string, ParameterModel>();
   form.parameters.forEach(([name, shape], i) => {
