@@ -41,7 +41,7 @@ export async function surveyTensors(
       ...checkpoint.findings,
       ...configuration.findings,
       ...recognized.findings,
-      ...forcedConventions(as, unforced),
+      ...notesOnForcedConvention(as, unforced),
       ...findings,
       ...judgeClaims(checkpoint, configuration, recognized),
     ],
@@ -60,7 +60,10 @@ async function recognizeUnforced(
  * Returns one note for each convention that recognition would choose instead of `as`. `unforced`: the weights recognized without
  * `as`.
  */
-function forcedConventions(as: ConventionName | undefined, unforced: readonly RecognizedWeight[]): Finding[] {
+function notesOnForcedConvention(
+  as: ConventionName | undefined,
+  unforced: readonly RecognizedWeight[],
+): Finding[] {
   const otherConventions = new Map<ConventionName, string>();
   for (const { name, convention } of unforced)
     if (convention !== as && !otherConventions.has(convention)) otherConventions.set(convention, name);

@@ -98,14 +98,14 @@ export const QUANTIZER_OPTIONS = {
   "amax-epsilon": value({
     placeholder: "X",
     help: `${quantizersWith("amaxEpsilon").join(", ")}: lower bound of the amax from which a scale is computed`,
-    parse: fromZero,
+    parse: nonNegative,
     fallback: 0,
     shown: "0",
   }),
   "amax-limit": value({
     placeholder: "X",
     help: `${quantizersWith("amaxLimit").join(", ")}: upper bound of the amax from which a scale is computed; 0 is none`,
-    parse: fromZero,
+    parse: nonNegative,
     fallback: 0,
     shown: "0",
   }),
@@ -160,7 +160,7 @@ export const QUANTIZER_OPTIONS = {
 
 export type QuantizerSettings = Values<typeof QUANTIZER_OPTIONS>;
 
-function fromZero(text: string): number {
+function nonNegative(text: string): number {
   const number = float32(text);
   if (number >= 0) return number;
   throw new ArgumentError(`"${text}" is not a number from 0`);

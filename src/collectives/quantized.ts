@@ -62,7 +62,7 @@ export function quantizedGather(
   const shapes = rows.map((count) => [count, ...t.shape.slice(1)]);
   const shape = [rows.reduce((total, count) => total + count, 0), ...t.shape.slice(1)];
   const copies = DIRECTIONS.map((direction) =>
-    sent(direction) ? copyGather(t, direction, { shape, shapes }) : undefined,
+    sent(direction) ? planCopyGather(t, direction, { shape, shapes }) : undefined,
   );
   return {
     requests: copies.flatMap((copy) => copy?.pieces.map(({ request }) => request) ?? []),
@@ -101,13 +101,13 @@ interface Piece {
 }
 
 /** The codes and scales of a copy that are gathered, and the function that assembles the full copy, with logical scales. */
-function copyGather(
+function planCopyGather(
   t: QuantizedTensor,
   direction: Direction,
   { shape, shapes }: { readonly shape: Shape; readonly shapes: readonly Shape[] },
 ): {
   readonly pieces: readonly Piece[];
-  readonly assemble: (parts: readonly Tensor[]) => QuantizedCopy;
+  readonly assemble: (gathered: readonly Tensor[]) => QuantizedCopy;
 } {
   const { data, scaleInv, amax } = t.copy(direction);
   const geometryOf = (ofShape: Shape): CopyGeometry =>

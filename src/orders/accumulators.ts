@@ -24,7 +24,7 @@ export const F32_UNIT = 2 ** -24;
 function truncating(description: string, { dotAdd }: DatapathRow, promotion = 0): AccumulatorRow {
   const { alignBits = 0, fractionBits = 0 } = dotAdd ?? {};
   const unit = 2 ** -fractionBits + 2 * 2 ** -alignBits;
-  // the exponent of a product may be one below its size
+  // the exponent by which a product is aligned may be one below the exponent of its value
   const exactBits = Math.min(fractionBits + 1, alignBits - 1);
   return { words: description, unit, nearest: false, roundsProducts: true, exactBits, promotion };
 }

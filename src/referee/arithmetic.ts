@@ -75,7 +75,7 @@ export const reverseSubtract: Model = (call) => {
 export const multiplied = ofTwo((x, y) => x * y);
 
 /** Division by a number multiplies by its reciprocal, which is computed in f64 and rounded to f32 (BinaryDivTrueKernel.cu). */
-export const divided: Model = (call) => {
+export const divide: Model = (call) => {
   const divisor = call.operand("other");
   if (typeof divisor !== "number") return ofTwo((x, y) => x / y)(call);
   const reciprocal = fround(1 / divisor);
@@ -126,7 +126,7 @@ export function addcmulOrAddcdiv(kind: "product" | "quotient"): Model {
 }
 
 /** The bounds are numbers, which are rounded to f32; the result is rounded to the dtype. A NaN stays NaN. */
-export const clamped: Model = (call) => {
+export const clamp: Model = (call) => {
   const [lower, upper] = ["min", "max"].map((name) =>
     call.get(name) === undefined ? undefined : fround(call.number(name)),
   );
@@ -139,7 +139,7 @@ export const clamped: Model = (call) => {
 };
 
 /** The bits of `self` with the sign of `other`. */
-export const signCopied: Model = (call) => {
+export const copySign: Model = (call) => {
   const x = call.tensor("self");
   const y = otherInDType(call, x);
   requireOneDType([x, y]);

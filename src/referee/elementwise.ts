@@ -69,12 +69,12 @@ export const masked: Model = (call) => {
 };
 
 /** The model that tests a condition on each element of `self`. */
-export function tested(predicate: (value: number) => boolean): Model {
+export function conditionModel(predicate: (value: number) => boolean): Model {
   return (call) => [condition(call, call.tensor("self"), predicate)];
 }
 
 /** The model of a comparison of `self` with a number, which is rounded to the dtype, or with a tensor of the same dtype. */
-export function compared(predicate: (x: number, y: number) => boolean): Model {
+export function comparisonModel(predicate: (x: number, y: number) => boolean): Model {
   return (call) => {
     const [x, y] = [call.tensor("self"), call.operand("other")];
     if (typeof y === "number") {
@@ -92,7 +92,7 @@ export function compared(predicate: (x: number, y: number) => boolean): Model {
 }
 
 /** The model that fills a tensor with ones, or with the number of argument `name`, rounded to f32 and then to the dtype. */
-export function filled(
+export function fillModel(
   shapeOf: (call: Call) => readonly [readonly number[], FileDType],
   name?: string,
 ): Model {

@@ -44,7 +44,7 @@ function groupsOf(call: Call): readonly Group[] {
 }
 
 /** Concatenates the results of all groups along the rows. */
-function stacked(call: Call, results: readonly Value[]): readonly Value[] {
+function concatenateGroups(call: Call, results: readonly Value[]): readonly Value[] {
   const shape = [call.tensor("self").shape[0] as number, call.tensor("mat2").shape[2] as number];
   return [joined(results, { dtype: "BF16", shape })];
 }
@@ -53,7 +53,7 @@ function stacked(call: Call, results: readonly Value[]): readonly Value[] {
 export const grouped: Model = (call) => {
   if (call.tensor("self").dtype !== "BF16") throw new NotModelled(`groups of ${call.tensor("self").dtype}`);
   call.dtype("out_dtype");
-  return stacked(
+  return concatenateGroups(
     call,
     groupsOf(call).map(({ rows, matrix }) => {
       using _ = new Scope();
@@ -76,7 +76,7 @@ export const scaledGrouped: Model = (call) => {
   const [rows, columns] = [elementCount(scaleA.shape), elementCount(scaleB.shape)];
   if (rows !== call.tensor("self").shape[0] || columns !== groups.length * (groups[0]?.matrix.shape[1] ?? 0))
     throw new NotModelled(`scales [${scaleA.shape}] and [${scaleB.shape}]`);
-  return stacked(
+  return concatenateGroups(
     call,
     groups.map(({ rows: data, matrix, index, from, to }) => {
       using _ = new Scope();

@@ -23,7 +23,7 @@ const self = (call: Call): Value => call.tensor("self");
 export const copied: Model = (call) => [self(call)];
 
 /** Returns the shape `sizes` of `count` elements. A size of -1 is inferred from the other sizes. */
-function completed(sizes: readonly number[], count: number): Shape {
+function completeShape(sizes: readonly number[], count: number): Shape {
   const knownProduct = sizes.reduce((product, size) => (size === -1 ? product : product * size), 1);
   return sizes.map((size) => (size === -1 ? count / Math.max(knownProduct, 1) : size));
 }
@@ -31,7 +31,7 @@ function completed(sizes: readonly number[], count: number): Shape {
 export const viewed: Model = (call) => {
   const x = self(call);
   if (call.get("dtype") !== undefined) throw new NotModelled("a view as another element type");
-  return [reshaped(x, completed(call.integers("size"), elementCount(x.shape)))];
+  return [reshaped(x, completeShape(call.integers("size"), elementCount(x.shape)))];
 };
 
 export const expanded: Model = (call) => {
@@ -74,7 +74,7 @@ export const reversedDims = permutation((_, rank) => {
   return Array.from({ length: rank }, (_, dim) => rank - 1 - dim);
 });
 
-export const unsqueezed: Model = (call) => {
+export const unsqueeze: Model = (call) => {
   const x = self(call);
   const dim = call.integer("dim");
   const insertionDim = dim < 0 ? dim + x.shape.length + 1 : dim;
@@ -83,7 +83,7 @@ export const unsqueezed: Model = (call) => {
   return [reshaped(x, x.shape.toSpliced(insertionDim, 0, 1))];
 };
 
-export const squeezed: Model = (call) => {
+export const squeeze: Model = (call) => {
   const x = self(call);
   const dim = call.get("dim");
   const list =
@@ -227,7 +227,7 @@ export const concatenated: Model = (call) => {
   return [joined(values, call.dimension("dim", values[0]?.shape ?? [], 0))];
 };
 
-export const stacked: Model = (call) => {
+export const stack: Model = (call) => {
   const values = call.tensors("tensors");
   const dim = call.dimension("dim", [...(values[0]?.shape ?? []), 1], 0);
   return [
@@ -239,7 +239,7 @@ export const stacked: Model = (call) => {
 };
 
 /** Reverses the order of elements along some dimensions. */
-export const flipped: Model = (call) => {
+export const flip: Model = (call) => {
   const x = self(call);
   let view = wholeView(x);
   for (const dim of call.integers("dims").map((each) => (each < 0 ? each + x.shape.length : each))) {

@@ -32,7 +32,7 @@ function precedes(a: Element, b: Element): boolean {
  * The k largest elements. First come the elements above the k-th largest element, by index, then the elements that equal it, by
  * index.
  */
-function selected(elements: readonly Element[], k: number): Element[] {
+function selectLargest(elements: readonly Element[], k: number): Element[] {
   const threshold = elements.map(({ value }) => keyOf(value)).toSorted((a, b) => b - a)[k - 1] as number;
   const above = elements.filter(({ value }) => keyOf(value) > threshold);
   const equal = elements.filter(({ value }) => keyOf(value) === threshold);
@@ -79,7 +79,7 @@ export const topk: Model = (call) => {
         index,
       }));
       const target = rowStart({ ...rows, size: k }, row);
-      for (const [i, { value, index }] of bitonicSort(selected(elements, k)).entries()) {
+      for (const [i, { value, index }] of bitonicSort(selectLargest(elements, k)).entries()) {
         values[target + i * rows.inner] = value;
         indices[target + i * rows.inner] = BigInt(index);
       }

@@ -134,7 +134,7 @@ function answering(text: string): Peer {
       isRunning: true,
       write: () => {},
       exitStatus: async () => "ended",
-      lastWords: () => "",
+      errorOutput: () => "",
       kill: () => {},
     },
   };

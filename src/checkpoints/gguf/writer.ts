@@ -24,8 +24,8 @@ export interface GgufPlan {
   readonly metadata: readonly Uint8Array[];
 }
 
-/** A tensor of the file. */
-interface Written {
+/** A tensor to write, with its layout in the file. */
+interface WrittenTensor {
   readonly name: string;
   readonly type: number;
   readonly shape: Shape;
@@ -57,9 +57,9 @@ const padded = (bytes: number): number => Math.ceil(bytes / DEFAULT_ALIGNMENT) *
  * The tensors of a file with these views. Throws `FileError` for an unsupported type, too many dimensions, a name that is too
  * long, or rows that are not full blocks.
  */
-export function ggufTensors(path: string, views: readonly TensorPlan[]): readonly Written[] {
+export function ggufTensors(path: string, views: readonly TensorPlan[]): readonly WrittenTensor[] {
   const byName = new Map(views.map((view) => [view.name, view]));
-  return views.flatMap(({ name, dtype, shape }): Written[] => {
+  return views.flatMap(({ name, dtype, shape }): WrittenTensor[] => {
     const fail = (reason: string): FileError => new FileError(`${path}: tensor "${name}": ${reason}`);
     const codes = name.endsWith(BLOCK_SCALES) ? byName.get(name.slice(0, -BLOCK_SCALES.length)) : undefined;
     if (codes && blockType(dtype)) return [];
@@ -85,7 +85,7 @@ export function ggufTensors(path: string, views: readonly TensorPlan[]): readonl
 
 /** The header of a file, and the position of each tensor's data. */
 function headerOf(
-  tensors: readonly Written[],
+  tensors: readonly WrittenTensor[],
   metadata: readonly Uint8Array[],
 ): { readonly header: Uint8Array; readonly dataOffsets: ReadonlyMap<string, number> } {
   const { text, u32, u64 } = little;

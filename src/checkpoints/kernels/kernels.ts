@@ -86,7 +86,7 @@ export class Kernels {
     this.pool.run<K, A>(name, { total }, args);
   }
 
-  /** Calls an export. */
+  /** Calls a WebAssembly export that does not work on a range. */
   call<K extends Immediate, A extends ExportArgs<K>>(name: K, args: A & Exactly<A, ExportArgs<K>>): number {
     return this.pool.call<K, A>(name, args);
   }

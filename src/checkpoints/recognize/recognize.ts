@@ -88,7 +88,7 @@ export function recognize(
     const tries = rows
       .flatMap((convention) => candidate(context, convention, tensor) ?? [])
       .sort((a, b) => rankOf(b, claim) - rankOf(a, claim))
-      .map((each) => attempt(context, each));
+      .map((each) => recognizeCandidate(context, each));
     const fitting = tries.filter(({ weight }) => weight);
     const best = fitting[0] ?? tries[0];
     if (!best) continue;
@@ -193,7 +193,7 @@ interface Attempt {
   readonly findings: readonly Finding[];
 }
 
-function attempt(context: Context, candidate: Candidate): Attempt {
+function recognizeCandidate(context: Context, candidate: Candidate): Attempt {
   const { checkpoint, claim, packedShapes } = context;
   const { tensors, metadata } = checkpoint;
   const { convention, row, type, prefix, name, codes, scale, global, scheme } = candidate;
@@ -212,9 +212,9 @@ function attempt(context: Context, candidate: Candidate): Attempt {
     return { convention, parts: tensorNames, findings: [finding("codes-shape", name, shape)] };
   const subclass = subclassOf(row.maySwizzle ? metadata : {}, name);
   const swizzled = subclass.swizzled || row.swizzles === true;
-  const announced = declares(convention, claim, scheme) ? scheme : undefined;
-  const fitted = fitGeometry({ convention, name, shape, scale, claim, scheme: announced, swizzled });
-  const findings = [...fitted.findings, ...foreignCodes(candidate)];
+  const declaredScheme = declares(convention, claim, scheme) ? scheme : undefined;
+  const fit = fitGeometry({ convention, name, shape, scale, claim, scheme: declaredScheme, swizzled });
+  const findings = [...fit.findings, ...foreignCodes(candidate)];
   findings.push(...globalShape(candidate, shape));
   for (const partSuffix of subclass.parts) {
     if (tensors.has(`${prefix}._weight_${partSuffix}`)) continue;
@@ -222,7 +222,7 @@ function attempt(context: Context, candidate: Candidate): Attempt {
       finding("scale-missing", name, `the metadata say that there is ${prefix}._weight_${partSuffix}`),
     );
   }
-  const { geometry } = fitted;
+  const { geometry } = fit;
   if (!geometry) return { convention, parts: tensorNames, findings };
   const problem = companionShapes({ row, type, scale, shape, geometry }, { zeros, factors });
   if (problem !== undefined)

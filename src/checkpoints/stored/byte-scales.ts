@@ -34,8 +34,8 @@ export interface ByteScales extends GlobalScale {
   /** The scales row by row, matrix by matrix. */
   readonly bytes: KernelBuffer;
   /**
-   * The scales in the opposite layout: plain if swizzled scales are declared, and the reverse. Absent if that layout is
-   * impossible.
+   * The scales in the opposite layout: in the plain layout if the swizzled layout is declared, in the swizzled layout otherwise.
+   * Absent if that layout is impossible.
    */
   readonly oppositeLayout?: OppositeLayoutBytes;
   /** The f32 scale of each byte in a matrix, equal to `Scales.values`. */

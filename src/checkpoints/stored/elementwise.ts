@@ -4,7 +4,7 @@ import { type Finding, finding } from "../judge/findings.js";
 import { CODE_TYPES, type CodeTypeName } from "./code-types.js";
 import { conventionOf } from "./conventions.js";
 import { ExpandedScales } from "./expanded-scales.js";
-import { type Change, unpackColumn, unpacked } from "./packing.js";
+import { type Change, unpackColumn, unpackedTensor } from "./packing.js";
 import type { PackingName } from "./packing-names.js";
 import type { StoredTensor } from "./tensors.js";
 import { matricesOf, type QuantizedWeight } from "./weight.js";
@@ -42,7 +42,7 @@ export async function toElementwise<W extends QuantizedWeight>(weight: W): Promi
     if (!values) return (code) => encode(value(code));
     return (code, matrix, row, column) => encode(value(code) - differ(values, matrix, row, column));
   };
-  const view = unpacked(codes, { packing, bits, shape, width, change });
+  const view = unpackedTensor(codes, { packing, bits, shape, width, change });
   const from = [codes, scale, ...(zeros ? [zeros] : []), ...(order ? [order] : [])];
   const scales = groups ? ExpandedScales.of(weight, groups) : {};
   return {

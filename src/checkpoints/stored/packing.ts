@@ -101,7 +101,10 @@ export interface Packed {
 }
 
 /** The tensor of codes with one element for each code. */
-export function unpacked(from: StoredTensor, { packing, bits, shape, width, change }: Packed): StoredTensor {
+export function unpackedTensor(
+  from: StoredTensor,
+  { packing, bits, shape, width, change }: Packed,
+): StoredTensor {
   const count = shape.reduce((product, size) => product * size, 1);
   const entry: TensorEntry = {
     ...from.entry,

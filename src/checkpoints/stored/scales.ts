@@ -24,8 +24,8 @@ export interface GlobalScale {
 export interface Scales extends GlobalScale {
   readonly values: Float32Array;
   /**
-   * The scales in the opposite layout: plain if swizzled scales are declared, and the reverse. Absent if that layout is
-   * impossible.
+   * The scales in the opposite layout: in the plain layout if the swizzled layout is declared, in the swizzled layout otherwise.
+   * Absent if that layout is impossible.
    */
   readonly oppositeLayout?: Float32Array;
 }

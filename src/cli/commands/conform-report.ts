@@ -6,7 +6,7 @@ import type { Session } from "../session.js";
 export const PARENT = "-";
 
 /** Quotes a word for a shell if it needs quotes. */
-function quoted(word: string): string {
+function quoteForShell(word: string): string {
   return /^[\w.,:=/-]+$/.test(word) ? word : `'${word.replaceAll("'", "'\\''")}'`;
 }
 
@@ -23,7 +23,7 @@ export function replayCommand(
     ...(threads ? ["--threads", String(threads)] : []),
   ];
   const replay = ["--seed", String(failure?.seed), "--law", law, "--path", failure?.path ?? ""];
-  return ["lockstep", "conform", ...clauses, ...replay].map(quoted).join(" ");
+  return ["lockstep", "conform", ...clauses, ...replay].map(quoteForShell).join(" ");
 }
 
 /** The report of a law, and the file of its counterexample if one was written. */
@@ -69,7 +69,7 @@ export function reportLines(
 /** Returns the command that tests the input of a file. */
 function caseCommand(program: string | undefined, file: string): string {
   const subjectArgs = program === undefined || program === PARENT ? [] : ["--subject", program];
-  return ["lockstep", "conform", ...subjectArgs, "--case", file].map(quoted).join(" ");
+  return ["lockstep", "conform", ...subjectArgs, "--case", file].map(quoteForShell).join(" ");
 }
 
 /** A report as JSON. Inputs and answers are only in its strings and in the file. */

@@ -108,7 +108,7 @@ export const conform = defineCommand({
       ...lawOptions(values, stored !== undefined),
       onProgress: ({ done, planned }) => progress.set(done / planned),
     };
-    const { report, name, notes } = await explainingPath(values, () =>
+    const { report, name, notes } = await withPathHint(values, () =>
       values.subject === undefined
         ? runOn(backend, harness, options)
         : runOnProgram(backend, peerOf(session, values.subject), harness, {
@@ -181,7 +181,7 @@ function lawOptions({ op, runs, seed, law, path }: ConformValues, isStored: bool
 }
 
 /** Calls `body`. If the path of --path leads to no input, the error names the options that must be used together. */
-async function explainingPath<T>({ path, law, seed }: ConformValues, body: () => Promise<T>): Promise<T> {
+async function withPathHint<T>({ path, law, seed }: ConformValues, body: () => Promise<T>): Promise<T> {
   try {
     return await body();
   } catch (error) {

@@ -110,7 +110,7 @@ export const generate = defineCommand({
       },
     });
     if (!json) session.io.stdout.write("\n");
-    const verified = verifyWith && {
+    const verification = verifyWith && {
       backend: verifyWith,
       differing: await onReference(backend, threads, async (reference) => {
         using referenceModel = await load(reference);
@@ -118,18 +118,20 @@ export const generate = defineCommand({
       }),
     };
     const { text, tokens, logitsSha256, tokensPerSecond } = generation;
-    const ok = !verified || verified.differing === 0;
+    const ok = !verification || verification.differing === 0;
     const report = {
       ...{ ok, text, tokens, promptTokens: Array.from(prompt), logitsSha256, tokensPerSecond },
       ...(values.cache ? { cache: { format: values.cache, scales: model.cacheScales ?? null } } : {}),
-      ...{ backend: backend.name, ...(verified ? { verified } : {}) },
+      ...{ backend: backend.name, ...(verification ? { verified: verification } : {}) },
     };
     const lines = [
       `${tokens.length} tokens after ${prompt.length}, ${tokensPerSecond.toFixed(1)} tokens/s, prompt included`,
       `logits: SHA-256 ${logitsSha256}`,
       ...(values.cache ? [cacheLine(values.cache, model)] : []),
-      ...(verified
-        ? [`${verified.backend}: the logits of ${verified.differing} of ${tokens.length} tokens differ`]
+      ...(verification
+        ? [
+            `${verification.backend}: the logits of ${verification.differing} of ${tokens.length} tokens differ`,
+          ]
         : []),
     ];
     if (ok) session.summary(report, lines);

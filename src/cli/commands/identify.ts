@@ -41,7 +41,11 @@ const SCALES = [
 const OF_TENSOR = ["rowwise.amax", "per_tensor_scale", "weight_scale_2", "weight_global_scale", "amax"];
 
 /** Finds the tensor by the first of `endings` that exactly one name has. Undefined if there is none. */
-function byEnding(file: TensorSource, endings: readonly string[], subject: string): TensorEntry | undefined {
+function tensorByEnding(
+  file: TensorSource,
+  endings: readonly string[],
+  subject: string,
+): TensorEntry | undefined {
   const names = [...file.tensors.keys()].filter((name) => name.startsWith(subject));
   for (const ending of endings) {
     const matches = names.filter((name) => name.endsWith(ending));
@@ -58,7 +62,8 @@ function entryOf(
   endings: readonly string[],
   subject: string,
 ): TensorEntry {
-  const name = requestedName === undefined ? byEnding(file, endings, subject) : file.entry(requestedName);
+  const name =
+    requestedName === undefined ? tensorByEnding(file, endings, subject) : file.entry(requestedName);
   if (name) return name;
   throw new FileError(
     `${file.path}: no tensor is known to be its ${option} by its name; give --${option} NAME; there are ${someNames(file.tensors.keys())}`,
@@ -87,7 +92,8 @@ function tensorScaleOf(
   subject: string,
   [rows]: readonly [rows: number, columns: number],
 ): TensorEntry | undefined {
-  const match = requestedName === undefined ? byEnding(file, OF_TENSOR, subject) : file.entry(requestedName);
+  const match =
+    requestedName === undefined ? tensorByEnding(file, OF_TENSOR, subject) : file.entry(requestedName);
   if (!match) return undefined;
   if (requestedName === undefined)
     return wideDType(match) && [1, rows].includes(elementCount(match.shape)) ? match : undefined;

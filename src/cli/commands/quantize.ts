@@ -66,12 +66,12 @@ function quantizeBytes(
   const { quantizer, amaxRecord } = makeQuantizer(backend, settings);
   const source = fromBytes(backend, bytes, recipe.shape, recipe.dtype);
   const quantized = quantizer.quantize(source, givenRandomBits(backend, randomBits));
-  const written = allMembers(name, recipe).flatMap(({ field, direction, plan }) => {
+  const members = allMembers(name, recipe).flatMap(({ field, direction, plan }) => {
     const member = quantized.copy(direction)[field];
     return member ? [[plan.name, asBytes(member.dataSync())] as const] : [];
   });
-  const record = amaxRecord ? [[`${name}.amax`, asBytes(amaxRecord.dataSync())] as const] : [];
-  return new Map([...written, ...record]);
+  const amaxMember = amaxRecord ? [[`${name}.amax`, asBytes(amaxRecord.dataSync())] as const] : [];
+  return new Map([...members, ...amaxMember]);
 }
 
 /**

@@ -29,7 +29,7 @@ export class Inputs {
     private readonly file: TensorSource,
     sources: readonly TensorSource[],
   ) {
-    this.#recorded = recordedIn([file, ...sources]);
+    this.#recorded = recordedOptions([file, ...sources]);
   }
 
   /** Returns an explainer of wrong codes for a copy, or undefined if the file lacks its input. */
@@ -59,7 +59,7 @@ export class Inputs {
 }
 
 /** The options that `fuzz` recorded in one of the files, or the defaults of the command line. */
-function recordedIn(files: readonly TensorSource[]): Recorded {
+function recordedOptions(files: readonly TensorSource[]): Recorded {
   for (const { metadata } of files) {
     const options = parseJsonObject(metadata[FUZZ]);
     if (!options) continue;

@@ -5,7 +5,7 @@ import type { ErrorStatistics } from "../../tensor/statistics/statistics.js";
 import { integer, optional, type Values } from "../options.js";
 
 /** Parses a number that is at least 0. */
-function fromZero(text: string): number {
+function nonNegative(text: string): number {
   const number = text.trim() === "" ? Number.NaN : Number(text);
   if (number >= 0 && number < Infinity) return number;
   throw new ArgumentError(`"${text}" is not a number from 0`);
@@ -27,12 +27,12 @@ export const POLICY_OPTIONS = {
   "max-abs": optional({
     placeholder: "X",
     help: "pass if no element of B is further than X from that of A",
-    parse: fromZero,
+    parse: nonNegative,
   }),
   "max-rel": optional({
     placeholder: "X",
     help: "pass if no element of B differs from that of A by more than X times its magnitude",
-    parse: fromZero,
+    parse: nonNegative,
   }),
   "min-sqnr": optional({
     placeholder: "DB",

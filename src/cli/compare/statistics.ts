@@ -41,7 +41,7 @@ export interface TensorStatistics {
   readonly examples: readonly Example[];
 }
 
-/** The role of a tensor in a quantized tensor, by the file's metadata. */
+/** A member of a quantized tensor, such as its codes or scales. The file's metadata determine it. */
 interface Part {
   readonly name: string;
   readonly recipe: Recipe;
@@ -101,7 +101,7 @@ export class FileStatistics {
       examples: this.examples,
       ...(suspicions ? { isTie: (index, a, b) => suspicions.isTie(...sourceOf(index), a, b) } : {}),
     });
-    const explained = (example: Difference): Example => {
+    const explainExample = (example: Difference): Example => {
       const { index } = example;
       const codeExample = exampleOf(example, geometry.dataShape);
       if (!suspicions) return codeExample;
@@ -123,7 +123,7 @@ export class FileStatistics {
         elementType: pair.recipe.spec.format,
         scaled: true,
         statistics: follower.comparison.result(),
-        examples: follower.comparison.examples.map(explained),
+        examples: follower.comparison.examples.map(explainExample),
       }),
     };
   }

@@ -95,11 +95,15 @@ export async function diffTensors(
     status: different > 0 ? "different" : "equal",
     different,
     nansOfOtherBits,
-    ...(first ? { first: located(dtype, shape, first) } : {}),
+    ...(first ? { first: describeElement(dtype, shape, first) } : {}),
   };
 }
 
-function located(dtype: FileDType, shape: Shape, { index, a, b }: FirstDifference): LocatedDifference {
+function describeElement(
+  dtype: FileDType,
+  shape: Shape,
+  { index, a, b }: FirstDifference,
+): LocatedDifference {
   return {
     index,
     coordinate: coordinateOf(shape, index),

@@ -1,5 +1,5 @@
 /** The errors of the layers of a model in several forms, as an SVG picture. */
-import { escaped } from "./markup.js";
+import { escapeMarkup } from "./markup.js";
 
 /** A form of a model and the relative RMS error of the weights of each layer; 0 for a layer that the form does not change. */
 export interface LayerErrors {
@@ -35,7 +35,7 @@ function decadesOf(forms: readonly LayerErrors[]): readonly [number, number] {
 
 /** A line of text with these attributes. */
 const label = (x: number, y: number, text: string, attributes: string): string =>
-  `<text x="${coordinate(x)}" y="${coordinate(y)}" ${attributes}>${escaped(text)}</text>`;
+  `<text x="${coordinate(x)}" y="${coordinate(y)}" ${attributes}>${escapeMarkup(text)}</text>`;
 
 /**
  * Draws one curve for each form: the layers from left to right, the errors upward on a logarithmic axis. Layers without an error
@@ -83,7 +83,7 @@ export function layerErrorPicture(title: string, forms: readonly LayerErrors[]):
   });
   return `${[
     `<svg xmlns="http://www.w3.org/2000/svg" width="${WIDTH}" height="${Math.max(HEIGHT, top + 30 + 20 * forms.length)}" font-family="sans-serif" font-size="12">`,
-    `<title>${escaped(title)}</title>`,
+    `<title>${escapeMarkup(title)}</title>`,
     '<rect width="100%" height="100%" fill="#fff"/>',
     label(left, 26, title, 'font-size="15" font-weight="bold"'),
     ...grid,

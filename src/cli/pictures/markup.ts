@@ -1,5 +1,5 @@
 /** Text in SVG pictures and HTML pages. */
 
 /** Replaces the characters that are markup in SVG and HTML, also inside of attributes. */
-export const escaped = (text: string): string =>
+export const escapeMarkup = (text: string): string =>
   text.replace(/[&<>"]/g, (c) => ({ "&": "&amp;", "<": "&lt;", ">": "&gt;" })[c] ?? "&quot;");

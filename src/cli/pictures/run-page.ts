@@ -1,7 +1,7 @@
 /** A replayed run as an HTML page: counts, a strip with a cell for each operation, and a table. It has no script. */
 import { divisionOf, type Verdict } from "../../referee/replay.js";
 import type { RecordedOperation, TensorReference } from "../../referee/run.js";
-import { escaped } from "./markup.js";
+import { escapeMarkup } from "./markup.js";
 
 /** The content of the page besides the verdicts. */
 export interface RunPage {
@@ -55,29 +55,29 @@ function rowOf(page: RunPage, verdict: Verdict): string {
   const { index, schema } = verdict;
   const outputs = page.operations[index]?.outputs.map(typeOf).join("; ") ?? "";
   const lines = page.explain(verdict);
-  const explanation = lines.length > 0 ? `<pre>${escaped(lines.join("\n"))}</pre>` : "";
+  const explanation = lines.length > 0 ? `<pre>${escapeMarkup(lines.join("\n"))}</pre>` : "";
   return [
-    `<tr id="operation-${index}"><td>${index}</td><td>${escaped(schema)}</td><td>${escaped(outputs)}</td>`,
-    `<td><span class="${classOf(verdict.verdict)}">${escaped(wordsOf(verdict))}</span>${explanation}</td></tr>`,
+    `<tr id="operation-${index}"><td>${index}</td><td>${escapeMarkup(schema)}</td><td>${escapeMarkup(outputs)}</td>`,
+    `<td><span class="${classOf(verdict.verdict)}">${escapeMarkup(wordsOf(verdict))}</span>${explanation}</td></tr>`,
   ].join("");
 }
 
 /** Returns the page of a run. */
 export function runPage(page: RunPage): string {
   const { run, summary, comparison, contract, verdicts } = page;
-  const title = escaped(`Replay of ${run}`);
+  const title = escapeMarkup(`Replay of ${run}`);
   const cells = verdicts.map((verdict) => {
     const { index, schema } = verdict;
-    const label = escaped(`${index} ${schema}: ${wordsOf(verdict)}`);
+    const label = escapeMarkup(`${index} ${schema}: ${wordsOf(verdict)}`);
     return `<a class="${classOf(verdict.verdict)}" href="#operation-${index}" title="${label}" aria-label="${label}"></a>`;
   });
   const terms = contract.map(
-    ([term, value]) => `<tr><th>${escaped(term)}</th><td>${escaped(value)}</td></tr>`,
+    ([term, value]) => `<tr><th>${escapeMarkup(term)}</th><td>${escapeMarkup(value)}</td></tr>`,
   );
   return `${[
     `<!doctype html><html lang="en"><head><meta charset="utf-8"><title>${title}</title><style>${STYLE}</style></head><body>`,
-    `<h1>${title}</h1><p>${escaped(summary)}</p>`,
-    comparison === undefined ? "" : `<p>${escaped(comparison)}</p>`,
+    `<h1>${title}</h1><p>${escapeMarkup(summary)}</p>`,
+    comparison === undefined ? "" : `<p>${escapeMarkup(comparison)}</p>`,
     `<div class="strip">${cells.join("")}</div>`,
     "<table><thead><tr><th>place</th><th>operator</th><th>outputs</th><th>verdict</th></tr></thead><tbody>",
     ...verdicts.map((verdict) => rowOf(page, verdict)),

@@ -53,7 +53,7 @@ export class SubjectProcess implements Peer {
     return signal ? `was ended by ${signal}` : `ended with status ${status}`;
   }
 
-  lastWords(): string {
+  errorOutput(): string {
     const text = this.#stderrTail.trim();
     return text === "" ? "" : `; it wrote: ${text}`;
   }
@@ -83,7 +83,7 @@ export class Parent implements Peer {
     return "closed its end of the pipe";
   }
 
-  lastWords(): string {
+  errorOutput(): string {
     return "";
   }
 

@@ -28,7 +28,7 @@ export interface Peer {
   /** Describes the end of the program, after it has ended. Throws `SubjectError` if it was never started. */
   exitStatus(): Promise<string>;
   /** The last characters of its standard error, after a separator. */
-  lastWords(): string;
+  errorOutput(): string;
   /** Kills the program. */
   kill(): void;
 }
@@ -52,18 +52,21 @@ export async function request(peer: Peer, message: Message, deadline: number): P
   try {
     const bytes = await Promise.race([peer.frames.next(), timeout]);
     if (bytes === "late")
-      throw new SubjectError(`the subject gave no answer within ${deadline / 1000} s${peer.lastWords()}`);
+      throw new SubjectError(`the subject gave no answer within ${deadline / 1000} s${peer.errorOutput()}`);
     if (!bytes)
       throw new SubjectError(
-        `the subject ${await peer.exitStatus()} instead of answering${peer.lastWords()}`,
+        `the subject ${await peer.exitStatus()} instead of answering${peer.errorOutput()}`,
       );
     return replyOf(bytes);
   } catch (error) {
     peer.kill();
     if (error instanceof SubjectError || !(error instanceof LockstepError)) throw error;
-    throw new SubjectError(`the subject answered with no valid frame: ${error.message}${peer.lastWords()}`, {
-      cause: error,
-    });
+    throw new SubjectError(
+      `the subject answered with no valid frame: ${error.message}${peer.errorOutput()}`,
+      {
+        cause: error,
+      },
+    );
   } finally {
     clearTimeout(timer);
   }

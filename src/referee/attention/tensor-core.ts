@@ -28,7 +28,7 @@ function exponentOf(x: number): number {
 }
 
 /** Truncates toward zero to 24 significant bits, or to a multiple of 2^-149. A zero becomes +0. */
-function truncated(x: number): number {
+function truncate(x: number): number {
   if (Math.abs(x) < MIN_NORMAL) return Math.trunc(x * 2 ** 149) * 2 ** -149 + 0;
   double[0] = x;
   halves[LOW] = (halves[LOW] as number) & 0xe0000000;
@@ -71,7 +71,7 @@ export class TensorCore {
       let total = Math.trunc(sum * inverse);
       for (let k = start; k < end; k++)
         total += Math.trunc((left[k] as number) * (right[k] as number) * inverse);
-      sum = truncated(total * (POWERS[CENTER + largest - alignBits] as number));
+      sum = truncate(total * (POWERS[CENTER + largest - alignBits] as number));
     }
     return sum;
   }

@@ -11,7 +11,7 @@ import { stridedMoments, vectorizedMoments } from "./moments.js";
 import { type NormRows, normRows, weightOf } from "./rows.js";
 
 /** Applies a formula to each element, its row and its column. */
-function mapped(
+function mapElementsOfRows(
   { values, rows, size }: NormRows,
   formula: (x: number, row: number, column: number) => number,
 ): Float32Array {
@@ -44,7 +44,7 @@ export const layerNorm: Model = (call) => {
     "rsqrtf",
     variances.map((variance) => variance + eps),
   );
-  const results = mapped(matrix, (value, row, column) => {
+  const results = mapElementsOfRows(matrix, (value, row, column) => {
     const rstd = rstds[row] as number;
     const distance = Math.fround(value - (means[row] as number));
     const shift = bias === undefined ? 0 : (bias[column] as number);
@@ -94,7 +94,7 @@ export const rmsNorm: Model = (call) => {
     "rsqrtf",
     squares.map((square) => square + eps),
   );
-  const results = mapped(matrix, (value, row, column) => {
+  const results = mapElementsOfRows(matrix, (value, row, column) => {
     const scaled = Math.fround(value * (rstds[row] as number));
     return weight === undefined ? scaled : scaled * (weight[column] as number);
   });

@@ -38,7 +38,7 @@ function order(a: IteratedDim, b: IteratedDim): number {
 }
 
 /** Sorts dimensions by insertion, because `order` is not transitive where dimensions of size 1 have equal strides. */
-function sorted(dims: readonly IteratedDim[]): readonly IteratedDim[] {
+function sortDims(dims: readonly IteratedDim[]): readonly IteratedDim[] {
   const list = [...dims];
   for (let i = 1; i < list.length; i++) {
     let remainder = i;
@@ -57,7 +57,7 @@ function sorted(dims: readonly IteratedDim[]): readonly IteratedDim[] {
 }
 
 /** Merges each dimension with the previous dimension if one of them has size 1, or if their strides continue in both tensors. */
-function coalesced(dims: readonly IteratedDim[]): readonly IteratedDim[] {
+function coalesceDims(dims: readonly IteratedDim[]): readonly IteratedDim[] {
   const list: IteratedDim[] = [];
   for (const dim of dims) {
     const last = list.at(-1);
@@ -86,7 +86,7 @@ export function reductionGeometry(
     const output = isReduced(dim) && !(keepdim && size === 1) ? 0 : (resultStrides[dim] as number);
     return { size, input: strides[dim] as number, output };
   });
-  const merged = coalesced(sorted(iterated.toReversed()));
+  const merged = coalesceDims(sortDims(iterated.toReversed()));
   const count = merged.filter(({ output }) => output === 0).length;
   return { reduced: merged.slice(0, count), kept: merged.slice(count) };
 }

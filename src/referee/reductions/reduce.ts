@@ -64,12 +64,12 @@ function reduceOne(state: Accumulators, launch: Launch, inputs: Float32Array, mi
 
 /** Calls `body` with the offsets in the input and in the output for each index of `dims`, the first dimension innermost. */
 function eachIndex(dims: readonly IteratedDim[], body: (input: number, output: number) => void): void {
-  const nested = (depth: number, input: number, output: number): void => {
+  const visit = (depth: number, input: number, output: number): void => {
     const dim = dims[depth];
     if (dim === undefined) body(input, output);
-    else for (let i = 0; i < dim.size; i++) nested(depth - 1, input + i * dim.input, output + i * dim.output);
+    else for (let i = 0; i < dim.size; i++) visit(depth - 1, input + i * dim.input, output + i * dim.output);
   };
-  nested(dims.length - 1, 0, 0);
+  visit(dims.length - 1, 0, 0);
 }
 
 /** Reduces all outputs. Calls `store` with the slot of each result and with its offset in the output. */

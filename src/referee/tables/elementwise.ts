@@ -24,7 +24,7 @@ function math(name: Parameters<typeof mathFunction>[0]): OperatorRow {
 }
 
 const comparison = (sign: string, predicate: (x: number, y: number) => boolean): OperatorRow =>
-  compared("self other", `self ${sign} other`, elementwise.compared(predicate));
+  compared("self other", `self ${sign} other`, elementwise.comparisonModel(predicate));
 
 const COMPARISONS = {
   eq: comparison("==", (x, y) => x === y),
@@ -52,9 +52,9 @@ const ARITHMETIC = overloads({
   div: withInPlace(
     "self other",
     "self / other in f32, rounded once; a number's reciprocal is rounded to f32 first",
-    arithmetic.divided,
+    arithmetic.divide,
   ),
-  copysign: withInPlace("self other", "self with the sign of other", arithmetic.signCopied),
+  copysign: withInPlace("self other", "self with the sign of other", arithmetic.copySign),
   fmod: withInPlace(
     "self other",
     "the exact remainder with the sign of self; a number is rounded to the dtype first",
@@ -88,8 +88,8 @@ const FORMULAS: OperatorRows = {
     "fma(value, tensor1 / tensor2, self), rounded once",
     arithmetic.addcmulOrAddcdiv("quotient"),
   ),
-  "aten::clamp": withInPlace("self min max", "self within two numbers; NaN stays", arithmetic.clamped),
-  "aten::clamp_min": withInPlace("self min", "self or a larger number; NaN stays", arithmetic.clamped),
+  "aten::clamp": withInPlace("self min max", "self within two numbers; NaN stays", arithmetic.clamp),
+  "aten::clamp_min": withInPlace("self min", "self or a larger number; NaN stays", arithmetic.clamp),
   "aten::maximum": compared("self other", "the larger one, or NaN", arithmetic.ofTwo(Math.max)),
   "aten::minimum": compared("self other", "the smaller one, or NaN", arithmetic.ofTwo(Math.min)),
   "aten::fmax": compared(
@@ -143,11 +143,11 @@ const FUNCTIONS: OperatorRows = {
     "self * self, rounded once",
     ofOne((x) => x * x),
   ),
-  "aten::isnan": compared("self", "whether it is NaN", elementwise.tested(Number.isNaN)),
+  "aten::isnan": compared("self", "whether it is NaN", elementwise.conditionModel(Number.isNaN)),
   "aten::logical_not": compared(
     "self",
     "whether it is zero",
-    elementwise.tested((x) => x === 0),
+    elementwise.conditionModel((x) => x === 0),
   ),
   "aten::reciprocal": withInPlace(
     "self",

@@ -131,12 +131,12 @@ export class GroupAmaxes {
   readonly #amaxes = new Map<readonly Candidate[], Promise<readonly number[]>>();
 
   /** The amax over all weights of a group. If each matrix of a weight has a global scale, returns one amax for each matrix. */
-  of(kernels: Kernels, group: readonly Candidate[]): Promise<readonly number[]> {
+  amaxesOf(kernels: Kernels, group: readonly Candidate[]): Promise<readonly number[]> {
     const cached = this.#amaxes.get(group);
     if (cached) return cached;
-    const computed = amaxesOfGroup(kernels, group);
-    this.#amaxes.set(group, computed);
-    return computed;
+    const amaxes = amaxesOfGroup(kernels, group);
+    this.#amaxes.set(group, amaxes);
+    return amaxes;
   }
 }
 

@@ -77,7 +77,7 @@ function stepOf(
     const kernels = await request.kernels();
     if (target.ggml) return quantizeByGgml(kernels, source, parts, output);
     if (!quantizer) throw noQuantizer(request.name, source.name);
-    const groupAmaxes = usesTensorAmax(quantizer.spec) ? await amaxes.of(kernels, group) : undefined;
+    const groupAmaxes = usesTensorAmax(quantizer.spec) ? await amaxes.amaxesOf(kernels, group) : undefined;
     const backend = await request.backend();
     return quantizeWeight({ backend, kernels, quantizer, target }, source, parts, groupAmaxes, output);
   };

@@ -11,7 +11,7 @@ import { numbersOf, type Source, transposedSource } from "../../values/source.js
 import { type Finding, finding } from "../findings.js";
 import { Deviation } from "./deviation.js";
 import type { OriginalError } from "./error.js";
-import { FILE_READING, READINGS, type Reading, scaled } from "./readings.js";
+import { FILE_READING, factorReading, READINGS, type Reading } from "./readings.js";
 
 /** The weights of the original checkpoint by name, quantized or not. */
 export interface Original {
@@ -59,7 +59,7 @@ export async function compareOriginal(
   // only NaN distinguishes FNUZ here. If all codes are within one step, the rounding was directed, and no factor is missing.
   const possible = READINGS.filter(({ finding: name }) => name !== "codes-fnuz" || deviation.nans > 0);
   const deviations = await measure(
-    deviation.beyondStep > 0 ? [...possible, scaled(deviation.factor)] : possible,
+    deviation.beyondStep > 0 ? [...possible, factorReading(deviation.factor)] : possible,
   );
   const [best] = deviations.toSorted((a, b) => a.beyondHalf - b.beyondHalf);
   const description = `${deviation.description}; the relative error is ${deviation.relative.toPrecision(3)}`;

@@ -43,7 +43,7 @@ const otherFp8 = (from: CodeTypeName, description: string): Reading => ({
   scales: ({ values }, { type }) => (type === from ? values : undefined),
 });
 
-/** All misreadings except a constant factor, which `scaled` covers. */
+/** All misreadings except a constant factor, which `factorReading` covers. */
 export const READINGS: readonly Reading[] = [
   otherFp8("e4m3", "read as e4m3fnuz, the codes are those of the original"),
   otherFp8("e5m2", "read as e5m2fnuz, the codes are those of the original"),
@@ -82,7 +82,7 @@ export const READINGS: readonly Reading[] = [
 ];
 
 /** The reading in which all values are multiplied by a factor. */
-export function scaled(factor: number): Reading {
+export function factorReading(factor: number): Reading {
   const power = 2 ** Math.round(Math.log2(factor));
   const multiplier = Math.abs(factor / power - 1) < 0.02 ? power : factor;
   return {

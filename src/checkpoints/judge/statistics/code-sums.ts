@@ -124,7 +124,7 @@ async function sumPairs(pass: Pass): Promise<Omit<CodeSums, "sums">> {
   }
   drain(last);
   return {
-    counts: values.map((_, code) => ofHalf(counts.total, code)),
+    counts: values.map((_, code) => countOfHalfByte(counts.total, code)),
     ...(summed && !scales.storedGlobals ? { tallies: summed.tallies } : {}),
   };
 }
@@ -208,7 +208,7 @@ async function* codesInBytes(kernels: Kernels, weight: QuantizedWeight, counts: 
 }
 
 /** The number of occurrences of a 4-bit code, from counts of bytes with two codes each. */
-function ofHalf(bytes: Float64Array, code: number): number {
+function countOfHalfByte(bytes: Float64Array, code: number): number {
   return bytes.reduce(
     (sum, count, byte) => sum + count * (Number((byte & 15) === code) + Number(byte >> 4 === code)),
     0,

@@ -2,7 +2,7 @@
 import { isObject, type JsonObject } from "../../../io/header/header.js";
 import { matchesGlob } from "../../../text/glob.js";
 import { countIn, isText, listOf, pairIn } from "./json-fields.js";
-import { ofAlgorithm } from "./modelopt.js";
+import { schemeOfAlgorithm } from "./modelopt.js";
 import { matchesStart } from "./patterns.js";
 import { type Activations, type Resolved, type Resolver, type Scheme, UNKNOWN } from "./scheme.js";
 
@@ -54,7 +54,7 @@ interface Group {
  * group's settings become `otherDeclaration`.
  */
 function underAlgorithm(json: JsonObject, group: Scheme): Scheme {
-  const scheme = ofAlgorithm("quant_algo", json, json.quant_algo);
+  const scheme = schemeOfAlgorithm("quant_algo", json, json.quant_algo);
   if (scheme.bits === undefined) return group;
   const { activations } = group;
   return { ...scheme, ...(activations ? { activations } : {}), otherDeclaration: group };
@@ -64,7 +64,7 @@ function underAlgorithm(json: JsonObject, group: Scheme): Scheme {
  * Resolves modules by the groups of compressed-tensors and ModelOpt. Module names take precedence over expressions, and
  * expressions over classes.
  */
-export function byGroups(json: JsonObject): Resolver | undefined {
+export function groupResolver(json: JsonObject): Resolver | undefined {
   if (!isObject(json.config_groups)) return undefined;
   const formats = [json.format, json.quant_algo].filter(isText).filter((each) => each !== "mixed-precision");
   const groups = Object.entries(json.config_groups).flatMap(([name, group]): Group[] =>

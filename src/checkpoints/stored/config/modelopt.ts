@@ -4,12 +4,12 @@ import { countIn, isText } from "./json-fields.js";
 import type { Resolver, Scheme } from "./scheme.js";
 
 /** Resolves modules by ModelOpt's list of layers. */
-export function byLayers(json: JsonObject): Resolver | undefined {
+export function layerResolver(json: JsonObject): Resolver | undefined {
   if (!isObject(json.quantized_layers)) return undefined;
   const layers = new Map(
     Object.entries(json.quantized_layers).flatMap(([name, layer]) =>
       isObject(layer)
-        ? [[name, ofAlgorithm(`quantized_layers["${name}"]`, layer, layer.quant_algo)] as const]
+        ? [[name, schemeOfAlgorithm(`quantized_layers["${name}"]`, layer, layer.quant_algo)] as const]
         : [],
     ),
   );
@@ -54,7 +54,7 @@ const ALGORITHMS: Readonly<Record<string, Algorithm>> = {
 };
 
 /** Returns the scheme of a ModelOpt algorithm. The scheme of an unknown name has no bits. */
-export function ofAlgorithm(location: string, json: JsonObject, name: unknown): Scheme {
+export function schemeOfAlgorithm(location: string, json: JsonObject, name: unknown): Scheme {
   const algorithm = isText(name) ? ALGORITHMS[name.toUpperCase()] : undefined;
   const group = countIn(json.group_size);
   return {

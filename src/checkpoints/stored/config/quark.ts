@@ -23,7 +23,7 @@ const QUARK_STRATEGIES: Readonly<Record<string, string>> = {
   per_group: "groups",
 };
 
-function ofQuark(location: string, json: JsonObject): Scheme {
+function schemeOfQuark(location: string, json: JsonObject): Scheme {
   const list = Array.isArray(json.weight) ? json.weight : [json.weight];
   const [first] = list;
   const weight = isObject(first) ? first : {};
@@ -52,7 +52,7 @@ function ofQuark(location: string, json: JsonObject): Scheme {
 }
 
 /** Resolves modules by the first layer pattern that matches, or by the global settings if no pattern matches. */
-export function byQuark(json: JsonObject): Resolver | undefined {
+export function quarkResolver(json: JsonObject): Resolver | undefined {
   const global = json.global_quant_config;
   if (!isObject(global)) return undefined;
   const layers = isObject(json.layer_quant_config) ? Object.entries(json.layer_quant_config) : [];
@@ -62,7 +62,7 @@ export function byQuark(json: JsonObject): Resolver | undefined {
       ? [`layer_quant_config["${layer[0]}"]`, layer[1]]
       : ["global_quant_config", global];
     return isObject(settings)
-      ? { kind: "quantized", scheme: ofQuark(location, settings), by: "class" }
+      ? { kind: "quantized", scheme: schemeOfQuark(location, settings), by: "class" }
       : UNKNOWN;
   };
 }

@@ -1,10 +1,10 @@
 /** Resolves modules by a configuration of any method: its ignored modules, then its groups, layers or common settings. */
 import { isObject, type JsonObject } from "../../../io/header/header.js";
-import { byGroups } from "./groups.js";
+import { groupResolver } from "./groups.js";
 import { countIn, isText, listOf, pairIn } from "./json-fields.js";
-import { byLayers, ofAlgorithm } from "./modelopt.js";
+import { layerResolver, schemeOfAlgorithm } from "./modelopt.js";
 import { isIgnored } from "./patterns.js";
-import { byQuark } from "./quark.js";
+import { quarkResolver } from "./quark.js";
 import { type Resolver, type Scheme, UNKNOWN } from "./scheme.js";
 
 /** The keys under which libraries list modules that are not quantized. */
@@ -16,7 +16,7 @@ export function ignoredIn(json: JsonObject): readonly string[] {
 }
 
 /** Resolves modules for MLX. Settings of a module override the common settings; `false` leaves the module unquantized. */
-function byMlx(json: JsonObject): Resolver {
+function mlxResolver(json: JsonObject): Resolver {
   return (module) => {
     const override = json[module];
     if (override === false) return { kind: "ignored" };
@@ -35,10 +35,10 @@ function byMlx(json: JsonObject): Resolver {
 }
 
 /** Resolves every module to the same settings. */
-function byOne(json: JsonObject): Resolver {
+function commonResolver(json: JsonObject): Resolver {
   const block = pairIn(json.weight_block_size);
   const scheme: Scheme = {
-    ...ofAlgorithm("quantization_config", json, json.quant_algo ?? json.format),
+    ...schemeOfAlgorithm("quantization_config", json, json.quant_algo ?? json.format),
     ...(block ? { block } : {}),
     ...(json.scale_fmt === "ue8m0" ? { powersOfTwo: true as const } : {}),
     ...(json.activation_scheme === "static" || json.activation_scheme === "dynamic"
@@ -53,8 +53,11 @@ export function resolver(json: JsonObject, method: string): Resolver {
   const ignored = ignoredIn(json);
   const resolve =
     method === "mlx"
-      ? byMlx(json)
-      : (byLayers(json) ?? byGroups(json) ?? (method === "quark" ? byQuark(json) : undefined) ?? byOne(json));
+      ? mlxResolver(json)
+      : (layerResolver(json) ??
+        groupResolver(json) ??
+        (method === "quark" ? quarkResolver(json) : undefined) ??
+        commonResolver(json));
   return (module) => {
     const isLeftOut = isIgnored(ignored, module);
     if (isLeftOut === true) return { kind: "ignored" };
