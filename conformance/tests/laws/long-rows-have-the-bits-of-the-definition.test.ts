@@ -37,7 +37,7 @@ describe("long rows", () => {
   it.each(NAMES)("of %s", (name) => {
     using _scope = new Scope();
     const { arbitrary, run, oracle } = OPERATIONS[name] as Operation<object>;
-    const inputs = fc.sample(arbitrary.filter(hasLongRows), { numRuns: draws(30, 3), seed: seeded(512) });
+    const inputs = fc.sample(arbitrary.filter(hasLongRows), { numRuns: draws(30, 6), seed: seeded(512) });
     for (const input of inputs) assertSameAnswer(run(backend(), input), oracle(input));
   });
 });
