@@ -50,7 +50,7 @@ function concatenateGroups(call: Call, results: readonly Value[]): readonly Valu
 }
 
 /** aten::_grouped_mm of bf16 matrices. */
-export const grouped: Model = (call) => {
+export const groupedProduct: Model = (call) => {
   if (call.tensor("self").dtype !== "BF16") throw new NotModelled(`groups of ${call.tensor("self").dtype}`);
   call.dtype("out_dtype");
   return concatenateGroups(

@@ -15,7 +15,7 @@ export interface Value {
   readonly bytes: Uint8Array;
 }
 
-/** The maximum size of a value in bytes. A larger one in a file is refused before memory is allocated. */
+/** The maximum size of a value in bytes. A larger tensor in a file is refused before memory is allocated. */
 export const MAX_VALUE_BYTES = 2 ** 32;
 
 /** The number of bytes of an element. Throws `NotModelled` for elements that share bytes. */

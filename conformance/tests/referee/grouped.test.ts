@@ -4,7 +4,7 @@ import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { type Backend, openBackend } from "../../../src/index.js";
 import { type Argument, Call } from "../../../src/referee/call.js";
 import { conversion } from "../../../src/referee/conversions.js";
-import { grouped, scaledGrouped } from "../../../src/referee/grouped.js";
+import { groupedProduct, scaledGrouped } from "../../../src/referee/grouped.js";
 import { mmOptions, product, scaledOptions } from "../../../src/referee/products.js";
 import type { Value } from "../../../src/referee/value.js";
 
@@ -54,7 +54,7 @@ describe("a grouped product", () => {
     fc.assert(
       fc.property(sizes, (ends) => {
         const args = operands(ends, "BF16");
-        const [out] = grouped(callOf(args)) as [Value];
+        const [out] = groupedProduct(callOf(args)) as [Value];
         for (const [i, from, to] of parts(ends)) {
           const self = matrixOf(args.self, from, to, [to - from, DEPTH]);
           const mat2 = matrixOf(args.mat2, i, i + 1, [DEPTH, WIDTH]);
@@ -98,10 +98,10 @@ describe("a grouped product", () => {
   it("has no model of rows beyond the last group, of a bias, of f16 and of split accumulators", () => {
     const args = operands([2, 5], "BF16");
     const offs = { ...args.offs, bytes: new Uint8Array(Int32Array.of(2, 4).buffer) };
-    expect(() => grouped(callOf({ ...args, offs }))).toThrow("beyond the last group");
-    expect(() => grouped(callOf({ ...args, bias: args.self }))).toThrow("bias is");
+    expect(() => groupedProduct(callOf({ ...args, offs }))).toThrow("beyond the last group");
+    expect(() => groupedProduct(callOf({ ...args, bias: args.self }))).toThrow("bias is");
     const self = conversion(backend, conversion(backend, args.self, "F32"), "F16");
-    expect(() => grouped(callOf({ ...args, self }))).toThrow("groups of F16");
+    expect(() => groupedProduct(callOf({ ...args, self }))).toThrow("groups of F16");
     const scales = { scale_a: floats([5], 3), scale_b: floats([2, WIDTH], 4) };
     expect(() => scaledGrouped(callOf({ ...args, ...scales }))).toThrow("split accumulators");
   });
@@ -109,6 +109,6 @@ describe("a grouped product", () => {
   it("is refused with offsets that do not fit", () => {
     const args = operands([2, 5], "BF16");
     const offs = { ...args.offs, bytes: new Uint8Array(Int32Array.of(5, 2).buffer) };
-    expect(() => grouped(callOf({ ...args, offs }))).toThrow("offsets [5,2] of [5,32] and [2,32,16]");
+    expect(() => groupedProduct(callOf({ ...args, offs }))).toThrow("offsets [5,2] of [5,32] and [2,32,16]");
   });
 });

@@ -47,7 +47,7 @@ export function fitGeometry(shapes: Shapes): Fitted {
   if (declaredGeometry)
     return { geometry: declaredGeometry, findings: partialBlockFindings(shapes, declaredGeometry) };
   const [otherGeometry] = geometries;
-  return { findings: [otherGeometry ? otherKind(shapes, otherGeometry, strategy) : misfitOf(shapes, row)] };
+  return { findings: [otherGeometry ? kindFinding(shapes, otherGeometry, strategy) : misfitOf(shapes, row)] };
 }
 
 /** The declared scheme of a weight, if the configuration's method declares the convention. Otherwise empty. */
@@ -197,7 +197,7 @@ function describe({ entry }: StoredTensor): string {
   return `${entry.name} is ${entry.dtype} [${entry.shape}]`;
 }
 
-function otherKind(shapes: Shapes, { kind }: ScaleGeometry, strategy: ScaleKind | undefined): Finding {
+function kindFinding(shapes: Shapes, { kind }: ScaleGeometry, strategy: ScaleKind | undefined): Finding {
   const name: FindingName = strategy === "row" && kind === "whole" ? "scale-flattened" : "scale-shape";
   const problem = `${describe(shapes.scale)}, one for each ${kind}; the configuration says one for each ${strategy}`;
   return finding(name, shapes.name, problem);

@@ -62,7 +62,7 @@ class Unpacked extends TensorSource {
 
   override async read(entry: TensorEntry, from?: number, to?: number): Promise<Uint8Array> {
     const [begin, end] = rangeOf(this.path, entry, from, to);
-    const { rowBytes, rows: shared, code, bits, width } = this.packing;
+    const { rowBytes, rows: rowsPerLine, code, bits, width } = this.packing;
     const change = await this.packing.change();
     const [, rows, columns] = matricesOf(this.view.shape);
     const codes = new Uint16Array((end - begin) / width);
@@ -70,18 +70,23 @@ class Unpacked extends TensorSource {
     const line = rowBytes(columns, bits);
     const first = Math.floor(begin / width / columns);
     const last = Math.floor((end / width - 1) / columns);
-    const top = Math.floor(first / shared);
+    const top = Math.floor(first / rowsPerLine);
     const bytes = await this.from.shard.read(
       this.from.entry,
       top * line,
-      (Math.floor(last / shared) + 1) * line,
+      (Math.floor(last / rowsPerLine) + 1) * line,
     );
     for (let row = first, index = 0; row <= last; row++) {
       const matrix = Math.floor(row / rows);
-      const offset = (Math.floor(row / shared) - top) * line;
+      const offset = (Math.floor(row / rowsPerLine) - top) * line;
       const skippedColumns = row === first ? begin / width - first * columns : 0;
       for (let column = skippedColumns; column < columns && index < codes.length; column++, index++)
-        codes[index] = change(code(bytes, offset, row % shared, column, bits), matrix, row % rows, column);
+        codes[index] = change(
+          code(bytes, offset, row % rowsPerLine, column, bits),
+          matrix,
+          row % rows,
+          column,
+        );
     }
     return width === 2 ? asBytes(codes) : Uint8Array.from(codes);
   }

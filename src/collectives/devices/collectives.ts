@@ -1,4 +1,4 @@
-/** The collective operations of ranks with one device each, composed of exchanges, gathers and kernels that combine parts. */
+/** The collective operations of ranks with one device each, composed of exchanges, gathers and kernels that reduce. */
 import { memoryOf } from "../../tensor/memory.js";
 import { withTemporary } from "../../tensor/storage.js";
 import { offsetsOf } from "../arguments.js";

@@ -52,7 +52,7 @@ export class DeviceCommunicator implements Communicator {
     this.#last = user;
     this.#devices = this.ranks.length > 1 ? this.#open(user) : undefined;
     if (this.#devices) this.openCommunicators.push(this.#devices);
-    this.#rings = this.#devices ? this.#failingJob(() => this.#probe(user)) : {};
+    this.#rings = this.#devices ? this.#withJobFailure(() => this.#probe(user)) : {};
   }
 
   supports<K extends CollectiveName>(op: K, args: CollectiveArgs[K]): Support {
@@ -84,7 +84,7 @@ export class DeviceCommunicator implements Communicator {
     const flows = this.ranks.map((_, member) =>
       member === this.rank ? undefined : FLOWS[op](args, this, member),
     );
-    this.#failingJob(() => {
+    this.#withJobFailure(() => {
       // checked before other ranks are notified of the call
       this.#devices?.requireRunning();
       if (this.#devices) this.link.note({ kind: "enqueued", membership: this.#membership, call, flows });
@@ -173,7 +173,7 @@ export class DeviceCommunicator implements Communicator {
     const [invitation] = host.gather(user, proposal) as [Uint8Array];
     const { failureFlag: flag } = link;
     const { timeoutMs } = link.rendezvous;
-    return this.#failingJob(() =>
+    return this.#withJobFailure(() =>
       exchange.open({
         invitation,
         rank,
@@ -207,7 +207,7 @@ export class DeviceCommunicator implements Communicator {
    * Runs `body`. If it throws because the job has failed, the error of that failure is thrown instead. After an error about
    * arguments the group remains usable.
    */
-  #failingJob<T>(body: () => T): T {
+  #withJobFailure<T>(body: () => T): T {
     try {
       return body();
     } catch (error) {

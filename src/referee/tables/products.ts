@@ -1,6 +1,6 @@
 /** Rows of matrix products. */
 import type { Call } from "../call.js";
-import { grouped, isComparedGroups, scaledGrouped } from "../grouped.js";
+import { groupedProduct, isComparedGroups, scaledGrouped } from "../grouped.js";
 import {
   addmmOptions,
   batched,
@@ -60,7 +60,7 @@ export const PRODUCTS: OperatorRows = {
   },
   "aten::_grouped_mm": {
     ...confirmed(
-      computed("self mat2 offs bias out_dtype", "as mm for each group of rows", grouped),
+      computed("self mat2 offs bias out_dtype", "as mm for each group of rows", groupedProduct),
       "3 products of 2, 4 and 8 groups in bf16 of up to 2048x512x256",
     ),
     isCompared: isComparedGroups,

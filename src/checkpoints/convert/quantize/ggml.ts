@@ -32,10 +32,10 @@ export function ggmlScale(amax: number): number {
 }
 
 /** The nearest code of a value, ties toward zero. A value that rounds to zero gets plus zero. */
-function codeOf(value: number, scale: number, last: number): number {
+function codeOf(value: number, scale: number, maxCode: number): number {
   const magnitude = Math.abs(value) / scale;
   let code = 0;
-  while (code < last && magnitude > (MIDPOINTS[code] as number)) code++;
+  while (code < maxCode && magnitude > (MIDPOINTS[code] as number)) code++;
   return code > 0 && value < 0 ? code + 8 : code;
 }
 
