@@ -8,7 +8,7 @@ import { type GradNorm, normOf, squareSums, sumPieces } from "../ops/update/grad
 import { atLeastZero } from "../options.js";
 import { type Range, rowsOfPart, type TensorPart, wholePart } from "../tensor/part.js";
 import { Scope } from "../tensor/scope.js";
-import { elementCount, sameShape, type WideDType } from "../tensor/shape.js";
+import { elementCount, type WideDType } from "../tensor/shape.js";
 import { Tensor } from "../tensor/tensor.js";
 import { type DividedGrad, dividedSquareSums } from "./divided-norm.js";
 import { gradientOf, type Optimized, Optimizer, parametersOf, requireReduced } from "./optimizer.js";
@@ -109,10 +109,6 @@ const isSameList = <T>(a: readonly T[], b: readonly T[]): boolean =>
 
 /** Returns a gradient with its position in the full gradient. If this rank has columns of it, all columns are gathered first. */
 function gradPartOf({ sharding, ranks }: Parameter, localGrad: Tensor<WideDType>): GradPart {
-  if (sharding && !sameShape(localGrad.shape, sharding.localValue.shape))
-    throw new ArgumentError(
-      "clipGradNorm: a gradient is not reduced over ranks; run the last backward pass outside of noSync",
-    );
   // columns of a single row are consecutive elements, as rows are
   const hasColumns = ranks?.axis === 1 && ranks.partOf(0).shape[0] !== 1;
   const grad = hasColumns ? gatherColumns(ranks.group, localGrad) : localGrad;

@@ -12,7 +12,7 @@ import { describe, entriesOfMap, optionsOf } from "../options.js";
 import { QuantizedTensor } from "../tensor/quantized.js";
 import { requireScalar, requireTensor } from "../tensor/require.js";
 import { type Owned, orDispose, Scope } from "../tensor/scope.js";
-import type { WideDType } from "../tensor/shape.js";
+import { sameShape, type WideDType } from "../tensor/shape.js";
 import { hasType, Tensor } from "../tensor/tensor.js";
 import {
   type MasterDType,
@@ -172,12 +172,13 @@ export abstract class Optimizer {
   }
 }
 
-/** Throws `ArgumentError` if `noSync` has left a gradient for the `mainGrad` of a sharded parameter unreduced. */
-export function requireReduced(user: string, parameter: Parameter): void {
-  if (parameter.sharding?.hasFullMainGrad)
-    throw new ArgumentError(
-      `${user}: a gradient is not reduced over ranks; run the last backward pass outside of noSync`,
-    );
+/** Throws `ArgumentError` if a gradient of a sharded parameter is not reduced, for example because of `noSync`. */
+export function requireReduced(user: string, { sharding, grad }: Parameter): void {
+  if (!sharding) return;
+  if (!sharding.hasFullMainGrad && (!grad || sameShape(grad.shape, sharding.localValue.shape))) return;
+  throw new ArgumentError(
+    `${user}: a gradient is not reduced over ranks; run the last backward pass, and the last call of backwardDw that computes a gradient, outside of noSync`,
+  );
 }
 
 /**

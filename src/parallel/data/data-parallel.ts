@@ -75,7 +75,8 @@ function reasonAgainst(parameter: Parameter, group: ProcessGroup): string | unde
  * Every rank must create the module with the same initial values, for example from the same seed or by `broadcastParameters`,
  * and must use the same parameters in each pass. A pass reduces the contents of `grad` at its end. Therefore run all
  * microbatches except the last inside `noSync`, and release gradients before the next step. With `delayWgradCompute`, the
- * gradients of weights are reduced in the same way by `backwardDw`: call it inside `noSync` for all microbatches except the last.
+ * gradients of weights are reduced in the same way by `backwardDw`: call it inside `noSync`, except for the last call that
+ * computes a gradient.
  *
  * @throws `ArgumentError` for an argument that is not a module or a group, for an invalid option value, for a group on another
  * backend, and for a module with a parameter whose gradient `fullyShard`, or another `DataParallel` over the same group,

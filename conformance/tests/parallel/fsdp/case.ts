@@ -229,16 +229,31 @@ export class Replica {
     const seed = 1000 * step + number;
     const ids = Int32Array.from({ length: ROWS }, (_, i) => (i * (seed + 3) + seed) % VOCABULARY);
     const target = drawn(backend, BigInt(seed), [ROWS, given.width], given.dtype);
-    const { orders, microbatches } = given;
-    // equal on all ranks, although their microbatches have different numbers
-    const turn = step * microbatches + (number % microbatches);
-    const order = orders[turn % Math.max(orders.length, 1)] ?? [];
+    const order = this.#orderOf(step, index);
     const call = this.#call(step, index);
     const forward = (): Variable => this.model.forward(tensor(backend, ids, [ROWS], "i32"), call, order);
     const loss = autocast(this.#region(step), () => functional.mseLoss(forward(), target));
     // an order may consist of frozen layers only
     if (loss.requiresGrad) loss.backward();
     return scope.keep(loss.tensor.clone());
+  }
+
+  /** The order of the layers in the pass with this index in the step, which is equal on all ranks. */
+  #orderOf(step: number, index: number): readonly number[] {
+    const { orders, microbatches } = this.given;
+    return orders[(step * microbatches + index) % Math.max(orders.length, 1)] ?? [];
+  }
+
+  /** The number of calls of `backwardDw` that compute all gradients of weights that the passes of a step leave out. */
+  delayedCalls(step: number): number {
+    const { layers } = this.model;
+    const orders = Array.from({ length: this.given.microbatches }, (_, index) => this.#orderOf(step, index));
+    const called = orders.map((order) => order.map((i) => i % layers.length));
+    const counts = layers.map((layer, i) => {
+      const isDelayed = layer.parameters().some((each) => each.delayedGradients && each.requiresGrad);
+      return isDelayed ? called.filter((order) => order.length === 0 || order.includes(i)).length : 0;
+    });
+    return Math.max(...counts);
   }
 
   /** Computes the gradients of weights that the oldest pass has left out, if there are any. */

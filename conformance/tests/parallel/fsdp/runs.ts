@@ -91,17 +91,21 @@ const endsWithDw = ({ delays }: Case): boolean => delays === "pass" || delays ==
 /** Runs the passes of a step on one rank. Passes that do not reduce gradients need no communication. */
 function passes(replica: Replica, rank: number, step: number, noSync: (body: () => Seen) => Seen): Seen {
   const { given } = replica;
-  const inSync = (index: number, body: () => Seen): Seen =>
-    isSynced(given, step, index) ? body() : noSync(body);
+  const inSync = (synced: boolean, body: () => Seen): Seen => (synced ? body() : noSync(body));
   const delayed = (): Seen => {
     replica.backwardDw();
     return [];
   };
   const numbers = numbersOf(given, rank);
   const seen = numbers.flatMap((_, index) =>
-    inSync(index, () => [...pass(replica, rank, step, index), ...(endsWithDw(given) ? delayed() : [])]),
+    inSync(isSynced(given, step, index), () => [
+      ...pass(replica, rank, step, index),
+      ...(endsWithDw(given) ? delayed() : []),
+    ]),
   );
-  if (given.delays === "step") for (const index of numbers.keys()) inSync(index, delayed);
+  const calls = given.delays === "step" ? replica.delayedCalls(step) : 0;
+  for (let index = 0; index < calls; index++)
+    inSync(turnOf(given, step).synced || index === calls - 1, delayed);
   return seen;
 }
 
@@ -313,11 +317,11 @@ export async function oneProcess(backend: Backend, given: Case, steps: number): 
       if (endsWithDw(given)) for (const replica of replicas) replica.backwardDw();
       if (isSynced(given, step, index)) gradients.reduce();
     }
-    if (given.delays === "step")
-      for (let index = 0; index < given.microbatches; index++) {
-        for (const replica of replicas) replica.backwardDw();
-        if (isSynced(given, step, index)) gradients.reduce();
-      }
+    const calls = given.delays === "step" ? (replicas[0] as Replica).delayedCalls(step) : 0;
+    for (let index = 0; index < calls; index++) {
+      for (const replica of replicas) replica.backwardDw();
+      if (turn.synced || index === calls - 1) gradients.reduce();
+    }
     gradients.end();
     for (const [rank, optimizer] of optimizers.entries()) {
       endStep(optimizer, turn);

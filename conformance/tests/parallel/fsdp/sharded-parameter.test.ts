@@ -27,6 +27,7 @@ import {
   RandomState,
   Scope,
   Sequential,
+  SGD,
   ShapeError,
   type Tensor,
   tensor,
@@ -163,7 +164,9 @@ describe("clipGradNorm of sharded gradients", () => {
     for (const [i, own] of models.entries()) {
       const sharded = fullyShard(own, groups[i] as ProcessGroup);
       sharded.noSync(() => backwardOf(own, 1));
-      expect(() => clipGradNorm(own, 1)).toThrow(/outside of noSync/);
+      expect(() => clipGradNorm(own, 1)).toThrow(/^clipGradNorm: .*outside of noSync/);
+      using optimizer = new SGD(own, { learningRate: 0.1 });
+      expect(() => optimizer.step()).toThrow(/^step: .*outside of noSync/);
     }
     for (const own of models) own.dispose();
   });

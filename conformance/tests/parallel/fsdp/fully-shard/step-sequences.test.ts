@@ -128,6 +128,27 @@ describe(`sharded training over ${STEPS} steps, cases drawn from ${seed}`, () =>
     },
   );
 
+  it("the last call of backwardDw reduces, if some passes use no weight that has a gradient", async () => {
+    const turn = {
+      ...{ first: undefined, skip: undefined, otherRecipe: false, synced: false, zeroes: true },
+      ...({ end: "step", state: "kept" } as const),
+    };
+    const given: Case = {
+      ...{
+        ranks: 2,
+        recipe: "bf16",
+        dtype: "bf16",
+        layers: ["linear", "bare"],
+        width: 32,
+        optimizer: "adamw",
+      },
+      ...{ quantized: false, recomputes: true, microbatches: 2, caches: false, frozen: [false, true] },
+      ...{ reduction: "mean", rowMultiple: 16, orders: [[0], [], [1, 0]], evaluated: [], delays: "step" },
+      turns: [turn],
+    };
+    await equalsOneProcess(given, 3);
+  });
+
   it("a weight is not prefetched by rows if a new recipe has blocks that cross ranks", async () => {
     const turn = {
       ...{ synced: true, first: undefined, skip: undefined },
