@@ -173,7 +173,8 @@ export abstract class Optimizer {
 }
 
 /** Throws `ArgumentError` if a gradient of a sharded parameter is not reduced, for example because of `noSync`. */
-export function requireReduced(user: string, { sharding, grad }: Parameter): void {
+export function requireReduced(user: string, parameter: Parameter): void {
+  const { sharding, grad } = parameter;
   if (!sharding) return;
   if (!sharding.hasFullMainGrad && (!grad || sameShape(grad.shape, sharding.localValue.shape))) return;
   throw new ArgumentError(
