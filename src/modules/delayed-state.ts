@@ -6,6 +6,7 @@
 import type { Backend } from "../backends/backend.js";
 import { factsOf } from "../formats/derive.js";
 import { tensor } from "../ops/create.js";
+import { requireNoCapture } from "../ops/graph.js";
 import { updateScales } from "../ops/update/delayed-scaling.js";
 import type { DelayedScaling } from "../recipes/per-tensor.js";
 import { FORMATS, type Pass } from "../recipes/table.js";
@@ -42,6 +43,7 @@ export class DelayedState implements DelayedScales {
     { pass, slots }: { readonly pass: Pass; readonly slots: number },
     snapshot?: DelayedSnapshot,
   ) {
+    requireNoCapture(backend, "the first step under delayed scaling", "scales and amaxes");
     const length = recipe.amaxHistoryLen;
     const rows = new Float32Array(length * slots);
     // if the stored history is longer or shorter, as many of its first rows as fit are kept

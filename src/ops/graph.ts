@@ -5,6 +5,21 @@ import { guardReceivers, isObject } from "../brand.js";
 import { ArgumentError, DisposedError, UnsupportedError } from "../errors.js";
 import { callable, requireSynchronous } from "../options.js";
 
+/** The backends on which a graph is being captured. */
+const capturing = new WeakSet<Backend>();
+
+/**
+ * @internal Throws `UnsupportedError` while a graph is captured on `backend`. Call it before state is created that later calls
+ * read and write: each replay would create it anew.
+ */
+export function requireNoCapture(backend: Backend, user: string, state: string): void {
+  if (!capturing.has(backend)) return;
+  throw new UnsupportedError(
+    `${user} in a captured graph`,
+    `${state} would be created anew by each replay; run the step once before the capture`,
+  );
+}
+
 /** Captured operations that can be replayed. `captureGraph` creates it. */
 export class Graph<T = void> {
   static {
@@ -69,12 +84,13 @@ export class Graph<T = void> {
  * again. Data that the host writes to tensors in `body` are written again by each replay. Tensors that existed before and that
  * `body` uses stay alive as long as the graph. If a parameter already has a gradient at the capture, each replay adds that old
  * gradient to the new one; call `zeroGrad()` before the capture. Delayed scaling updates its scales in a replay if its
- * `autocast` region ends within `body`. Several graphs and ordinary calls may alternate.
+ * `autocast` region ends within `body`; run a first step before the capture, which creates the scales. Several graphs and
+ * ordinary calls may alternate.
  *
  * @throws `ArgumentError` if `body` waits (for example by reading a tensor), is async, or captures a graph itself.
- * `UnsupportedError` if the backend cannot capture, and for operations that depend on a host counter: stochastic rounding, the
- * step of AdamW, the first step of SGD with momentum. `DisposedError` for a disposed backend. Errors of `body` propagate;
- * nothing is captured then.
+ * `UnsupportedError` if the backend cannot capture, for the first step of a layer under delayed scaling, and for operations that
+ * depend on a host counter: stochastic rounding, the step of AdamW, the first step of SGD with momentum. `DisposedError` for a
+ * disposed backend. Errors of `body` propagate; nothing is captured then.
  */
 export function captureGraph<T = void>(backend: Backend, body: () => T): Graph<T> {
   requireBackend("captureGraph", backend);
@@ -86,9 +102,14 @@ export function captureGraph<T = void>(backend: Backend, body: () => T): Graph<T
     );
   let result: { readonly value: T } | undefined;
   const work = backend.capture(() => {
-    const value = body();
-    requireSynchronous("captureGraph", value, "what it does after an await cannot be captured");
-    result = { value };
+    capturing.add(backend);
+    try {
+      const value = body();
+      requireSynchronous("captureGraph", value, "what it does after an await cannot be captured");
+      result = { value };
+    } finally {
+      capturing.delete(backend);
+    }
   });
   if (result) return new Graph(work, result.value);
   work.dispose();

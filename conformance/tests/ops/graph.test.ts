@@ -53,6 +53,15 @@ describe("a replay", () => {
     },
   );
 
+  it.each(sampled(Object.entries(DETERMINISTIC_RECIPES), 4))(
+    "of a first training step under %s gives the bits of the step, unless the capture is refused",
+    (name, recipe) => {
+      const steps = () => calledAndReplayed(backend, recipe, 4, 0);
+      if (recipe() instanceof DelayedScaling) expect(steps).toThrow(UnsupportedError);
+      else for (const { eager, again } of steps()) expect(again, name).toEqual(eager);
+    },
+  );
+
   it("a replay reads the current contents, and writes to the tensors of the capture", () => {
     using _ = new Scope();
     const x = tensor(backend, [1, 2, 3]);

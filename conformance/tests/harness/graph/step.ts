@@ -58,7 +58,7 @@ function trained(backend: Backend, recipe: Recipe | undefined) {
     },
     /** The scales and histories of delayed scaling, as a checkpoint stores them. */
     scales: () => [...model.namedQuantizations()].map(([, each]) => each.snapshotSync()),
-    dispose(): void {
+    [Symbol.dispose](): void {
       for (const each of [model, x, dy]) each.dispose();
     },
   };
@@ -71,11 +71,19 @@ function left(tensors: readonly Tensor[], model: ReturnType<typeof trained>) {
   return { elements, scales: model.scales() };
 }
 
-/** The outcome of each of `iterations` steps, for the model that runs them and for the one that replays them. */
-export function calledAndReplayed(backend: Backend, recipe: () => Recipe | undefined, iterations: number) {
-  const [called, replayed] = [trained(backend, recipe()), trained(backend, recipe())];
-  // the first step allocates quantizers and their state, which a capture cannot do
-  for (const model of [called, replayed]) {
+/**
+ * The outcome of each of `iterations` steps, for the model that runs them and for the one that replays them. `earlier` is the
+ * number of steps before the capture. The first step creates the scales of delayed scaling, which a capture refuses.
+ */
+export function calledAndReplayed(
+  backend: Backend,
+  recipe: () => Recipe | undefined,
+  iterations: number,
+  earlier: 0 | 1 = 1,
+) {
+  using called = trained(backend, recipe());
+  using replayed = trained(backend, recipe());
+  for (const model of earlier === 0 ? [] : [called, replayed]) {
     model.feed(0);
     for (const each of model.step()) each.dispose();
   }
@@ -92,6 +100,6 @@ export function calledAndReplayed(backend: Backend, recipe: () => Recipe | undef
       ),
     };
   });
-  for (const each of [called, replayed, ...graph.result]) each.dispose();
+  for (const each of graph.result) each.dispose();
   return results;
 }
