@@ -183,7 +183,7 @@ export abstract class StandardRecipe extends Recipe {
     this.fp8Dpa = this.fp8Mha || (options.fp8Dpa ?? false);
     if (this.fp8Dpa && !row.attention)
       throw new ArgumentError(
-        `${new.target.name}: fp8Dpa and fp8Mha are not for this recipe, in TransformerEngine neither; leave them out, and give layers of attention another recipe by setLayerRecipes`,
+        `${new.target.name}: fp8Dpa and fp8Mha do not go with this recipe, whose attention stays in high precision; leave them out, and give layers of attention another recipe by setLayerRecipes`,
       );
     if (row.formats.includes(this.format)) return;
     const why = UNSUPPORTED_FORMATS.get(this.format);

@@ -131,7 +131,7 @@ export interface RecipeRow {
    * activations, if no bias gradient needs the unquantized gradient.
    */
   readonly gradientSteps: { readonly ungated: boolean; readonly alone: boolean };
-  /** How attention quantizes with `fp8Mha`. Undefined if the recipe has no FP8 attention, as in TransformerEngine. */
+  /** How attention quantizes with `fp8Mha`. Undefined if attention stays in high precision. */
   readonly attention: AttentionTraits | undefined;
 }
 
