@@ -5,7 +5,7 @@ import type { Call } from "./call.js";
 import { roundedTo, valuesOf } from "./conversions.js";
 import { fma } from "./float32.js";
 import { NotModelled } from "./not-modelled.js";
-import { broadcast, type Value } from "./value.js";
+import { broadcast, cornerOf, type Value } from "./value.js";
 
 const { fround } = Math;
 
@@ -18,14 +18,14 @@ interface FusedProduct {
   readonly columns: number;
 }
 
-/** The operands of a product of two matrices of one dtype. */
-function fusedOperands({ backend }: Call, a: Value, b: Value): FusedProduct {
+/** Requires two matrices of one dtype that can be multiplied. Returns the sizes of their product. */
+function requireFactors(a: Value, b: Value): Corner & { readonly depth: number } {
   const [rows = 0, depth = 0] = a.shape;
   const [height, columns = 0] = b.shape;
   if (a.shape.length !== 2 || b.shape.length !== 2 || height !== depth)
     throw new ShapeError(`operands [${a.shape}] and [${b.shape}]`);
   if (a.dtype !== b.dtype) throw new NotModelled(`products of ${a.dtype} and ${b.dtype}`);
-  return { x: valuesOf(backend, a), w: valuesOf(backend, b), rows, depth, columns };
+  return { rows, depth, columns };
 }
 
 /** One chain in the order of ascending k. */
@@ -85,29 +85,22 @@ interface Corner {
   readonly columns: number;
 }
 
-/** The first rows and columns of a matrix whose rows have `width` elements. */
-function cut(values: Float32Array, width: number, { rows, columns }: Corner): Float32Array {
-  const out = new Float32Array(rows * columns);
-  for (let row = 0; row < rows; row++)
-    out.set(values.subarray(row * width, row * width + columns), row * columns);
-  return out;
-}
-
 /** The corner of the result of aten::mm or aten::addmm: fma(alpha, sum, beta * addend), rounded once. */
 export function fusedResult(call: Call, lanes: Lanes, corner?: Corner): Value {
+  const { backend } = call;
   const [a, b] = factorsOf(call);
-  const whole = fusedOperands(call, a, b);
-  const { depth } = whole;
-  const { rows, columns } = corner ?? whole;
-  const x = whole.x.subarray(0, rows * depth);
-  const w = corner ? cut(whole.w, whole.columns, { rows: depth, columns }) : whole.w;
+  const shape = requireFactors(a, b);
+  const { rows, columns } = corner ?? shape;
+  const { depth } = shape;
+  const part = (x: Value, height: number, width: number): Float32Array =>
+    valuesOf(backend, corner ? cornerOf(x, height, width) : x);
+  const [x, w] = [part(a, rows, depth), part(b, depth, columns)];
   const sums = fusedSums({ x, w, rows, depth, columns }, lanes);
   const rounded = (values: Float32Array): Value =>
-    roundedTo(call.backend, call.dtype("out_dtype") ?? a.dtype, [rows, columns], values);
+    roundedTo(backend, call.dtype("out_dtype") ?? a.dtype, [rows, columns], values);
   if (call.get("mat1") === undefined) return rounded(sums);
   const [alpha, beta] = [fround(call.number("alpha", 1)), fround(call.number("beta", 1))];
-  const addends = valuesOf(call.backend, broadcast(call.tensor("self"), [whole.rows, whole.columns]));
-  const addend = cut(addends, whole.columns, { rows, columns });
+  const addend = part(broadcast(call.tensor("self"), [shape.rows, shape.columns]), rows, columns);
   return rounded(sums.map((sum, i) => fma(alpha, sum, fround(beta * (addend[i] as number)))));
 }
 

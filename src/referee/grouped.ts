@@ -7,13 +7,7 @@ import type { Call, Model } from "./call.js";
 import { NotModelled } from "./not-modelled.js";
 import { HOPPER, scaledOperand, wideProduct } from "./products.js";
 import { integersOf } from "./selections.js";
-import { joined, toValue, transposed, type Value } from "./value.js";
-
-/** Elements [from, to) of the first dimension. */
-function slice({ dtype, shape, bytes }: Value, from: number, to: number): Value {
-  const size = bytes.length / Math.max(shape[0] ?? 1, 1);
-  return { dtype, shape: shape.with(0, to - from), bytes: bytes.subarray(from * size, to * size) };
-}
+import { joined, sliceRows, toValue, transposed, type Value } from "./value.js";
 
 /** One group: rows of `self`, the matrix by which they are multiplied, the index of the group, and the indices of its rows. */
 interface Group {
@@ -39,7 +33,13 @@ function groupsOf(call: Call): readonly Group[] {
   return ends.map((to, index) => {
     const from = ends[index - 1] ?? 0;
     const [, ...shape] = b.shape;
-    return { rows: slice(a, from, to), matrix: { ...slice(b, index, index + 1), shape }, index, from, to };
+    return {
+      rows: sliceRows(a, from, to),
+      matrix: { ...sliceRows(b, index, index + 1), shape },
+      index,
+      from,
+      to,
+    };
   });
 }
 
@@ -87,13 +87,13 @@ export const scaledGrouped: Model = (call) => {
         call,
         "scale_b",
         w,
-        lines(slice({ ...scaleB, shape: [groups.length, width] }, index, index + 1), width),
+        lines(sliceRows({ ...scaleB, shape: [groups.length, width] }, index, index + 1), width),
       );
       const other = scaledOperand(
         call,
         "scale_a",
         data,
-        lines(slice({ ...scaleA, shape: [rows] }, from, to), to - from),
+        lines(sliceRows({ ...scaleA, shape: [rows] }, from, to), to - from),
       );
       return transposed(
         toValue(gemm({ x, w: other, outDtype: "bf16", ...HOPPER, useSplitAccumulator: false }).out),

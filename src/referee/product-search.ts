@@ -15,7 +15,7 @@ import { Tensor } from "../tensor/tensor.js";
 import type { Call } from "./call.js";
 import { fusedResult, lanesFor } from "./fused-products.js";
 import type { ProductOptions } from "./products.js";
-import { toValue, type Value } from "./value.js";
+import { cornerOf, toValue, type Value } from "./value.js";
 
 /** cuBLASLt was seen to divide K into at most 48 parts. */
 const MAX_SPLITS = 64;
@@ -39,20 +39,10 @@ function leadingOperand(operand: ProductOptions["x"], rows: number): ProductOpti
   return { data: leadingRows(data, rows), scaleInv: scales, tile };
 }
 
-/** The first rows and columns of a matrix of the host. */
-function corner({ dtype, shape, bytes }: Value, rows: number, columns: number): Value {
-  const [height = 0, width = 0] = shape;
-  const size = bytes.length / Math.max(height * width, 1);
-  const out = new Uint8Array(rows * columns * size);
-  for (let row = 0; row < rows; row++)
-    out.set(bytes.subarray(row * width * size, (row * width + columns) * size), row * columns * size);
-  return { dtype, shape: [rows, columns], bytes: out };
-}
-
 /** The product of the first rows and columns. */
 function pilotOf(options: ProductOptions, rows: number, columns: number): ProductOptions {
   const { x, w, bias, c } = options as ProductOptions & { readonly bias?: Tensor; readonly c?: Tensor };
-  const part = c && corner(toValue(c), rows, columns);
+  const part = c && cornerOf(toValue(c), rows, columns);
   return {
     ...options,
     x: leadingOperand(x, rows),
@@ -93,7 +83,7 @@ export function searchProduct<Candidate extends { readonly settings: GemmSetting
   const [rows = 0, columns = 0] = recorded.shape;
   const size = [Math.min(rows, PILOT.rows), Math.min(columns, PILOT.columns)] as const;
   const pilot = pilotOf(options, ...size);
-  const expected = corner(recorded, ...size);
+  const expected = cornerOf(recorded, ...size);
   return candidates.find(
     ({ settings }) =>
       isProduct({ ...pilot, ...settings }, expected) && isProduct({ ...options, ...settings }, recorded),
@@ -115,7 +105,7 @@ export function searchLanes(call: Call, recorded: Value): Lanes | undefined {
     rows: Math.min(rows, LANE_PILOT.rows),
     columns: Math.min(columns, LANE_PILOT.columns),
   };
-  const expected = corner(recorded, pilot.rows, pilot.columns);
+  const expected = cornerOf(recorded, pilot.rows, pilot.columns);
   return lanesFor(call).find(
     (lanes) =>
       isEqual(fusedResult(call, lanes, pilot), expected) && isEqual(fusedResult(call, lanes), recorded),

@@ -12,7 +12,16 @@ import { wideOf } from "./conversions.js";
 import { f32Batch, isComparedF32Batch } from "./f32-batch.js";
 import { defaultLanes, fusedResult, isFused } from "./fused-products.js";
 import { NotModelled } from "./not-modelled.js";
-import { broadcast, itemSize, joined, toTensor, toValue, transposed, type Value } from "./value.js";
+import {
+  broadcast,
+  itemSize,
+  joined,
+  sliceRows,
+  toTensor,
+  toValue,
+  transposed,
+  type Value,
+} from "./value.js";
 
 /** The options of `gemm` for a product of two matrices. The current `Scope` owns its tensors. */
 export type ProductOptions = Parameters<typeof gemm>[0];
@@ -188,10 +197,7 @@ export const batched: Model = (call) => {
   const [batch = 0, rows = 0] = a.shape;
   const columns = b.shape[2] as number;
   if (b.shape[0] !== batch) throw new ShapeError(`batches of ${batch} and ${b.shape[0]} matrices`);
-  const matrix = (x: Value, i: number): Value => {
-    const size = x.bytes.length / batch;
-    return { dtype: x.dtype, shape: x.shape.slice(1), bytes: x.bytes.subarray(i * size, (i + 1) * size) };
-  };
+  const matrix = (x: Value, i: number): Value => ({ ...sliceRows(x, i, i + 1), shape: x.shape.slice(1) });
   const parts = Array.from({ length: batch }, (_, i) => {
     using _scope = new Scope();
     return toValue(gemm(wideProduct(call, matrix(a, i), matrix(b, i))).out);

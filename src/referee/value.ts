@@ -143,6 +143,22 @@ export function copyElement(
   for (let byte = 0; byte < size; byte++) target[to * size + byte] = source[from * size + byte] as number;
 }
 
+/** Elements [from, to) of the first dimension, without copying. */
+export function sliceRows({ dtype, shape, bytes }: Value, from: number, to: number): Value {
+  const size = bytes.length / Math.max(shape[0] ?? 1, 1);
+  return { dtype, shape: shape.with(0, to - from), bytes: bytes.subarray(from * size, to * size) };
+}
+
+/** Copies the first rows and columns of a matrix. */
+export function cornerOf({ dtype, shape, bytes }: Value, rows: number, columns: number): Value {
+  const [height = 0, width = 0] = shape;
+  const size = bytes.length / Math.max(height * width, 1);
+  const out = new Uint8Array(rows * columns * size);
+  for (let row = 0; row < rows; row++)
+    out.set(bytes.subarray(row * width * size, (row * width + columns) * size), row * columns * size);
+  return { dtype, shape: [rows, columns], bytes: out };
+}
+
 /** A value that consists of the bytes of others, one after the other. */
 export function joined(parts: readonly Value[], { dtype, shape }: Pick<Value, "dtype" | "shape">): Value {
   const bytes = new Uint8Array(parts.reduce((sum, part) => sum + part.bytes.length, 0));
