@@ -18,21 +18,10 @@ import type { Tensor } from "../../../src/tensor/tensor.js";
 import { pairwise, product } from "../../arbitraries/covering.js";
 import { expectSame } from "../harness/drawn-tensor.js";
 import { scoped, useBackend } from "../harness/suite.js";
-import { waves } from "./attention/drawn.js";
+import { MASKS, waves } from "./attention/drawn.js";
 
 const backend = useBackend({ threads: 1, datapath: "hopper" });
 const [HEADS, BATCH, QUERIES, KEYS, SEED] = [6, 2, 5, 7, 9n];
-
-/** The properties of each mask: causal, padding, and the position of the diagonal, unless `bottomRightDiagonal` sets it. */
-const MASKS = {
-  no_mask: [false, false, undefined],
-  padding: [false, true, undefined],
-  causal: [true, false, "start"],
-  padding_causal: [true, true, "start"],
-  causal_bottom_right: [true, false, "end"],
-  padding_causal_bottom_right: [true, true, "end"],
-  arbitrary: [false, false, undefined],
-} as const;
 
 const TABLE = {
   mask: Object.keys(MASKS) as (keyof typeof MASKS)[],

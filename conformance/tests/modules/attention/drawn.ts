@@ -1,10 +1,22 @@
 /** Inputs and parameters of attention modules in tests. */
 import type { Backend } from "../../../../src/backends/backend.js";
+import type { AttentionMaskType } from "../../../../src/modules/attention/masks.js";
 import type { Module } from "../../../../src/modules/module.js";
 import { castTo } from "../../../../src/ops/cast/cast.js";
 import { tensor } from "../../../../src/ops/create.js";
 import { elementCount, type Shape, type WideDType } from "../../../../src/tensor/shape.js";
 import type { Tensor } from "../../../../src/tensor/tensor.js";
+
+/** The properties of each mask: causal, padding, and the position of the diagonal, unless `bottomRightDiagonal` sets it. */
+export const MASKS = {
+  no_mask: [false, false, undefined],
+  padding: [false, true, undefined],
+  causal: [true, false, "start"],
+  padding_causal: [true, true, "start"],
+  causal_bottom_right: [true, false, "end"],
+  padding_causal_bottom_right: [true, true, "end"],
+  arbitrary: [false, false, undefined],
+} as const satisfies Record<AttentionMaskType, unknown>;
 
 /** A tensor of values between -1 and 1 that depend on the seed. */
 export function waves(b: Backend, seed: number, shape: Shape, dtype: WideDType = "bf16"): Tensor<WideDType> {

@@ -13,21 +13,10 @@ import type { Tensor } from "../../../../src/tensor/tensor.js";
 import type { AttentionRecipe } from "../../../oracle/training/attention-scales.js";
 import type { Matrix } from "../../../oracle/training/matrix.js";
 import type { QuantizedTask } from "../../../oracle/training/quantized-attention.js";
-import { waves } from "../attention/drawn.js";
+import { MASKS, waves } from "../attention/drawn.js";
 
 export const [HEADS, BATCH, SEED] = [6, 2, 9n];
 const QUERIES = 5;
-
-/** What each mask says: causal or not, padding or not, and where the diagonal begins, unless `bottomRightDiagonal` says it. */
-const MASKS = {
-  no_mask: [false, false, undefined],
-  padding: [false, true, undefined],
-  causal: [true, false, "start"],
-  padding_causal: [true, true, "start"],
-  causal_bottom_right: [true, false, "end"],
-  padding_causal_bottom_right: [true, true, "end"],
-  arbitrary: [false, false, undefined],
-} as const satisfies Record<AttentionMaskType, unknown>;
 
 const DELAYED = {
   ...{ kind: "delayed", format: "HYBRID", margin: 0, length: 2, algorithm: "max" },
