@@ -1099,16 +1099,6 @@ void runGatherBackward(const Call<calls::GatherBackward>& call) {
   call.check("gatherBackward", launchGatherBackward(p, call.stream()));
 }
 
-void runLossMaximum(const Call<calls::LossMaximum>& call) {
-  LossMaximumParams p{};
-  p.rows = static_cast<int64_t>(call.count("rows"));
-  p.columns = static_cast<int64_t>(call.count("columns"));
-  p.logitsType = call.wide("logitsType");
-  p.logits = call.pointer<const void>("logits", bytesOf(product({static_cast<uint64_t>(p.rows), static_cast<uint64_t>(p.columns)}), bitsOf(p.logitsType)));
-  p.maximum = call.pointer<float>("maximum", bytesOf(static_cast<uint64_t>(p.rows), 32));
-  call.check("lossMaximum", launchLossMaximum(p, call.stream()));
-}
-
 void runLossSums(const Call<calls::LossSums>& call) {
   LossSumsParams p{};
   p.rows = static_cast<int64_t>(call.count("rows"));
@@ -1133,6 +1123,16 @@ void runLossOfSums(const Call<calls::LossOfSums>& call) {
   p.targets = call.pointer<const int32_t>("targets", bytesOf(static_cast<uint64_t>(p.rows), 32));
   p.loss = call.pointer<float>("loss", bytesOf(static_cast<uint64_t>(p.rows), 32));
   call.check("lossOfSums", launchLossOfSums(p, call.stream()));
+}
+
+void runLossMaximum(const Call<calls::LossMaximum>& call) {
+  LossMaximumParams p{};
+  p.rows = static_cast<int64_t>(call.count("rows"));
+  p.columns = static_cast<int64_t>(call.count("columns"));
+  p.logitsType = call.wide("logitsType");
+  p.logits = call.pointer<const void>("logits", bytesOf(product({static_cast<uint64_t>(p.rows), static_cast<uint64_t>(p.columns)}), bitsOf(p.logitsType)));
+  p.maximum = call.pointer<float>("maximum", bytesOf(static_cast<uint64_t>(p.rows), 32));
+  call.check("lossMaximum", launchLossMaximum(p, call.stream()));
 }
 
 void runCrossEntropy(const Call<calls::CrossEntropy>& call) {
@@ -1470,9 +1470,9 @@ void registerCalls(Napi::Env env, Napi::Object exports) {
   expose<runRowDots>(env, exports);
   expose<runGather>(env, exports);
   expose<runGatherBackward>(env, exports);
-  expose<runLossMaximum>(env, exports);
   expose<runLossSums>(env, exports);
   expose<runLossOfSums>(env, exports);
+  expose<runLossMaximum>(env, exports);
   expose<runCrossEntropy>(env, exports);
   expose<runCrossEntropyBackward>(env, exports);
   expose<runMse>(env, exports);

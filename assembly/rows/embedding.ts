@@ -7,23 +7,10 @@
 import { addEach, fill } from "../core/chunk";
 import { BUFFER, CHUNK } from "../core/scratch";
 import { narrow, widen } from "../core/wide";
+import { EmbeddingTask } from "./embedding.gen";
 
 /** Marks the end of a linked list of positions. */
 const NONE: u32 = 0xffffffff;
-
-/** The arguments of `embedding`. */
-@unmanaged
-class EmbeddingTask {
-  table: usize;
-  tableType: u32;
-  ids: usize;
-  out: usize;
-  outType: u32;
-  vocabulary: usize;
-  first: usize;
-  whole: usize;
-  columns: usize;
-}
 
 /**
  * Writes the embeddings of positions [begin, end). `ids` are i32; `scratch` is one buffer of the calling thread

@@ -3,6 +3,7 @@ import { addEach, fill, multiply, multiplyScalar } from "../core/chunk";
 import { addTerms, foldLanes } from "../core/reduce";
 import { BUFFER, CHUNK } from "../core/scratch";
 import { loadWide, narrow, storeWide, widen } from "../core/wide";
+import { CombineRowsTask, RowDotsTask } from "./expert-rows.gen";
 
 const NONE: u32 = 0xffffffff;
 
@@ -106,21 +107,6 @@ export function takeRows(task: TakeRowsTask, scratch: usize, begin: usize, end: 
   }
 }
 
-/** The arguments of `combineRows`. */
-@unmanaged
-class CombineRowsTask {
-  x: usize;
-  xType: u32;
-  limit: usize;
-  rows: usize;
-  width: usize;
-  weights: usize;
-  weightsType: u32;
-  out: usize;
-  outType: u32;
-  columns: usize;
-}
-
 /** Writes the rows [begin, end) of out. `scratch` is two buffers of the calling thread. */
 export function combineRows(task: CombineRowsTask, scratch: usize, begin: usize, end: usize): void {
   const limit = task.limit;
@@ -143,21 +129,6 @@ export function combineRows(task: CombineRowsTask, scratch: usize, begin: usize,
       narrow(total, task.out, task.outType, token * columns + i, count);
     }
   }
-}
-
-/** The arguments of `rowDots`. */
-@unmanaged
-class RowDotsTask {
-  grad: usize;
-  gradType: u32;
-  x: usize;
-  xType: u32;
-  limit: usize;
-  rows: usize;
-  width: usize;
-  out: usize;
-  outType: u32;
-  columns: usize;
 }
 
 /** Writes the entries of the tokens [begin, end). `scratch` is three buffers of the calling thread. */

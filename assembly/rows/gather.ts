@@ -1,17 +1,6 @@
 // Elements of rows by index, and the gradient (docs/numerics.md 7.15).
 import { loadWide, storeWide } from "../core/wide";
-
-/** The arguments of `gather`. */
-@unmanaged
-class GatherTask {
-  x: usize;
-  xType: u32;
-  ids: usize;
-  out: usize;
-  outType: u32;
-  columns: usize;
-  count: usize;
-}
+import { GatherBackwardTask, GatherTask } from "./gather.gen";
 
 /** out[r, j] = x[r, ids[r, j]] for the rows [begin, end), or NaN if x [rows, columns] has no such column. */
 export function gather(task: GatherTask, begin: usize, end: usize): void {
@@ -29,18 +18,6 @@ export function gather(task: GatherTask, begin: usize, end: usize): void {
       storeWide(out, outType, i, value);
     }
   }
-}
-
-/** The arguments of `gatherBackward`. */
-@unmanaged
-class GatherBackwardTask {
-  grad: usize;
-  gradType: u32;
-  ids: usize;
-  out: usize;
-  outType: u32;
-  columns: usize;
-  count: usize;
 }
 
 /** out[r, c] is the sum of those grad[r, j] whose ids[r, j] is c, for the rows [begin, end). grad and ids are [rows, count]. */

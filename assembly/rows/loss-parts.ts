@@ -5,13 +5,8 @@
 // `scratch` is eight buffers of the calling thread (core/scratch.ts).
 import { log } from "../core/math";
 import { loadWide } from "../core/wide";
-import { distanceOfRow, Logits, maximumOfRow, smoothed, totalOfRow } from "./loss-row";
-
-/** The arguments of `lossMaximum`. */
-@unmanaged
-class LossMaximumTask extends Logits {
-  maximum: usize;
-}
+import { LossMaximumTask } from "./loss-parts.gen";
+import { distanceOfRow, maximumOfRow, smoothed, totalOfRow } from "./loss-row";
 
 /** Writes the maximum of rows [begin, end) over the columns of this rank, one f32 each per row. */
 export function lossMaximum(task: LossMaximumTask, scratch: usize, begin: usize, end: usize): void {
@@ -23,7 +18,10 @@ export function lossMaximum(task: LossMaximumTask, scratch: usize, begin: usize,
 
 /** The arguments of `lossSums`. */
 @unmanaged
-class LossSumsTask extends Logits {
+class LossSumsTask {
+  logits: usize;
+  logitsType: u32;
+  columns: usize;
   targets: usize;
   maximum: usize;
   sums: usize;

@@ -1,38 +1,30 @@
-// The terms of a row's cross-entropy: the maximum, and two sums over the logits from index `first` on. `scratch` is two
-// buffers of the calling thread (core/scratch.ts).
+// The terms of a row's cross-entropy: the maximum, and two sums over the logits from index `first` on. A task has the fields
+// `logits`, `logitsType` and `columns`. `scratch` is two buffers of the calling thread (core/scratch.ts).
 import { addScalar, exponentials, fill } from "../core/chunk";
 import { addTerms, foldLanes, maximumOf } from "../core/reduce";
 import { BUFFER, CHUNK } from "../core/scratch";
 import { widen } from "../core/wide";
 
-/** Logits, and the number of their columns. */
-@unmanaged
-export class Logits {
-  logits: usize;
-  logitsType: u32;
-  columns: usize;
-}
-
 /** max(x) + 0, NaN ignored; -infinity if all are NaN. */
-export function maximumOfRow(row: Logits, first: usize, scratch: usize): f32 {
-  const columns = row.columns;
+export function maximumOfRow<Task>(task: Task, first: usize, scratch: usize): f32 {
+  const columns = task.columns;
   let top: f32 = -Infinity;
   for (let i: usize = 0; i < columns; i += CHUNK) {
     const count = min(CHUNK, columns - i);
-    widen(row.logits, row.logitsType, first + i, count, scratch);
+    widen(task.logits, task.logitsType, first + i, count, scratch);
     top = maximumOf(scratch, count, top);
   }
   return top + 0;
 }
 
 /** sum(e^(x - maximum)). */
-export function totalOfRow(row: Logits, first: usize, maximum: f32, scratch: usize): f32 {
-  const columns = row.columns;
+export function totalOfRow<Task>(task: Task, first: usize, maximum: f32, scratch: usize): f32 {
+  const columns = task.columns;
   const lanes = scratch + BUFFER;
   fill(lanes, 0, 32);
   for (let i: usize = 0; i < columns; i += CHUNK) {
     const count = min(CHUNK, columns - i);
-    widen(row.logits, row.logitsType, first + i, count, scratch);
+    widen(task.logits, task.logitsType, first + i, count, scratch);
     exponentials(scratch, maximum, count);
     addTerms(lanes, scratch, count);
   }
@@ -40,13 +32,13 @@ export function totalOfRow(row: Logits, first: usize, maximum: f32, scratch: usi
 }
 
 /** sum(x - maximum). */
-export function distanceOfRow(row: Logits, first: usize, maximum: f32, scratch: usize): f32 {
-  const columns = row.columns;
+export function distanceOfRow<Task>(task: Task, first: usize, maximum: f32, scratch: usize): f32 {
+  const columns = task.columns;
   const lanes = scratch + BUFFER;
   fill(lanes, 0, 32);
   for (let i: usize = 0; i < columns; i += CHUNK) {
     const count = min(CHUNK, columns - i);
-    widen(row.logits, row.logitsType, first + i, count, scratch);
+    widen(task.logits, task.logitsType, first + i, count, scratch);
     addScalar(scratch, -maximum, count);
     addTerms(lanes, scratch, count);
   }

@@ -14,18 +14,8 @@ import { addScalar, divideScalar, exponentials, fill, multiplyScalar } from "../
 import { log } from "../core/math";
 import { CHUNK } from "../core/scratch";
 import { loadWide, narrow, widen } from "../core/wide";
-import { distanceOfRow, Logits, maximumOfRow, smoothed, totalOfRow } from "./loss-row";
-
-/** The arguments of `crossEntropy`. */
-@unmanaged
-class CrossEntropyTask extends Logits {
-  targets: usize;
-  loss: usize;
-  maximum: usize;
-  total: usize;
-  smoothing: f32;
-  ignore: i32;
-}
+import { CrossEntropyBackwardTask, CrossEntropyTask } from "./loss.gen";
+import { distanceOfRow, maximumOfRow, smoothed, totalOfRow } from "./loss-row";
 
 /** Writes the loss, the maximum and the total of rows [begin, end), one f32 each per row. `targets` are i32. */
 export function crossEntropy(task: CrossEntropyTask, scratch: usize, begin: usize, end: usize): void {
@@ -48,21 +38,6 @@ export function crossEntropy(task: CrossEntropyTask, scratch: usize, begin: usiz
     }
     store<f32>(task.loss + (row << 2), value);
   }
-}
-
-/** The arguments of `crossEntropyBackward`. */
-@unmanaged
-class CrossEntropyBackwardTask extends Logits {
-  grad: usize;
-  targets: usize;
-  maximum: usize;
-  total: usize;
-  dx: usize;
-  dxType: u32;
-  first: usize;
-  classes: usize;
-  smoothing: f32;
-  ignore: i32;
 }
 
 /**

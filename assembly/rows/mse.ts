@@ -9,22 +9,7 @@ import { fill, multiply, multiplyScalar } from "../core/chunk";
 import { addTerms, foldLanes } from "../core/reduce";
 import { BUFFER, CHUNK } from "../core/scratch";
 import { narrow, widen } from "../core/wide";
-
-/** x and target, and the number of their columns. */
-@unmanaged
-class Difference {
-  x: usize;
-  xType: u32;
-  target: usize;
-  targetType: u32;
-  columns: usize;
-}
-
-/** The arguments of `mse`. */
-@unmanaged
-class MseTask extends Difference {
-  loss: usize;
-}
+import { MseBackwardTask, MseTask } from "./loss.gen";
 
 /** Writes the loss (f32) of rows [begin, end). */
 export function mse(task: MseTask, scratch: usize, begin: usize, end: usize): void {
@@ -40,14 +25,6 @@ export function mse(task: MseTask, scratch: usize, begin: usize, end: usize): vo
     }
     store<f32>(task.loss + (row << 2), foldLanes(lanes) / <f32>columns);
   }
-}
-
-/** The arguments of `mseBackward`. */
-@unmanaged
-class MseBackwardTask extends Difference {
-  grad: usize;
-  dx: usize;
-  dxType: u32;
 }
 
 /** Writes rows [begin, end) of dx. `grad` is the f32 gradient of each row's loss. */
@@ -68,7 +45,7 @@ export function mseBackward(task: MseBackwardTask, scratch: usize, begin: usize,
 }
 
 /** Writes x - target to `scratch`, for `count` elements starting at `index`. */
-function differences(task: Difference, index: usize, count: usize, scratch: usize): void {
+function differences<Task>(task: Task, index: usize, count: usize, scratch: usize): void {
   widen(task.x, task.xType, index, count, scratch);
   widen(task.target, task.targetType, index, count, scratch + BUFFER);
   subtract(scratch, scratch + BUFFER, count);

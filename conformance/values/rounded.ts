@@ -31,3 +31,12 @@ export function rowsOf(x: PlainTensor<WideDType>): number[][] {
   const values = Array.from(wideValues(x));
   return Array.from({ length: rows }, (_, row) => values.slice(row * columns, (row + 1) * columns));
 }
+
+/** The results of `row` for each row of x, rounded to a type, in the shape of x. */
+export function mapRows<D extends ResultDType>(
+  x: PlainTensor<WideDType>,
+  dtype: D,
+  row: (elements: readonly number[], index: number) => readonly number[],
+): PlainTensor<D> {
+  return rounded(dtype, x.shape, rowsOf(x).flatMap(row));
+}

@@ -25,6 +25,26 @@ constexpr int64_t kMaxGridY = 65535;
 
 __host__ __device__ constexpr int64_t ceilDivide(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
+// Launches `kernel` with `blocks` blocks of `threads` threads, or nothing without blocks.
+template <typename Params>
+cudaError_t launchBlocks(void (*kernel)(Params), int64_t blocks, int threads, const Params& p, cudaStream_t stream) {
+  if (blocks > INT32_MAX) return cudaErrorInvalidValue;
+  if (blocks > 0) kernel<<<static_cast<unsigned>(blocks), threads, 0, stream>>>(p);
+  return cudaGetLastError();
+}
+
+// The number of threads of a block whose threads compute one item each.
+constexpr int kItemThreads = 256;
+
+// The item that this thread computes. Threads of the last block may have an item beyond the last one.
+__device__ inline int64_t itemIndex() { return static_cast<int64_t>(blockIdx.x) * kItemThreads + threadIdx.x; }
+
+// Launches `kernel` with a thread for each of `items` items.
+template <typename Params>
+cudaError_t launchItems(void (*kernel)(Params), int64_t items, const Params& p, cudaStream_t stream) {
+  return launchBlocks(kernel, ceilDivide(items, kItemThreads), kItemThreads, p, stream);
+}
+
 // Converts f16 bits to f32. The conversion is exact; every NaN becomes the canonical NaN.
 __device__ inline float halfToFloat(uint16_t bits) {
   float value;

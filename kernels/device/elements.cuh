@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <type_traits>
 
 #include "kernels/device/pair.cuh"
 
@@ -106,6 +107,18 @@ inline RowGrid rowGrid(int64_t rows, int64_t packs) {
   const auto blocks = static_cast<unsigned>(ceilDivide(packs, across));
   return {dim3(blocks, static_cast<unsigned>(std::min<int64_t>(ceilDivide(rows, down), kMaxGridY))),
           dim3(across, down)};
+}
+
+// Calls `launch` with a grid for rows of `columns` elements, and a tag whose `value` is the number of elements of a thread.
+template <typename Launch>
+cudaError_t withRows(int64_t rows, int64_t columns, Launch launch) {
+  if (rows == 0 || columns == 0) return cudaSuccess;
+  if (columns % kPack == 0) {
+    launch(rowGrid(rows, columns / kPack), std::integral_constant<int, kPack>{});
+  } else {
+    launch(rowGrid(rows, columns), std::integral_constant<int, 1>{});
+  }
+  return cudaGetLastError();
 }
 
 }  // namespace lockstep

@@ -7,8 +7,6 @@ namespace lockstep {
 
 namespace {
 
-constexpr int kThreads = 256;
-
 /** A function as -use_fast_math compiles it: f32 operations that count subnormals as zero. */
 __device__ float fastFunction(SpecialFunction kind, float x) {
   float y = 0;
@@ -124,8 +122,8 @@ __device__ uint16_t special16(SpecialFunction kind, uint16_t x) {
   return y;
 }
 
-__global__ void __launch_bounds__(kThreads) specialFunctionKernel(const SpecialFunctionParams p) {
-  const int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
+__global__ void __launch_bounds__(kItemThreads) specialFunctionKernel(const SpecialFunctionParams p) {
+  const int64_t i = itemIndex();
   if (i >= p.count) return;
   const auto kind = static_cast<SpecialFunction>(p.kind);
   if (p.y != nullptr) {
@@ -140,9 +138,7 @@ __global__ void __launch_bounds__(kThreads) specialFunctionKernel(const SpecialF
 }  // namespace
 
 cudaError_t launchSpecialFunction(const SpecialFunctionParams& p, cudaStream_t stream) {
-  if (p.count == 0) return cudaSuccess;
-  specialFunctionKernel<<<static_cast<unsigned>(ceilDivide(p.count, kThreads)), kThreads, 0, stream>>>(p);
-  return cudaGetLastError();
+  return launchItems(specialFunctionKernel, p.count, p, stream);
 }
 
 }  // namespace lockstep

@@ -215,15 +215,9 @@ void sumRows(const EmbeddingBackwardParams& p, cudaStream_t stream) {
 }  // namespace
 
 cudaError_t launchEmbedding(const EmbeddingParams& p, cudaStream_t stream) {
-  if (p.count == 0 || p.columns == 0) return cudaSuccess;
-  if (p.columns % kPack == 0) {
-    const RowGrid grid = rowGrid(p.count, p.columns / kPack);
-    embeddingKernel<kPack><<<grid.blocks, grid.threads, 0, stream>>>(p);
-  } else {
-    const RowGrid grid = rowGrid(p.count, p.columns);
-    embeddingKernel<1><<<grid.blocks, grid.threads, 0, stream>>>(p);
-  }
-  return cudaGetLastError();
+  return withRows(p.count, p.columns, [&](const RowGrid& grid, auto width) {
+    embeddingKernel<width.value><<<grid.blocks, grid.threads, 0, stream>>>(p);
+  });
 }
 
 cudaError_t launchEmbeddingBackward(const EmbeddingBackwardParams& p, cudaStream_t stream) {

@@ -143,18 +143,6 @@ __global__ void __launch_bounds__(kThreads) rowDotsKernel(const RowDotsParams p)
   if (threadIdx.x % kLanes == 0) storeElement(p.out, p.outType, entry, sum);
 }
 
-// Calls `launch` with a grid for rows of `columns` elements, and a tag whose `value` is the number of elements of a thread.
-template <typename Launch>
-cudaError_t withRows(int64_t rows, int64_t columns, Launch launch) {
-  if (rows == 0 || columns == 0) return cudaSuccess;
-  if (columns % kPack == 0) {
-    launch(rowGrid(rows, columns / kPack), std::integral_constant<int, kPack>{});
-  } else {
-    launch(rowGrid(rows, columns), std::integral_constant<int, 1>{});
-  }
-  return cudaGetLastError();
-}
-
 }  // namespace
 
 cudaError_t launchRowIdMap(const RowIdMapParams& p, cudaStream_t stream) {
@@ -182,10 +170,7 @@ cudaError_t launchCombineRows(const CombineRowsParams& p, cudaStream_t stream) {
 }
 
 cudaError_t launchRowDots(const RowDotsParams& p, cudaStream_t stream) {
-  const int64_t blocks = ceilDivide(p.tokens * p.width, kWarps);
-  if (blocks > INT32_MAX) return cudaErrorInvalidValue;
-  if (blocks > 0) rowDotsKernel<<<static_cast<unsigned>(blocks), kThreads, 0, stream>>>(p);
-  return cudaGetLastError();
+  return launchBlocks(rowDotsKernel, ceilDivide(p.tokens * p.width, kWarps), kThreads, p, stream);
 }
 
 }  // namespace lockstep

@@ -6,11 +6,10 @@ namespace lockstep {
 
 namespace {
 
-constexpr int kThreads = 256;
 constexpr float kInfinity = __builtin_huge_valf();
 
-__global__ void __launch_bounds__(kThreads) gatherKernel(const GatherParams p) {
-  const int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
+__global__ void __launch_bounds__(kItemThreads) gatherKernel(const GatherParams p) {
+  const int64_t i = itemIndex();
   if (i >= p.rows * p.count) return;
   const int64_t id = p.ids[i];
   const bool isColumn = id >= 0 && id < p.columns;
@@ -18,8 +17,8 @@ __global__ void __launch_bounds__(kThreads) gatherKernel(const GatherParams p) {
   storeElement(p.out, p.outType, i, value);
 }
 
-__global__ void __launch_bounds__(kThreads) gatherBackwardKernel(const GatherBackwardParams p) {
-  const int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
+__global__ void __launch_bounds__(kItemThreads) gatherBackwardKernel(const GatherBackwardParams p) {
+  const int64_t i = itemIndex();
   if (i >= p.rows * p.columns) return;
   const int64_t row = i / p.columns;
   const int64_t column = i - row * p.columns;
@@ -33,17 +32,11 @@ __global__ void __launch_bounds__(kThreads) gatherBackwardKernel(const GatherBac
 }  // namespace
 
 cudaError_t launchGather(const GatherParams& p, cudaStream_t stream) {
-  const int64_t blocks = ceilDivide(p.rows * p.count, kThreads);
-  if (blocks > INT32_MAX) return cudaErrorInvalidValue;
-  if (blocks > 0) gatherKernel<<<static_cast<unsigned>(blocks), kThreads, 0, stream>>>(p);
-  return cudaGetLastError();
+  return launchItems(gatherKernel, p.rows * p.count, p, stream);
 }
 
 cudaError_t launchGatherBackward(const GatherBackwardParams& p, cudaStream_t stream) {
-  const int64_t blocks = ceilDivide(p.rows * p.columns, kThreads);
-  if (blocks > INT32_MAX) return cudaErrorInvalidValue;
-  if (blocks > 0) gatherBackwardKernel<<<static_cast<unsigned>(blocks), kThreads, 0, stream>>>(p);
-  return cudaGetLastError();
+  return launchItems(gatherBackwardKernel, p.rows * p.columns, p, stream);
 }
 
 }  // namespace lockstep

@@ -59,26 +59,18 @@ __global__ void __launch_bounds__(kRowThreads) mseBackwardKernel(const MseBackwa
 }  // namespace
 
 cudaError_t launchMse(const MseParams& p, cudaStream_t stream) {
-  if (p.rows == 0) return cudaSuccess;
-  const auto blocks = static_cast<unsigned>(ceilDivide(p.rows, kWarps));
-  withWide(p.xType, [&](auto type) {
-    withWide(p.targetType, [&](auto targetType) {
-      mseKernel<type.value, targetType.value><<<blocks, kWarps * kLanes, 0, stream>>>(p);
+  return withWide(p.xType, [&](auto type) {
+    return withWide(p.targetType, [&](auto targetType) {
+      return launchBlocks(mseKernel<type.value, targetType.value>, ceilDivide(p.rows, kWarps), kWarps * kLanes, p,
+                          stream);
     });
   });
-  return cudaGetLastError();
 }
 
 cudaError_t launchMseBackward(const MseBackwardParams& p, cudaStream_t stream) {
-  if (p.rows == 0 || p.columns == 0) return cudaSuccess;
-  if (p.columns % kPack == 0) {
-    const RowGrid grid = rowGrid(p.rows, p.columns / kPack);
-    mseBackwardKernel<kPack><<<grid.blocks, grid.threads, 0, stream>>>(p);
-  } else {
-    const RowGrid grid = rowGrid(p.rows, p.columns);
-    mseBackwardKernel<1><<<grid.blocks, grid.threads, 0, stream>>>(p);
-  }
-  return cudaGetLastError();
+  return withRows(p.rows, p.columns, [&](const RowGrid& grid, auto width) {
+    mseBackwardKernel<width.value><<<grid.blocks, grid.threads, 0, stream>>>(p);
+  });
 }
 
 }  // namespace lockstep

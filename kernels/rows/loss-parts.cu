@@ -10,7 +10,6 @@ namespace lockstep {
 namespace {
 
 constexpr int kWarps = 4;
-constexpr int kThreads = 256;
 
 __device__ int64_t rowOfWarp() { return static_cast<int64_t>(blockIdx.x) * kWarps + threadIdx.x / kLanes; }
 
@@ -45,8 +44,8 @@ __global__ void __launch_bounds__(kWarps* kLanes) lossSumsKernel(const LossSumsP
   if (p.smooths) p.sums[2 * p.rows + row] = distance;
 }
 
-__global__ void __launch_bounds__(kThreads) lossOfSumsKernel(const LossOfSumsParams p) {
-  const int64_t row = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
+__global__ void __launch_bounds__(kItemThreads) lossOfSumsKernel(const LossOfSumsParams p) {
+  const int64_t row = itemIndex();
   if (row >= p.rows) return;
   const int32_t target = p.targets[row];
   float loss = kInfinity - kInfinity;
@@ -62,23 +61,19 @@ __global__ void __launch_bounds__(kThreads) lossOfSumsKernel(const LossOfSumsPar
 }  // namespace
 
 cudaError_t launchLossMaximum(const LossMaximumParams& p, cudaStream_t stream) {
-  if (p.rows == 0) return cudaSuccess;
-  const auto blocks = static_cast<unsigned>(ceilDivide(p.rows, kWarps));
-  withWide(p.logitsType, [&](auto type) { lossMaximumKernel<type.value><<<blocks, kWarps * kLanes, 0, stream>>>(p); });
-  return cudaGetLastError();
+  return withWide(p.logitsType, [&](auto type) {
+    return launchBlocks(lossMaximumKernel<type.value>, ceilDivide(p.rows, kWarps), kWarps * kLanes, p, stream);
+  });
 }
 
 cudaError_t launchLossSums(const LossSumsParams& p, cudaStream_t stream) {
-  if (p.rows == 0) return cudaSuccess;
-  const auto blocks = static_cast<unsigned>(ceilDivide(p.rows, kWarps));
-  withWide(p.logitsType, [&](auto type) { lossSumsKernel<type.value><<<blocks, kWarps * kLanes, 0, stream>>>(p); });
-  return cudaGetLastError();
+  return withWide(p.logitsType, [&](auto type) {
+    return launchBlocks(lossSumsKernel<type.value>, ceilDivide(p.rows, kWarps), kWarps * kLanes, p, stream);
+  });
 }
 
 cudaError_t launchLossOfSums(const LossOfSumsParams& p, cudaStream_t stream) {
-  if (p.rows == 0) return cudaSuccess;
-  lossOfSumsKernel<<<static_cast<unsigned>(ceilDivide(p.rows, kThreads)), kThreads, 0, stream>>>(p);
-  return cudaGetLastError();
+  return launchItems(lossOfSumsKernel, p.rows, p, stream);
 }
 
 }  // namespace lockstep

@@ -9,16 +9,6 @@
 
 namespace lockstep {
 
-struct LossMaximumParams {
-  int64_t rows = 0;
-  int64_t columns = 0;
-  const void* logits = nullptr;
-  Wide logitsType = Wide::kF32;
-  float* maximum = nullptr;
-};
-
-cudaError_t launchLossMaximum(const LossMaximumParams& p, cudaStream_t stream);
-
 struct LossSumsParams {
   int64_t rows = 0;
   int64_t columns = 0;
@@ -47,5 +37,15 @@ struct LossOfSumsParams {
 };
 
 cudaError_t launchLossOfSums(const LossOfSumsParams& p, cudaStream_t stream);
+
+struct LossMaximumParams {
+  int64_t rows = 0;
+  int64_t columns = 0;
+  const void* logits = nullptr;
+  Wide logitsType = Wide::kF32;
+  float* maximum = nullptr;
+};
+
+cudaError_t launchLossMaximum(const LossMaximumParams& p, cudaStream_t stream);
 
 }  // namespace lockstep

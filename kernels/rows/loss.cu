@@ -86,22 +86,15 @@ __global__ void __launch_bounds__(kRowThreads) crossEntropyBackwardKernel(const 
 }  // namespace
 
 cudaError_t launchCrossEntropy(const CrossEntropyParams& p, cudaStream_t stream) {
-  if (p.rows == 0) return cudaSuccess;
-  const auto blocks = static_cast<unsigned>(ceilDivide(p.rows, kWarps));
-  withWide(p.logitsType, [&](auto type) { crossEntropyKernel<type.value><<<blocks, kWarps * kLanes, 0, stream>>>(p); });
-  return cudaGetLastError();
+  return withWide(p.logitsType, [&](auto type) {
+    return launchBlocks(crossEntropyKernel<type.value>, ceilDivide(p.rows, kWarps), kWarps * kLanes, p, stream);
+  });
 }
 
 cudaError_t launchCrossEntropyBackward(const CrossEntropyBackwardParams& p, cudaStream_t stream) {
-  if (p.rows == 0 || p.columns == 0) return cudaSuccess;
-  if (p.columns % kPack == 0) {
-    const RowGrid grid = rowGrid(p.rows, p.columns / kPack);
-    crossEntropyBackwardKernel<kPack><<<grid.blocks, grid.threads, 0, stream>>>(p);
-  } else {
-    const RowGrid grid = rowGrid(p.rows, p.columns);
-    crossEntropyBackwardKernel<1><<<grid.blocks, grid.threads, 0, stream>>>(p);
-  }
-  return cudaGetLastError();
+  return withRows(p.rows, p.columns, [&](const RowGrid& grid, auto width) {
+    crossEntropyBackwardKernel<width.value><<<grid.blocks, grid.threads, 0, stream>>>(p);
+  });
 }
 
 }  // namespace lockstep

@@ -116,10 +116,7 @@ __global__ void __launch_bounds__(kThreads) topkKernel(const TopkParams p) {
 }  // namespace
 
 cudaError_t launchTopk(const TopkParams& p, cudaStream_t stream) {
-  const int64_t blocks = ceilDivide(p.rows, kWarps);
-  if (blocks > INT32_MAX) return cudaErrorInvalidValue;
-  if (blocks > 0) topkKernel<<<static_cast<unsigned>(blocks), kThreads, 0, stream>>>(p);
-  return cudaGetLastError();
+  return launchBlocks(topkKernel, ceilDivide(p.rows, kWarps), kThreads, p, stream);
 }
 
 }  // namespace lockstep

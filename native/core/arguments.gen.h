@@ -1077,17 +1077,6 @@ struct MseBackward {
   };
 };
 
-struct LossMaximum {
-  static constexpr const char* kName = "lossMaximum";
-  static constexpr Argument kArguments[] = {
-      {"rows", Kind::kCount, false},
-      {"columns", Kind::kCount, false},
-      {"logits", Kind::kPointer, false},
-      {"logitsType", Kind::kWide, false},
-      {"maximum", Kind::kPointer, false},
-  };
-};
-
 struct LossSums {
   static constexpr const char* kName = "lossSums";
   static constexpr Argument kArguments[] = {
@@ -1113,6 +1102,17 @@ struct LossOfSums {
       {"loss", Kind::kPointer, false},
       {"classes", Kind::kCount, false},
       {"ignore", Kind::kInt, false},
+  };
+};
+
+struct LossMaximum {
+  static constexpr const char* kName = "lossMaximum";
+  static constexpr Argument kArguments[] = {
+      {"rows", Kind::kCount, false},
+      {"columns", Kind::kCount, false},
+      {"logits", Kind::kPointer, false},
+      {"logitsType", Kind::kWide, false},
+      {"maximum", Kind::kPointer, false},
   };
 };
 

@@ -29,6 +29,18 @@ export function execute<K extends OpName>(
   return support;
 }
 
+/** Runs `op` as `execute` does, and returns its output `out`, a new tensor. If that throws, `out` is disposed of. */
+export function compute<K extends OpName, T extends Tensor>(op: K, args: OpArgs[K] & { readonly out: T }): T {
+  const { out } = args;
+  try {
+    execute(out.backend, op, args);
+  } catch (error) {
+    out.dispose();
+    throw error;
+  }
+  return out;
+}
+
 /** Throws `ArgumentError` for a tensor on a different backend than the first one. Undefined is accepted. */
 export function requireBackendOf(
   op: string,

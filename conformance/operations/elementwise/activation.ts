@@ -9,33 +9,22 @@ import {
   gated,
   gatedBackward,
 } from "../../../src/ops/elementwise/activation.js";
-import type { Shape, WideDType } from "../../../src/tensor/shape.js";
+import type { Shape } from "../../../src/tensor/shape.js";
 import { laneShape, wideTensor, wideType } from "../../arbitraries/wide.js";
 import { mul } from "../../oracle/core/rational.js";
 import { gatedElement, RULES, type Rule, swish } from "../../oracle/elementwise/activation.js";
-import { download, type PlainTensor, upload, wideValues } from "../../values/plain.js";
+import { download, upload, wideValues } from "../../values/plain.js";
 import { rounded, rowsOf } from "../../values/rounded.js";
-import type { Operation } from "../operation.js";
+import type { Operation, TypedInputs } from "../operation.js";
 
-export interface ActivationCase {
-  readonly x: PlainTensor<WideDType>;
-  readonly kind: ActivationName;
-  readonly outDtype: WideDType;
-}
+export type ActivationCase = TypedInputs<"activation">;
 
-export interface ActivationBackwardCase extends ActivationCase {
-  readonly grad: PlainTensor<WideDType>;
-}
+export type ActivationBackwardCase = TypedInputs<"activationBackward">;
 
 /** A call of a gated activation: out = act(a) * g for x = [a | g]. */
-export interface GatedCase extends ActivationCase {
-  /** The clamped form; `silu` only. */
-  readonly clamp?: SwigluClamp | undefined;
-}
+export type GatedCase = TypedInputs<"gated">;
 
-export interface GatedBackwardCase extends GatedCase {
-  readonly grad: PlainTensor<WideDType>;
-}
+export type GatedBackwardCase = TypedInputs<"gatedBackward">;
 
 /**
  * Inputs where 2^t underflows or overflows in f32 and f64, where derivatives have extrema, and the limits of the

@@ -1,21 +1,15 @@
 /** Dropout of elements. */
 import * as fc from "fast-check";
 import { dropout } from "../../../src/ops/elementwise/dropout.js";
-import type { RandomSource } from "../../../src/random.js";
 import type { Shape, WideDType } from "../../../src/tensor/shape.js";
 import { randomSource } from "../../arbitraries/formats.js";
 import { laneShape, wideTensor, wideType } from "../../arbitraries/wide.js";
 import * as oracle from "../../oracle/elementwise/dropout.js";
 import { download, type PlainTensor, upload, wideValues } from "../../values/plain.js";
 import { rounded } from "../../values/rounded.js";
-import type { Operation } from "../operation.js";
+import type { Operation, TypedInputs } from "../operation.js";
 
-export interface DropoutCase {
-  readonly x: PlainTensor<WideDType>;
-  readonly probability: number;
-  readonly random: RandomSource;
-  readonly outDtype: WideDType;
-}
+export type DropoutCase = TypedInputs<"dropout">;
 
 /** Probabilities at which the threshold changes, and the limits of the domain. */
 const PROBABILITIES = [0, 2 ** -18, 2 ** -17, 2 ** -16, 0.1, 0.5, 1 - 2 ** -16, 1 - 2 ** -17, 1 - 2 ** -53];

@@ -7,7 +7,7 @@ import { wideTensor, wideType } from "../../arbitraries/wide.js";
 import * as oracle from "../../oracle/rows/expert-rows.js";
 import { download, PlainTensor, upload, wideValues } from "../../values/plain.js";
 import { rounded, rowsOf } from "../../values/rounded.js";
-import type { Operation } from "../operation.js";
+import type { Operation, TypedInputs } from "../operation.js";
 
 export interface RowIdMapCase {
   /** [T, C] */
@@ -28,23 +28,9 @@ export interface TakeRowsCase {
   readonly outDtype: WideDType;
 }
 
-export interface CombineRowsCase {
-  /** [N, D] */
-  readonly x: PlainTensor<WideDType>;
-  /** [T, C]; some are out of range. */
-  readonly rows: PlainTensor<"i32">;
-  readonly weights: PlainTensor<WideDType> | undefined;
-  readonly outDtype: WideDType;
-}
+export type CombineRowsCase = TypedInputs<"combineRows">;
 
-export interface RowDotsCase {
-  /** [T, D] */
-  readonly grad: PlainTensor<WideDType>;
-  /** [N, D] */
-  readonly x: PlainTensor<WideDType>;
-  readonly rows: PlainTensor<"i32">;
-  readonly outDtype: WideDType;
-}
+export type RowDotsCase = TypedInputs<"rowDots">;
 
 /** Sizes for which drawn inputs are small, or others. */
 export interface ExpertSizes {

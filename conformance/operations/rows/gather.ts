@@ -7,14 +7,9 @@ import { wideTensor } from "../../arbitraries/wide.js";
 import * as oracle from "../../oracle/rows/gather.js";
 import { download, PlainTensor, upload } from "../../values/plain.js";
 import { rounded, rowsOf } from "../../values/rounded.js";
-import type { Operation } from "../operation.js";
+import type { Operation, PlainInputs } from "../operation.js";
 
-export interface GatherCase {
-  /** [rows, C] */
-  readonly x: PlainTensor<WideDType>;
-  /** [rows, k]; some are out of range. */
-  readonly ids: PlainTensor<"i32">;
-}
+export type GatherCase = PlainInputs<"gather">;
 
 export interface GatherBackwardCase {
   /** [rows, k] */

@@ -1,18 +1,14 @@
 /** The steps of a cross-entropy whose classes are divided among ranks. */
 import * as fc from "fast-check";
 import { lossMaximum, lossOfSums, lossSums } from "../../../src/ops/rows/loss-parts.js";
-import type { WideDType } from "../../../src/tensor/shape.js";
 import { laneShape, wideTensor } from "../../arbitraries/wide.js";
 import * as oracle from "../../oracle/rows/loss-parts.js";
 import { download, PlainTensor, upload, wideValues } from "../../values/plain.js";
 import { rounded, rowsOf } from "../../values/rounded.js";
-import type { Operation } from "../operation.js";
+import type { Operation, PlainInputs } from "../operation.js";
 import { crossEntropyCase, LOGIT_EDGES } from "./loss.js";
 
-export interface LossMaximumCase {
-  /** [..., V] */
-  readonly logits: PlainTensor<WideDType>;
-}
+export type LossMaximumCase = PlainInputs<"lossMaximum", "maximum">;
 
 export interface LossSumsCase extends LossMaximumCase {
   /** One per row. */

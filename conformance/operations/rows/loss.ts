@@ -1,21 +1,14 @@
 /** Losses, forward and backward. */
 import * as fc from "fast-check";
 import { crossEntropy, crossEntropyBackward, mse, mseBackward } from "../../../src/ops/rows/loss.js";
-import { asMatrix, type WideDType } from "../../../src/tensor/shape.js";
+import { asMatrix } from "../../../src/tensor/shape.js";
 import { laneShape, wideTensor } from "../../arbitraries/wide.js";
 import * as oracle from "../../oracle/rows/loss.js";
 import { download, PlainTensor, upload, wideValues } from "../../values/plain.js";
-import { rounded, rowsOf } from "../../values/rounded.js";
-import type { Operation } from "../operation.js";
+import { mapRows, rounded, rowsOf } from "../../values/rounded.js";
+import type { Operation, PlainInputs } from "../operation.js";
 
-export interface CrossEntropyCase {
-  /** [..., V] */
-  readonly logits: PlainTensor<WideDType>;
-  /** One per row: a class, `ignore`, or an index out of range. */
-  readonly targets: PlainTensor<"i32">;
-  readonly smoothing: number;
-  readonly ignore: number;
-}
+export type CrossEntropyCase = PlainInputs<"crossEntropy", "loss" | "maximum" | "total">;
 
 /** The statistics are the ones that the forward pass saved. */
 export interface CrossEntropyBackwardCase extends CrossEntropyCase {
@@ -109,7 +102,7 @@ export const crossEntropyBackwardOperation: Operation<CrossEntropyBackwardCase> 
   oracle({ grad, logits, targets, maximum, total, first = 0, ...options }) {
     const [upstream, tops, totals] = [wideValues(grad), wideValues(maximum), wideValues(total)];
     const { classes = first + logits.matrix[1] } = options;
-    const dx = rowsOf(logits).flatMap((row, i) => {
+    const dx = mapRows(logits, logits.dtype, (row, i) => {
       const target = targets.data[i] as number;
       if (target === options.ignore) return row.map(() => 0);
       if (target < 0 || target >= classes) return row.map(() => Number.NaN);
@@ -118,20 +111,13 @@ export const crossEntropyBackwardOperation: Operation<CrossEntropyBackwardCase> 
       const gradient = oracle.gradientOf(shifted, where, Math.fround(options.smoothing));
       return gradient.map((x) => Math.fround(x * (upstream[i] as number)));
     });
-    return { dx: rounded(logits.dtype, logits.shape, dx) };
+    return { dx };
   },
 };
 
-export interface MseCase {
-  /** [..., C] */
-  readonly x: PlainTensor<WideDType>;
-  readonly target: PlainTensor<WideDType>;
-}
+export type MseCase = PlainInputs<"mse", "loss">;
 
-export interface MseBackwardCase extends MseCase {
-  /** One per row. */
-  readonly grad: PlainTensor<"f32">;
-}
+export type MseBackwardCase = PlainInputs<"mseBackward", "dx">;
 
 const errors: fc.Arbitrary<MseCase> = laneShape().chain((shape) =>
   fc.record({ x: wideTensor(shape), target: wideTensor(shape) }),

@@ -6,7 +6,7 @@ import { laneShape, wideTensor, wideType } from "../../arbitraries/wide.js";
 import * as oracle from "../../oracle/rows/norm.js";
 import { download, type PlainTensor, upload, wideValues } from "../../values/plain.js";
 import { rounded, rowsOf } from "../../values/rounded.js";
-import type { Answer, Operation } from "../operation.js";
+import type { Answer, Operation, TypedInputs } from "../operation.js";
 
 interface Parameters {
   /** [K] */
@@ -31,10 +31,7 @@ export interface NormBackwardCase extends Parameters {
   readonly rstd: PlainTensor<"f32">;
 }
 
-export interface ColumnSumCase {
-  readonly x: PlainTensor<WideDType>;
-  readonly outDtype: WideDType;
-}
+export type ColumnSumCase = TypedInputs<"columnSum">;
 
 /** Values of eps. */
 export const smallTerms = fc.constantFrom(1e-5, 0, 1e-12, 1, 2 ** -149, 1e-60, 1e30);

@@ -5,25 +5,13 @@ import type { Shape, WideDType } from "../../../src/tensor/shape.js";
 import { laneShape, wideTensor, wideType } from "../../arbitraries/wide.js";
 import * as oracle from "../../oracle/rows/softmax.js";
 import { download, type PlainTensor, upload } from "../../values/plain.js";
-import { rounded, rowsOf } from "../../values/rounded.js";
-import type { Operation } from "../operation.js";
+import { mapRows, rowsOf } from "../../values/rounded.js";
+import type { Operation, TypedInputs } from "../operation.js";
 
-interface SoftmaxOptionsCase {
-  readonly causal: boolean;
-  readonly scale: number;
-  readonly outDtype: WideDType;
-}
-
-export interface SoftmaxCase extends SoftmaxOptionsCase {
-  /** [..., R, C] */
-  readonly x: PlainTensor<WideDType>;
-}
+export type SoftmaxCase = TypedInputs<"softmax">;
 
 /** y is an arbitrary tensor, not only a result of softmax. */
-export interface SoftmaxBackwardCase extends SoftmaxOptionsCase {
-  readonly grad: PlainTensor<WideDType>;
-  readonly y: PlainTensor<WideDType>;
-}
+export type SoftmaxBackwardCase = TypedInputs<"softmaxBackward", "dx">;
 
 /** Exponents where e^x underflows or overflows. */
 const EDGES = [0, 2 ** -24, 16.6, 87.3, 88.723, 103.97, 104];
@@ -62,8 +50,7 @@ export const softmaxOperation: Operation<SoftmaxCase> = {
   run: (backend, { x, ...rule }) => ({ out: download(softmax(upload(backend, x), rule)) }),
   oracle({ x, causal, scale, outDtype }) {
     const length = lengths(x, causal);
-    const out = rowsOf(x).flatMap((row, i) => oracle.softmax(row, length[i] as number, scale));
-    return { out: rounded(outDtype, x.shape, out) };
+    return { out: mapRows(x, outDtype, (row, i) => oracle.softmax(row, length[i] as number, scale)) };
   },
 };
 
@@ -75,9 +62,9 @@ export const softmaxBackwardOperation: Operation<SoftmaxBackwardCase> = {
   oracle({ grad, y, causal, scale, outDtype }) {
     const length = lengths(y, causal);
     const shares = rowsOf(y);
-    const dx = rowsOf(grad).flatMap((row, i) =>
+    const dx = mapRows(grad, outDtype, (row, i) =>
       oracle.softmaxBackward(row, shares[i] as number[], length[i] as number, scale),
     );
-    return { dx: rounded(outDtype, y.shape, dx) };
+    return { dx };
   },
 };

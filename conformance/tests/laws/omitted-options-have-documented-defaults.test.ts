@@ -19,7 +19,7 @@ import { Tensor } from "../../../src/tensor/tensor.js";
 import { type Callable, declared } from "../harness/arguments/declared.js";
 import { completed } from "../harness/arguments/derived.js";
 import { inWorld } from "../harness/arguments/law.js";
-import type { Row, Rows } from "../harness/arguments/row.js";
+import { domainOf, type Row, type Rows } from "../harness/arguments/row.js";
 import { MODULE_ROWS, RECIPE_ROWS } from "../harness/arguments/rows-modules.js";
 import { OPERATION_ROWS } from "../harness/arguments/rows-ops.js";
 import { QUANTIZER_ROWS } from "../harness/arguments/rows-quantizers.js";
@@ -83,7 +83,7 @@ function optionsOf(callable: Callable): readonly Option[] {
       if (documented === undefined) return [];
       const path = `${name}.${property.name}`;
       const value = kinds.has("bigint") ? BigInt(documented) : documented;
-      const other = OTHERS[String(row.numbers?.[path])] ?? ((x: number): number => x / 2 + 0.125);
+      const other = OTHERS[String(domainOf(row, path))] ?? ((x: number): number => x / 2 + 0.125);
       const numbers = typeof documented !== "number" ? [] : kinds.has("bigint") ? [5n] : [other(documented)];
       const others =
         typeof value === "boolean"

@@ -6,6 +6,7 @@
 #include "kernels/rows/embedding.gen.h"
 #include "kernels/rows/expert-rows.gen.h"
 #include "kernels/rows/gather.gen.h"
+#include "kernels/rows/loss-parts.gen.h"
 #include "kernels/rows/loss.gen.h"
 
 using namespace standin;
@@ -171,6 +172,13 @@ cudaError_t launchGatherBackward(const GatherBackwardParams& p, cudaStream_t str
   readsWide(p.grad, p.gradType, p.rows * p.count);
   readsF32(p.ids, p.rows * p.count);
   writesWide(p.out, p.outType, p.rows * p.columns);
+  return cudaSuccess;
+}
+
+cudaError_t launchLossMaximum(const LossMaximumParams& p, cudaStream_t stream) {
+  on(stream);
+  readsWide(p.logits, p.logitsType, p.rows * p.columns);
+  writesF32(p.maximum, p.rows);
   return cudaSuccess;
 }
 

@@ -62,19 +62,9 @@ cudaError_t launchColumnSum(const ColumnSumParams& p, cudaStream_t stream) {
   return cudaSuccess;
 }
 
-template <typename Params>
-static void readPart(const Params& p) { readsWide(p.logits, p.logitsType, p.rows * p.columns); }
-
-cudaError_t launchLossMaximum(const LossMaximumParams& p, cudaStream_t stream) {
-  on(stream);
-  readPart(p);
-  writesF32(p.maximum, p.rows);
-  return cudaSuccess;
-}
-
 cudaError_t launchLossSums(const LossSumsParams& p, cudaStream_t stream) {
   on(stream);
-  readPart(p);
+  readsWide(p.logits, p.logitsType, p.rows * p.columns);
   readsF32(p.targets, p.rows);
   readsF32(p.maximum, p.rows);
   writesF32(p.sums, (p.smooths ? 3 : 2) * p.rows);

@@ -27,6 +27,7 @@ import { EMBEDDING_CALLS } from "./rows/embedding.js";
 import { EXPERT_ROWS_DECLARED_CALLS } from "./rows/expert-rows.gen.js";
 import { EXPERT_ROWS_CALLS } from "./rows/expert-rows.js";
 import { GATHER_DECLARED_CALLS } from "./rows/gather.gen.js";
+import { LOSS_PARTS_DECLARED_CALLS } from "./rows/loss-parts.gen.js";
 import { LOSS_PARTS_CALLS } from "./rows/loss-parts.js";
 import { LOSS_DECLARED_CALLS } from "./rows/loss.gen.js";
 import { NORM_CALLS } from "./rows/norm.js";
@@ -62,6 +63,7 @@ export const CALLS = {
   ...LAYOUT_CALLS,
   ...LOSS_DECLARED_CALLS,
   ...LOSS_PARTS_CALLS,
+  ...LOSS_PARTS_DECLARED_CALLS,
   ...MX_CALLS,
   ...NORM_CALLS,
   ...NORM_QUANTIZE_CALLS,

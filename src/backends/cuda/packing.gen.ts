@@ -833,12 +833,6 @@ export const WRITERS: {
     slots.memory(6, args.grad);
     slots.wide(7, args.dx);
   },
-  lossMaximum(slots, args) {
-    slots.number(0, args.rows);
-    slots.number(1, args.columns);
-    slots.wide(2, args.logits);
-    slots.memory(4, args.maximum);
-  },
   lossSums(slots, args) {
     slots.number(0, args.rows);
     slots.number(1, args.columns);
@@ -857,6 +851,12 @@ export const WRITERS: {
     slots.memory(4, args.loss);
     slots.number(5, args.classes);
     slots.number(6, args.ignore);
+  },
+  lossMaximum(slots, args) {
+    slots.number(0, args.rows);
+    slots.number(1, args.columns);
+    slots.wide(2, args.logits);
+    slots.memory(4, args.maximum);
   },
   quantizeMx(slots, args) {
     slots.wide(0, args.x);

@@ -166,6 +166,16 @@ export interface LossMaximumArgs extends Pick<CrossEntropyArgs, "logits"> {
 export const lossMaximum: Tensors<LossMaximumArgs> = {
   writes: { maximum: "f32" },
   reads: { logits: "checked" },
+  lowering: {
+    takes: {
+      rows: "logits.rows",
+      columns: "logits.columns",
+      logits: ["wide", "rows * columns"],
+      maximum: ["f32", "rows"],
+    },
+    each: "rows",
+    weight: "columns",
+  },
 };
 
 /**

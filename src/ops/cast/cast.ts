@@ -7,10 +7,9 @@ import type { ScalarLayout } from "../../formats/scalar.js";
 import { anything, needed, notNaN, oneOf, optionsOf, u64 } from "../../options.js";
 import type { RandomSource } from "../../random.js";
 import { requireTensor, requireWide, requireWords, wideDType } from "../../tensor/require.js";
-import { Scope } from "../../tensor/scope.js";
 import { type DType, type Shape, storageBits, type WideDType } from "../../tensor/shape.js";
 import { Tensor } from "../../tensor/tensor.js";
-import { execute, requireBackendOf } from "../execute.js";
+import { compute, requireBackendOf } from "../execute.js";
 
 /** A scalar format: its name, an alias, or a layout. */
 export type FormatLike = string | ScalarLayout;
@@ -83,12 +82,10 @@ export function encode(x: Tensor, options: EncodeOptions): Tensor {
   const { randomBits } = ownOptions;
   if (randomBits) requireRandomBits(source, rounding, randomBits);
   const { facts, dtype } = lookUp(ownOptions.format);
-  using scope = new Scope();
   const out = new Tensor(x.backend, dtype, codeShape(dtype, facts, x.shape));
   const random = { seed, offset };
   const how = { word: facts.word, rounding, overflow, random, randomBits, scale };
-  execute(x.backend, "encode", { x: source, ...how, out });
-  return scope.keep(out);
+  return compute("encode", { x: source, ...how, out });
 }
 
 /** Throws unless random bits go with an encoding of `x`: `ArgumentError` for another rounding, `ShapeError` for another size. */
@@ -123,10 +120,8 @@ export function decode<D extends WideDType = "f32">(
   }
   const packed = facts.storageBits === 4 && x.dtype === "u8";
   const shape = packed ? [...x.shape.slice(0, -1), (x.shape.at(-1) ?? 1) * 2] : x.shape;
-  using scope = new Scope();
   const out = new Tensor(backend, ownOptions.dtype ?? ("f32" as D), shape);
-  execute(backend, "decode", { x, word: facts.word, out });
-  return scope.keep(out);
+  return compute("decode", { x, word: facts.word, out });
 }
 
 /**

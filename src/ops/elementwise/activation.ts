@@ -7,7 +7,7 @@ import { requireWide, wideDType } from "../../tensor/require.js";
 import { Scope } from "../../tensor/scope.js";
 import type { WideDType } from "../../tensor/shape.js";
 import { Tensor } from "../../tensor/tensor.js";
-import { commonBackend, execute, requireShape } from "../execute.js";
+import { commonBackend, compute, execute, requireShape } from "../execute.js";
 
 /** The default constants of the clamped swiglu, as in TransformerEngine. */
 export const DEFAULT_CLAMP: SwigluClamp = { limit: 7, alpha: 1.702, offset: 1 };
@@ -53,10 +53,8 @@ const checkGated = optionsOf(GATED_OPTIONS);
 export function activation(x: Tensor, options: ActivationOptions): Tensor<WideDType> {
   const source = requireWide("activation", "x", x);
   const ownOptions = checkActivation("activation", options);
-  using scope = new Scope();
   const out = new Tensor(x.backend, ownOptions.outDtype ?? source.dtype, x.shape);
-  execute(x.backend, "activation", { x: source, kind: ownOptions.kind, out });
-  return scope.keep(out);
+  return compute("activation", { x: source, kind: ownOptions.kind, out });
 }
 
 /**
@@ -93,10 +91,8 @@ export function gated(x: Tensor, options: GatedOptions): Tensor<WideDType> {
   const ownOptions = checkGated("gated", options);
   const form = formOf("gated", ownOptions);
   const half = halfOf("gated", x);
-  using scope = new Scope();
   const out = new Tensor(x.backend, ownOptions.outDtype ?? source.dtype, [...x.shape.slice(0, -1), half]);
-  execute(x.backend, "gated", { x: source, ...form, out });
-  return scope.keep(out);
+  return compute("gated", { x: source, ...form, out });
 }
 
 /**

@@ -1,11 +1,10 @@
 /** Dropout of elements. */
 import { needed, type OptionTable, optionsOf, u64 } from "../../options.js";
 import { requireWide, wideDType } from "../../tensor/require.js";
-import { Scope } from "../../tensor/scope.js";
 import type { WideDType } from "../../tensor/shape.js";
 import { Tensor } from "../../tensor/tensor.js";
 import { probability } from "../attention/options.js";
-import { execute } from "../execute.js";
+import { compute } from "../execute.js";
 
 /** The elements that a dropout drops. */
 export interface DropoutDraws {
@@ -43,8 +42,6 @@ const checkOptions = optionsOf<DropoutOptions>({ ...DROPOUT_DRAWS, outDtype: wid
 export function dropout(x: Tensor, options: DropoutOptions): Tensor<WideDType> {
   const source = requireWide("dropout", "x", x);
   const { outDtype, probability, seed, offset = 0n } = checkOptions("dropout", options);
-  using scope = new Scope();
   const out = new Tensor(x.backend, outDtype ?? source.dtype, x.shape);
-  execute(x.backend, "dropout", { x: source, probability, random: { seed, offset }, out });
-  return scope.keep(out);
+  return compute("dropout", { x: source, probability, random: { seed, offset }, out });
 }

@@ -7,10 +7,9 @@ import {
 } from "../../formats/special-functions.js";
 import { anything, needed, oneOf, optionsOf } from "../../options.js";
 import { requireF32, requireTogether, requireWide } from "../../tensor/require.js";
-import { Scope } from "../../tensor/scope.js";
 import { sameShape, type WideDType } from "../../tensor/shape.js";
 import { Tensor } from "../../tensor/tensor.js";
-import { execute } from "../execute.js";
+import { compute } from "../execute.js";
 
 /** Options of `specialFunction`. */
 export interface SpecialFunctionOptions {
@@ -61,8 +60,6 @@ export function specialFunction(x: Tensor, options: SpecialFunctionOptions): Ten
   if (source.dtype !== dtype)
     throw new DTypeError(`specialFunction: x is ${source.dtype}; ${name} takes ${dtype}`);
   const y = secondOf(source, checked);
-  using scope = new Scope();
   const out = new Tensor(x.backend, dtype, x.shape);
-  execute(x.backend, "specialFunction", { x: source, function: name, y, out });
-  return scope.keep(out);
+  return compute("specialFunction", { x: source, function: name, y, out });
 }

@@ -14,7 +14,7 @@ import {
 } from "../../tensor/shape.js";
 import { Tensor } from "../../tensor/tensor.js";
 import { zeros } from "../create.js";
-import { commonBackend, execute } from "../execute.js";
+import { commonBackend, compute, execute } from "../execute.js";
 
 /**
  * Returns a copy of the slices `start` to `end` - 1 of dimension `dim` of x, as `narrow` of PyTorch does. Negative values of all
@@ -34,11 +34,9 @@ export function slice<X extends Tensor>(
   const range = rangeOf("slice", "x", shape, axis, start, end);
   const { outer, length, inner } = around(shape, axis);
   const count = range.end - range.start;
-  using scope = new Scope();
   const out = new Tensor(backend, x.dtype, withSize(shape, axis, count));
   const sizes = { xLength: length, xFirst: range.start, outLength: count, outFirst: 0, count, outer, inner };
-  execute(backend, "copySlice", { x, ...sizes, out });
-  return scope.keep(out);
+  return compute("copySlice", { x, ...sizes, out });
 }
 
 /**

@@ -14,7 +14,7 @@ import { Scope } from "../../tensor/scope.js";
 import { asMatrix, dimensionOf, elementCount, storageBits } from "../../tensor/shape.js";
 import { SCALE_LAYOUTS } from "../../tensor/spec.js";
 import { Tensor } from "../../tensor/tensor.js";
-import { execute } from "../execute.js";
+import { compute, execute } from "../execute.js";
 
 /**
  * Returns the transpose [K, M] of `x` [M, K]. Leading dimensions are flattened into M. All dtypes are allowed.
@@ -30,10 +30,8 @@ export function transpose<X extends Tensor>(x: X): Tensor<X["dtype"]> {
       `transpose: FP4 codes share bytes and x has ${rows} rows, which become columns; pad to ${rows + 1}`,
     );
   }
-  using scope = new Scope();
   const out = new Tensor(backend, x.dtype, [columns, rows]);
-  execute(backend, "transpose", { x, out });
-  return scope.keep(out);
+  return compute("transpose", { x, out });
 }
 
 /**
@@ -59,11 +57,26 @@ export function swapAxes<X extends Tensor>(x: X, axis1: number, axis2: number): 
     return axis === high ? p : size;
   });
   const between = (from: number, to?: number): number => elementCount(shape.slice(from, to));
-  using scope = new Scope();
   const out = new Tensor(backend, x.dtype, swapped);
   const sizes = [between(0, low), p, between(low + 1, high), q, between(high + 1)] as const;
-  execute(backend, "swapAxes", { x, sizes, out });
-  return scope.keep(out);
+  return compute("swapAxes", { x, sizes, out });
+}
+
+/**
+ * Calls `run` with tensors whose dimension `axis` is exchanged with the last one, and exchanges the two dimensions of its result
+ * back.
+ *
+ * @shared
+ */
+export function alongLast<T extends readonly [Tensor, ...Tensor[]], R extends Tensor>(
+  axis: number,
+  tensors: T,
+  run: (...exchanged: T) => R,
+): Tensor<R["dtype"]> {
+  if (axis === tensors[0].shape.length - 1) return run(...tensors);
+  using scope = new Scope();
+  const exchanged = tensors.map((each) => swapAxes(each, axis, -1)) as readonly Tensor[] as T;
+  return scope.keep(swapAxes(run(...exchanged), axis, -1));
 }
 
 const isDirection = oneOf(DIRECTIONS);

@@ -10,7 +10,7 @@ import { Scope } from "../../tensor/scope.js";
 import { asMatrix, type WideDType } from "../../tensor/shape.js";
 import { transformOf } from "../../tensor/spec.js";
 import { Tensor } from "../../tensor/tensor.js";
-import { execute } from "../execute.js";
+import { compute } from "../execute.js";
 import { inverseHadamard } from "./hadamard.js";
 
 /**
@@ -49,6 +49,5 @@ export function codeValues<D extends WideDType>(
   const isTransformed = transformOf(spec, copy.geometry.direction) !== undefined;
   const [columns, rows] = asMatrix(copy.data.shape);
   const out = new Tensor(backend, dtype, isTransformed ? [rows, columns] : shape);
-  execute(backend, "dequantize", { spec, copy, out });
-  return out;
+  return compute("dequantize", { spec, copy, out });
 }

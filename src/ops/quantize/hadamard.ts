@@ -2,11 +2,10 @@
 import { DTypeError } from "../../errors.js";
 import { integer } from "../../options.js";
 import { requireTensor } from "../../tensor/require.js";
-import { Scope } from "../../tensor/scope.js";
 import { asMatrix, roundUp, type WideDType } from "../../tensor/shape.js";
 import { hasType, Tensor } from "../../tensor/tensor.js";
 import { tensor } from "../create.js";
-import { execute } from "../execute.js";
+import { compute } from "../execute.js";
 import { batchedGemm } from "../gemm/batched.js";
 
 /** @shared The dtype of the input and of the result of the transform. */
@@ -38,10 +37,8 @@ export function hadamard(x: Tensor, signs: number = RHT_SIGNS): Tensor<"bf16"> {
   if (!hasType(x, HADAMARD_DTYPE))
     throw new DTypeError(`hadamard: x is ${x.dtype}; it must be bf16; cast it`);
   const [rows, columns] = asMatrix(x.shape);
-  using scope = new Scope();
   const out = new Tensor(backend, HADAMARD_DTYPE, [columns, roundUp(rows, GROUP)]);
-  execute(backend, "hadamard", { x, signs, out });
-  return scope.keep(out);
+  return compute("hadamard", { x, signs, out });
 }
 
 /**

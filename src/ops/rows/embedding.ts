@@ -2,10 +2,9 @@
 import { ArgumentError, ShapeError } from "../../errors.js";
 import { integer, optionsOf } from "../../options.js";
 import { requireI32, requireWide, wideDType } from "../../tensor/require.js";
-import { Scope } from "../../tensor/scope.js";
 import type { WideDType } from "../../tensor/shape.js";
 import { Tensor } from "../../tensor/tensor.js";
-import { commonBackend, execute, requireShape } from "../execute.js";
+import { commonBackend, compute, requireShape } from "../execute.js";
 
 /** Options of `embeddingBackward`. All fields are optional. */
 export interface EmbeddingBackwardOptions {
@@ -50,12 +49,10 @@ export function embedding(table: Tensor, ids: Tensor, options: EmbeddingOptions 
     throw new ArgumentError(
       `embedding: the table has ids ${first} to ${first + rows - 1}, and vocabulary is ${vocabularySize}; give the number of all ids`,
     );
-  using scope = new Scope();
   const backend = commonBackend("embedding", table, ids);
   const shape = [...ids.shape, columns];
   const out = new Tensor(backend, ownOptions.outDtype ?? source.dtype, shape);
-  execute(backend, "embedding", { table: source, ids: numbers, first, whole: vocabularySize, out });
-  return scope.keep(out);
+  return compute("embedding", { table: source, ids: numbers, first, whole: vocabularySize, out });
 }
 
 /**
@@ -79,9 +76,7 @@ export function embeddingBackward(
   VOCABULARY("embeddingBackward", "vocabulary", vocabulary);
   const columns = grad.shape.at(-1) ?? 1;
   requireShape("embeddingBackward", "grad", grad, [...ids.shape, columns]);
-  using scope = new Scope();
   const backend = commonBackend("embeddingBackward", grad, ids);
   const out = new Tensor(backend, outDtype ?? source.dtype, [vocabulary, columns]);
-  execute(backend, "embeddingBackward", { grad: source, ids: numbers, first, out });
-  return scope.keep(out);
+  return compute("embeddingBackward", { grad: source, ids: numbers, first, out });
 }

@@ -5,7 +5,7 @@ import { optional, requireI32, requireWide, wideDType } from "../../tensor/requi
 import { Scope } from "../../tensor/scope.js";
 import type { WideDType } from "../../tensor/shape.js";
 import { Tensor } from "../../tensor/tensor.js";
-import { commonBackend, execute, requireShape } from "../execute.js";
+import { commonBackend, compute, execute, requireShape } from "../execute.js";
 
 /** Options of `rowIdMap`. */
 export interface RowIdMapOptions {
@@ -104,11 +104,9 @@ export function takeRows(x: Tensor, sources: Tensor, options: TakeRowsOptions = 
     throw new ShapeError(
       `takeRows: weights is [${weights.shape}]; it must have an element for each of ${rows} * ${period} entries of x`,
     );
-  using scope = new Scope();
   const backend = commonBackend("takeRows", x, sources, weights);
   const out = new Tensor(backend, ownOptions.outDtype ?? source.dtype, [ids.size, columns]);
-  execute(backend, "takeRows", { x: source, sources: ids, period, weights, out });
-  return scope.keep(out);
+  return compute("takeRows", { x: source, sources: ids, period, weights, out });
 }
 
 /** Options of `combineRows`. All fields are optional. */
@@ -138,11 +136,9 @@ export function combineRows(x: Tensor, rows: Tensor, options: CombineRowsOptions
   const [, columns] = requireMatrix("combineRows", "x", x);
   const [tokens] = requireMatrix("combineRows", "rows", rows);
   if (weights) requireShape("combineRows", "weights", weights, rows.shape);
-  using scope = new Scope();
   const backend = commonBackend("combineRows", x, rows, weights);
   const out = new Tensor(backend, ownOptions.outDtype ?? source.dtype, [tokens, columns]);
-  execute(backend, "combineRows", { x: source, rows: ids, weights, out });
-  return scope.keep(out);
+  return compute("combineRows", { x: source, rows: ids, weights, out });
 }
 
 /** Options of `rowDots`. All fields are optional. */
@@ -175,11 +171,9 @@ export function rowDots(
   const [, columns] = requireMatrix("rowDots", "x", x);
   const [tokens] = requireMatrix("rowDots", "rows", rows);
   requireShape("rowDots", "grad", grad, [tokens, columns]);
-  using scope = new Scope();
   const backend = commonBackend("rowDots", grad, x, rows);
   const out = new Tensor(backend, outDtype, rows.shape);
-  execute(backend, "rowDots", { grad: gradOutput, x: source, rows: ids, out });
-  return scope.keep(out);
+  return compute("rowDots", { grad: gradOutput, x: source, rows: ids, out });
 }
 
 /** Returns the sizes of a matrix. Throws `ShapeError` for a tensor of another rank. */

@@ -1,11 +1,10 @@
 /** Elements by index along a dimension, and the gradient. */
 import { ShapeError } from "../../errors.js";
 import { requireI32, requireWide } from "../../tensor/require.js";
-import { Scope } from "../../tensor/scope.js";
 import { dimensionOf, type Shape, sameShape, type WideDType, withSize } from "../../tensor/shape.js";
 import { Tensor } from "../../tensor/tensor.js";
-import { commonBackend, execute } from "../execute.js";
-import { swapAxes } from "../layout/layout.js";
+import { commonBackend, compute } from "../execute.js";
+import { alongLast } from "../layout/layout.js";
 
 /**
  * Returns the elements of x whose indices along dimension `dim` are `index`, as `torch.gather` does: for dim 1, element [i, j]
@@ -22,10 +21,9 @@ export function gather(x: Tensor, dim: number, index: Tensor): Tensor<WideDType>
   const axis = dimensionOf("gather", "dim", x.shape, dim);
   requireIndex("gather", index, x.shape, axis);
   const backend = commonBackend("gather", x, index);
-  return lastMoved(axis, [source, ids], ([values, indices]) => {
+  return alongLast(axis, [source, ids], (values, indices) => {
     const out = new Tensor(backend, source.dtype, indices.shape);
-    execute(backend, "gather", { x: values, ids: indices, out });
-    return out;
+    return compute("gather", { x: values, ids: indices, out });
   });
 }
 
@@ -47,28 +45,10 @@ export function gatherBackward(grad: Tensor, dim: number, index: Tensor, size: n
       `gatherBackward: index is [${index.shape}]; it must be [${grad.shape}], the shape of grad`,
     );
   const backend = commonBackend("gatherBackward", grad, index);
-  return lastMoved(axis, [gradOutput, ids], ([values, indices]) => {
+  return alongLast(axis, [gradOutput, ids], (values, indices) => {
     const out = new Tensor(backend, gradOutput.dtype, withSize(values.shape, values.shape.length - 1, size));
-    execute(backend, "gatherBackward", { grad: values, ids: indices, out });
-    return out;
+    return compute("gatherBackward", { grad: values, ids: indices, out });
   });
-}
-
-type Tensors = readonly [values: Tensor<WideDType>, indices: Tensor<"i32">];
-
-/**
- * Calls `run` with tensors whose dimension `axis` is exchanged with the last one, and exchanges the two dimensions of its result
- * back.
- */
-function lastMoved(
-  axis: number,
-  tensors: Tensors,
-  run: (moved: Tensors) => Tensor<WideDType>,
-): Tensor<WideDType> {
-  using scope = new Scope();
-  const [values, indices] = tensors;
-  if (axis === values.shape.length - 1) return scope.keep(run(tensors));
-  return scope.keep(swapAxes(run([swapAxes(values, axis, -1), swapAxes(indices, axis, -1)]), axis, -1));
 }
 
 /** Throws `ShapeError` unless the index has the shape of x except in dimension `axis`. */

@@ -6,7 +6,7 @@ import { requireF32, requireWide, wideDType } from "../../tensor/require.js";
 import { type Owned, orDispose, Scope } from "../../tensor/scope.js";
 import { asMatrix, type WideDType } from "../../tensor/shape.js";
 import { Tensor } from "../../tensor/tensor.js";
-import { commonBackend, execute, requireBackendOf, requireShape } from "../execute.js";
+import { commonBackend, compute, execute, requireBackendOf, requireShape } from "../execute.js";
 
 /** Options of `layerNorm` and `rmsNorm`. All fields are optional. */
 export interface NormOptions {
@@ -207,8 +207,6 @@ export function normBackward(inputs: NormBackwardInputs): NormGradients {
 export function columnSum(x: Tensor, outDtype?: WideDType): Tensor<WideDType> {
   const source = requireWide("columnSum", "x", x);
   if (outDtype !== undefined) wideDType("columnSum", "outDtype", outDtype);
-  using scope = new Scope();
   const out = new Tensor(x.backend, outDtype ?? source.dtype, [asMatrix(x.shape)[1]]);
-  execute(x.backend, "columnSum", { x: source, out });
-  return scope.keep(out);
+  return compute("columnSum", { x: source, out });
 }

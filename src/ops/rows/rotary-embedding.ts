@@ -3,10 +3,9 @@ import { ATTENTION_LAYOUTS, type AttentionLayout } from "../../backends/ops/atte
 import { ArgumentError, ShapeError } from "../../errors.js";
 import { boolean, oneOf, optionsOf } from "../../options.js";
 import { requireF32, requireI32, requireWide, wideDType } from "../../tensor/require.js";
-import { Scope } from "../../tensor/scope.js";
 import { sameShape, type WideDType } from "../../tensor/shape.js";
 import { Tensor } from "../../tensor/tensor.js";
-import { commonBackend, execute, requireShape } from "../execute.js";
+import { commonBackend, compute, requireShape } from "../execute.js";
 
 /** Options of `rotaryEmbedding` that say which elements are rotated and by which angles. All fields are optional. */
 export interface RotaryOptions {
@@ -76,11 +75,9 @@ export function rotaryEmbedding(
   requireShapes(source, tables, layout);
   requireSequences(source, layout, { startPositions, cuSeqlens });
   const backend = commonBackend("rotaryEmbedding", x, cos, sin, startPositions, cuSeqlens);
-  using scope = new Scope();
   const out = new Tensor(backend, outDtype ?? source.dtype, x.shape);
   const rule = { layout, interleaved, inverse, startPositions, cuSeqlens };
-  execute(backend, "rotaryEmbedding", { x: source, ...tables, ...rule, out });
-  return scope.keep(out);
+  return compute("rotaryEmbedding", { x: source, ...tables, ...rule, out });
 }
 
 /**

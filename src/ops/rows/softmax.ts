@@ -4,7 +4,7 @@ import { requireWide, wideDType } from "../../tensor/require.js";
 import { Scope } from "../../tensor/scope.js";
 import type { WideDType } from "../../tensor/shape.js";
 import { Tensor } from "../../tensor/tensor.js";
-import { commonBackend, execute, requireShape } from "../execute.js";
+import { commonBackend, compute, execute, requireShape } from "../execute.js";
 
 /** Options of `softmax` and `softmaxBackward`. All fields are optional. */
 export interface SoftmaxOptions {
@@ -30,10 +30,8 @@ const checkOptions = optionsOf<SoftmaxOptions>({ causal: boolean, scale: finite,
 export function softmax(x: Tensor, options: SoftmaxOptions = {}): Tensor<WideDType> {
   const source = requireWide("softmax", "x", x);
   const rule = withDefaults("softmax", options);
-  using scope = new Scope();
   const out = new Tensor(x.backend, options.outDtype ?? source.dtype, x.shape);
-  execute(x.backend, "softmax", { x: source, ...rule, out });
-  return scope.keep(out);
+  return compute("softmax", { x: source, ...rule, out });
 }
 
 /**

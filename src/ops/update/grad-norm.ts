@@ -4,7 +4,7 @@ import { atLeastZero, needed, optionsOf, ownList } from "../../options.js";
 import { requireF32, requireWide } from "../../tensor/require.js";
 import { Scope } from "../../tensor/scope.js";
 import { Tensor } from "../../tensor/tensor.js";
-import { commonBackend, execute } from "../execute.js";
+import { commonBackend, compute, execute } from "../execute.js";
 
 /** Options of `gradNorm`. */
 export interface GradNormOptions {
@@ -84,10 +84,8 @@ export function pieceSums(x: Tensor): Tensor<"f32"> {
  */
 export function sumPieces(sums: Tensor): Tensor<"f32"> {
   const source = requireF32("sumPieces", "sums", sums);
-  using scope = new Scope();
   const out = new Tensor(source.backend, "f32", [1]);
-  execute(source.backend, "sumPieces", { sums: source, out });
-  return scope.keep(out);
+  return compute("sumPieces", { sums: source, out });
 }
 
 /**

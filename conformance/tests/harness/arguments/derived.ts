@@ -5,7 +5,7 @@ import { QUANTIZER_CLASSES } from "../../../../src/quantizers/classes.gen.js";
 import type { DType } from "../../../../src/tensor/shape.js";
 import { VALID } from "./candidates.js";
 import type { Callable, Declarations } from "./declared.js";
-import type { DerivedRow, DerivedRows, Row, Rows } from "./row.js";
+import { type DerivedRow, type DerivedRows, domainOf, type Row, type Rows } from "./row.js";
 import { takenBy } from "./types.js";
 import type { World } from "./world.js";
 
@@ -32,7 +32,7 @@ function derived(checker: ts.TypeChecker, { name, parameters }: Callable, row: D
     const listed = row.values?.[path];
     if (listed !== undefined) return listed;
     const { classes, dtypes, literals, kinds, fields } = takenBy(checker, type);
-    const domain = row.numbers?.[path];
+    const domain = domainOf(row, path);
     if (classes.has("Tensor"))
       return world.tensor((dtypes && !dtypes.has("bf16") ? first(dtypes) : "bf16") as DType);
     if (classes.has("RandomState")) return world.random;

@@ -7,7 +7,7 @@ import { Tensor, VIEW_ALIGNMENT } from "../../../../src/tensor/tensor.js";
 import { MismatchError } from "../../../values/difference.js";
 import { type Candidate, candidatesFor, distances, isPlain, laid, OF_NO_TYPE } from "./candidates.js";
 import type { Callable, Declarations } from "./declared.js";
-import type { Row } from "./row.js";
+import { domainOf, type Row } from "./row.js";
 import { takenBy } from "./types.js";
 import { type Backends, World } from "./world.js";
 
@@ -111,7 +111,7 @@ function spoilt(checker: ts.TypeChecker, spot: Spot, row: Row, bound: number): r
   const { path, keys, type, valid } = spot;
   if (row.free?.[path]) return [];
   const taken = takenBy(checker, type);
-  const numbers = row.numbers?.[path];
+  const numbers = domainOf(row, path);
   if (taken.kinds.has("number") && !numbers)
     throw new Error(`${path}: the row does not say which numbers it takes`);
   const anyType = row.anyType?.includes(path) ?? false;

@@ -9,7 +9,7 @@ export interface Row {
   readonly self?: (world: World) => object;
   /** For a method: true if the object has no state on a backend, or none that the call uses. */
   readonly unbound?: boolean;
-  /** The domain of each numeric argument, by path. */
+  /** The domain of each numeric argument, by path, unless its name has one domain everywhere. */
   readonly numbers?: Readonly<Record<string, NumberDomain>>;
   /** The tensors that may have any element type, by path. */
   readonly anyType?: readonly string[];
@@ -25,6 +25,14 @@ export interface Row {
   readonly free?: Readonly<Record<string, string>>;
   /** The function that refuses arguments and is named by the errors, if the call passes them on to another one. */
   readonly refusedBy?: string;
+}
+
+/** The domains of numbers whose names have one meaning everywhere. */
+const NAMED: Readonly<Record<string, NumberDomain>> = { dim: "integer" };
+
+/** The domain of the numbers at a path. */
+export function domainOf({ numbers }: Pick<Row, "numbers">, path: string): NumberDomain | undefined {
+  return numbers?.[path] ?? NAMED[path.slice(path.lastIndexOf(".") + 1)];
 }
 
 export type Rows = Readonly<Record<string, Row>>;

@@ -379,10 +379,9 @@ export const MODULE_ROWS: Rows = {
     calls: [(w) => [w.tensor(), { probability: 0.5, seed: 1n, offset: 2n }]],
     numbers: { "options.probability": "rate" },
   },
-  "functional.softmax": { calls: [(w) => [w.tensor(), { dim: 0 }]], numbers: { "options.dim": "integer" } },
+  "functional.softmax": { calls: [(w) => [w.tensor(), { dim: 0 }]] },
   "functional.gather": {
     calls: [(w) => [w.tensor(), -1, w.tensor("i32", [ROWS, 3])]],
-    numbers: { dim: "integer" },
   },
   "functional.moePermute": {
     calls: [
@@ -473,23 +472,21 @@ export const MODULE_ROWS: Rows = {
   },
   "functional.sum": {
     calls: [(w) => [w.tensor(), { dim: -1, keepdim: true }], (w) => [w.tensor(), { dim: [0, 1] }]],
-    numbers: { "options.dim": "integer" },
   },
   "functional.mean": {
     calls: [(w) => [w.tensor(), { dim: -1, keepdim: true }], (w) => [w.tensor(), { dim: [0, 1] }]],
-    numbers: { "options.dim": "integer" },
   },
   "functional.expand": { calls: [(w) => [w.tensor("bf16", [2, 1]), [3, 2, 4]]] },
   "functional.sigmoid": { calls: [(w) => [w.tensor()]] },
   "functional.reshape": { calls: [(w) => [w.tensor(), [COLUMNS, ROWS]]] },
   "functional.slice": {
     calls: [(w) => [w.tensor(), 0, 1, 3]],
-    numbers: { dim: "integer", start: "integer", end: "integer" },
+    numbers: { start: "integer", end: "integer" },
   },
-  "functional.concatenate": { calls: [(w) => [[w.tensor(), w.tensor()], 1]], numbers: { dim: "integer" } },
+  "functional.concatenate": { calls: [(w) => [[w.tensor(), w.tensor()], 1]] },
   "functional.split": {
     calls: [(w) => [w.tensor(), [ROWS - 1, 1], 0]],
-    numbers: { splitSizes: "integer", dim: "integer" },
+    numbers: { splitSizes: "integer" },
   },
   "functional.transpose": {
     calls: [(w) => [w.tensor(), 0, -1]],

@@ -246,11 +246,10 @@ export const OPERATION_ROWS: DerivedRows = {
   },
   gather: {
     calls: [(w) => [w.tensor(), 1, w.tensor("i32", [w.rows, 3])]],
-    numbers: { dim: "integer" },
   },
   gatherBackward: {
     calls: [(w) => [w.tensor("bf16", [w.rows, 3]), 1, w.tensor("i32", [w.rows, 3]), 5]],
-    numbers: { dim: "integer", size: "index" },
+    numbers: { size: "index" },
   },
   rowIdMap: {
     calls: [
@@ -289,23 +288,20 @@ export const OPERATION_ROWS: DerivedRows = {
       (w) => [w.tensor(), { dim: -1, keepdim: true, outDtype: "f32" }],
       (w) => [w.tensor(), { dim: [0, 1] }],
     ],
-    numbers: { "options.dim": "integer" },
   },
   mean: {
     calls: [
       (w) => [w.tensor(), { dim: -1, keepdim: true, outDtype: "f32" }],
       (w) => [w.tensor(), { dim: [0, 1] }],
     ],
-    numbers: { "options.dim": "integer" },
   },
   slice: {
     calls: [(w) => [w.tensor("u8", [2, 3, 4]), 1, 0, 2]],
-    numbers: { dim: "integer", start: "integer", end: "integer" },
+    numbers: { start: "integer", end: "integer" },
     anyType: ["x"],
   },
   concatenate: {
     calls: [(w) => [[w.tensor("u8", [2, 3]), w.tensor("u8", [2, 5])], -1]],
-    numbers: { dim: "integer" },
     anyType: ["tensors"],
   },
   expand: { calls: [(w) => [w.tensor("u8", [2, 1]), [3, 2, 4]]], anyType: ["x"] },

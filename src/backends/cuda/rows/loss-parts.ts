@@ -4,13 +4,11 @@ import type { Lowering } from "../lowering.js";
 import { type Declarations, reads, writes } from "../native-arguments.js";
 import { SIZE } from "../shared-arguments.js";
 
-const LOGITS = { ...SIZE, logits: reads.wide("rows * columns") } as const;
-
 export const LOSS_PARTS_CALLS = {
-  lossMaximum: { ...LOGITS, maximum: writes.f32("rows") },
   /** `first` is the class of the first column. With `smooths` there is a third row of sums, of logit - maximum. */
   lossSums: {
-    ...LOGITS,
+    ...SIZE,
+    logits: reads.wide("rows * columns"),
     targets: reads.i32("rows"),
     first: "count",
     maximum: reads.f32("rows", "The largest logit of all classes."),
@@ -30,13 +28,6 @@ export const LOSS_PARTS_CALLS = {
     ignore: "int",
   },
 } as const satisfies Declarations;
-
-export const lossMaximum: Lowering<"lossMaximum"> = {
-  run({ addon, device }, { logits, maximum }) {
-    const [rows, columns] = asMatrix(logits.shape);
-    addon.lossMaximum(device, { rows, columns, logits, maximum });
-  },
-};
 
 export const lossSums: Lowering<"lossSums"> = {
   run({ addon, device }, { logits, targets, first, maximum, sums }) {

@@ -2,14 +2,6 @@
 import { asMatrix } from "../../../tensor/shape.js";
 import { type Lowering, wideOf } from "../lowering.js";
 
-export const lossMaximum: Lowering<"lossMaximum"> = {
-  run({ pool }, { logits, maximum }) {
-    const [total, columns] = asMatrix(logits.shape);
-    const source = { logits: logits.address, logitsType: wideOf(logits), columns };
-    pool.run("lossMaximum", { total, weight: columns }, { maximum: maximum.address, ...source });
-  },
-};
-
 export const lossSums: Lowering<"lossSums"> = {
   run({ pool }, { logits, targets, first, maximum, sums }) {
     const [total, columns] = asMatrix(logits.shape);
