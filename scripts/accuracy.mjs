@@ -46,20 +46,20 @@ function compile() {
 }
 
 if (!values.child) compile();
-const [{ MEASURED, measure }, { openStems }] = await Promise.all(
+const [{ FUNCTION_FORMS, measure }, { openStems }] = await Promise.all(
   ["accuracy", "stems"].map((name) => import(pathToFileURL(`${OUT}/tests/harness/${name}.js`).href)),
 );
 
 if (values.child) process.stdout.write(JSON.stringify(await one(positionals[0])));
 else {
-  const left = positionals.length > 0 ? [...positionals] : Object.keys(MEASURED);
+  const left = positionals.length > 0 ? [...positionals] : Object.keys(FUNCTION_FORMS);
   await Promise.all(Array.from({ length: Number(values.jobs) }, () => job(left)));
   if (stride === 1) await writePage();
 }
 
 async function one(name) {
   const chunks = Array.from({ length: Math.ceil(CHUNKS / stride) }, (_, i) => i * stride);
-  return { name, ...measure(await openStems(), MEASURED[name], chunks) };
+  return { name, ...measure(await openStems(), FUNCTION_FORMS[name], chunks) };
 }
 
 /** Measures the remaining functions, each in a separate process, so that the loops are compiled for one function. */
@@ -81,7 +81,7 @@ async function job(left) {
 
 async function record(result) {
   const others = (await recorded()).filter(({ name }) => name !== result.name);
-  const all = Object.keys(MEASURED).flatMap((each) =>
+  const all = Object.keys(FUNCTION_FORMS).flatMap((each) =>
     [...others, result].filter(({ name }) => name === each),
   );
   await writeFile(RESULTS, `[\n${all.map((row) => JSON.stringify(row)).join(",\n")}\n]\n`);

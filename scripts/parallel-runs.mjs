@@ -61,30 +61,32 @@ function options() {
 async function main() {
   const { backend, only, ranks: most, steps } = options();
   const program = await compileHarness("out/parallel-runs");
-  const { loadParallelRuns, RECORDED_STEPS, titleOf } = await import(
+  const { loadParallelRuns, RECORDED_STEPS, planTitle } = await import(
     pathToFileURL(program.replace("rank-program", "parallel-recorded")).href
   );
-  const { ranksOf } = await import(pathToFileURL(program.replace("rank-program", "parallel")).href);
-  const runs = loadParallelRuns().filter((run) => ranksOf(run.mesh) <= most && titleOf(run).includes(only));
+  const { meshSize } = await import(pathToFileURL(program.replace("rank-program", "parallel")).href);
+  const runs = loadParallelRuns().filter(
+    (run) => meshSize(run.mesh) <= most && planTitle(run).includes(only),
+  );
   if (steps > RECORDED_STEPS) refuse(`--steps is ${steps}; ${RECORDED_STEPS} are recorded`);
   if (runs.length === 0) refuse(`no recorded run of at most ${most} ranks has "${only}" in its title`);
   let failures = 0;
   console.log("run | hash | recorded | equal | transport");
-  for (const ranks of new Set(runs.map((run) => ranksOf(run.mesh)))) {
-    const left = runs.filter((run) => ranksOf(run.mesh) === ranks);
+  for (const ranks of new Set(runs.map((run) => meshSize(run.mesh)))) {
+    const left = runs.filter((run) => meshSize(run.mesh) === ranks);
     while (left.length > 0) {
       const these = left.splice(0, RUNS_OF_JOB);
-      const titles = these.map(titleOf);
+      const titles = these.map(planTitle);
       const job = { ranks, backend, steps, titles, timeoutMs: 30_000 + 60_000 * steps };
       const { said, stderr, status } = await runJob(program, job);
       for (const run of these) {
-        const { hashes, transport } = said.find(({ title }) => title === titleOf(run)) ?? {};
+        const { hashes, transport } = said.find(({ title }) => title === planTitle(run)) ?? {};
         const recorded = run.hashes.slice(0, hashes?.length ?? 1);
         // a rank that fails after the last hash also fails the run
         const isEqual = status === 0 && hashes !== undefined && hashes.join() === recorded.join();
         if (!isEqual) failures++;
         console.log(
-          [titleOf(run), hashes?.at(-1), recorded.at(-1), isEqual ? "yes" : "NO", transport].join(" | "),
+          [planTitle(run), hashes?.at(-1), recorded.at(-1), isEqual ? "yes" : "NO", transport].join(" | "),
         );
       }
       if (status !== 0) console.log(stderr.trimEnd());

@@ -19,9 +19,16 @@ import {
   Variable,
 } from "../../src/index.js";
 import { RefusingBackend } from "./harness/state/refusing.js";
-import { Learner, linear, RECIPE_NAMES, RECIPES, sample, seen } from "./harness/state/training.js";
-import { quantizationOf } from "./harness/state/world.js";
-import { scoped, useBackend } from "./harness/suite.js";
+import {
+  createLinear,
+  drawMatrix,
+  Learner,
+  layerStates,
+  RECIPE_NAMES,
+  RECIPES,
+} from "./harness/state/training.js";
+import { linearQuantization } from "./harness/state/world.js";
+import { testInScope, useBackend } from "./harness/suite.js";
 
 const backend = useBackend();
 const [delayed, current] = [new DelayedScaling({ amaxHistoryLen: 2 }), new Float8CurrentScaling()];
@@ -156,21 +163,21 @@ describe("a recipe that the backend does not support", () => {
     expect(autocast({ ...options, enabled: false }, () => recipeNow())).toBe(undefined);
   });
 
-  scoped("is refused by the first layer, whose state is unchanged", () => {
+  testInScope("is refused by the first layer, whose state is unchanged", () => {
     let refuses = false;
     const sometimes = new (class extends RefusingBackend {
       override supports: RefusingBackend["supports"] = (op, args) =>
         op === "gemm" && !refuses ? { ok: true, agrees: "bits" } : super.supports(op, args);
     })(backend(), "gemm");
-    using layer = linear(sometimes, 1);
-    const x = new Variable(sample(sometimes, 1));
+    using layer = createLinear(sometimes, 1);
+    const x = new Variable(drawMatrix(sometimes, 1));
     const forward = (recipe: Recipe) => autocast({ recipe }, () => layer.forward(x));
     forward(delayed);
-    const before = seen([layer]);
+    const before = layerStates([layer]);
     refuses = true;
     expect(() => forward(new MXFP8BlockScaling())).toThrow(UnsupportedError);
     refuses = false;
-    expect(seen([layer])).toEqual(before);
+    expect(layerStates([layer])).toEqual(before);
     expect(() => forward(delayed)).not.toThrow();
   });
 });
@@ -181,9 +188,9 @@ describe("the scales of delayed scaling", () => {
     body: (forward: () => void, scale: () => number | undefined) => void,
   ): number | undefined {
     using _scope = new Scope();
-    using layer = linear(backend(), 1);
-    const x = sample(backend(), 1);
-    const scale = () => quantizationOf(layer).snapshotSync()?.forward.scale[0];
+    using layer = createLinear(backend(), 1);
+    const x = drawMatrix(backend(), 1);
+    const scale = () => linearQuantization(layer).snapshotSync()?.forward.scale[0];
     body(() => layer.forward(x), scale);
     return scale();
   }
@@ -222,8 +229,8 @@ describe("the scales of delayed scaling", () => {
 
   it("are not updated where a recomputed part ends its own region", () => {
     const scale = scaleAfter((forward, scale) => {
-      using other = linear(backend(), 2);
-      const x = new Variable(sample(backend(), 2), true);
+      using other = createLinear(backend(), 2);
+      const x = new Variable(drawMatrix(backend(), 2), true);
       const [outer, inner] = [autocastScope({ recipe: delayed }), autocastScope({ recipe: delayed })];
       const y = recompute((x) => autocast({ recipe: delayed }, () => other.forward(x)), x);
       outer[Symbol.dispose]();
@@ -239,8 +246,8 @@ describe("the scales of delayed scaling", () => {
   it("do not replace the body's error if the group fails as well", async () => {
     using warn = vi.spyOn(console, "warn").mockImplementation(() => {});
     using _scope = new Scope();
-    using layer = linear(backend(), 1);
-    const x = sample(backend(), 1);
+    using layer = createLinear(backend(), 1);
+    const x = drawMatrix(backend(), 1);
     const reduceMax = (): void => {
       throw new Error("the group failed");
     };
@@ -287,7 +294,7 @@ describe("the scales of delayed scaling", () => {
   });
 
   it("leave no state if the group fails to reduce their amaxes", () => {
-    using layer = linear(backend(), 1);
+    using layer = createLinear(backend(), 1);
     const amaxReductionGroup = {
       size: 2,
       reduceMax: (): void => {
@@ -295,7 +302,7 @@ describe("the scales of delayed scaling", () => {
       },
     };
     const recipe = RECIPES.delayed();
-    using x = sample(backend(), 1);
+    using x = drawMatrix(backend(), 1);
     expect(() =>
       autocast({ recipe, amaxReductionGroup }, () => {
         using _scope = new Scope();
@@ -336,7 +343,7 @@ describe("interleaved training runs", () => {
       await pause();
       losses.push(model.learn(loss));
     }
-    const result = { losses, layers: seen(model.layers) };
+    const result = { losses, layers: layerStates(model.layers) };
     model.dispose();
     return result;
   }

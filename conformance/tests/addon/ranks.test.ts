@@ -11,7 +11,7 @@ import { elementCount } from "../../../src/tensor/shape.js";
 import { describeOnStandIn } from "../harness/addon/stand-in.js";
 import { type Case, distributedCase, type RankCall } from "../harness/ranks/case.js";
 import { deviceFaults } from "../harness/ranks/faults.js";
-import { assertExpected, messageOf, runRanks } from "../harness/ranks/jobs.js";
+import { assertExpected, failureMessage, runRanks } from "../harness/ranks/jobs.js";
 import { type Environment, endAllRanks, type RankEnd } from "../harness/ranks/processes.js";
 
 const DEADLINE_MS = 110_000;
@@ -26,11 +26,13 @@ const onStandIn =
 
 /** The case without local additions, because the stand-in of `add` computes nothing. */
 const undoubled = ({ programs, expected }: Case): Case | undefined =>
-  programs.some(({ calls }) => calls.some(({ doubled }) => doubled)) ? undefined : { programs, expected };
+  programs.some(({ calls }) => calls.some(({ addsToItself }) => addsToItself))
+    ? undefined
+    : { programs, expected };
 
 /** Whether ranks use copies for this call, provided that they can copy. */
-const isMoved = ({ aside, op, shape }: RankCall): boolean =>
-  aside && ["allGather", "allToAll", "allReduce"].includes(op) && elementCount(shape) > 64;
+const isMoved = ({ onSide, op, shape }: RankCall): boolean =>
+  onSide && ["allGather", "allToAll", "allReduce"].includes(op) && elementCount(shape) > 64;
 
 function casesOf(size: number): readonly Case[] {
   const ofSize = distributedCase(4).filter(
@@ -107,7 +109,7 @@ describeOnStandIn("ranks of the addon", () => {
     const ends = await programs([casesOf(2)[0] as Case], 2, { LOCKSTEP_PEER_COPIES: "much" });
     for (const { report: said, stderr } of ends) {
       expect(said?.error, stderr).toMatchObject({ type: "ArgumentError" });
-      expect(messageOf(said)).toMatch(/LOCKSTEP_PEER_COPIES is much.*give a number of bytes or off/);
+      expect(failureMessage(said)).toMatch(/LOCKSTEP_PEER_COPIES is much.*give a number of bytes or off/);
     }
   });
 
@@ -128,7 +130,7 @@ describeOnStandIn("ranks of the addon", () => {
     const ends = await programs([casesOf(2)[0] as Case], 2, { NCCL_NVLS_ENABLE: "1" });
     for (const { report: said, stderr } of ends) {
       expect(said?.error, stderr).toMatchObject({ type: "BackendError" });
-      expect(messageOf(said)).toMatch(/NCCL_NVLS_ENABLE is 1.*unset it/);
+      expect(failureMessage(said)).toMatch(/NCCL_NVLS_ENABLE is 1.*unset it/);
     }
   });
 });
@@ -145,7 +147,7 @@ describeOnStandIn("a faulty rank of the addon makes the others throw an error th
     const ends = await runRanks(["fault", name, String(faulty)], 3, onStandIn(late), DEADLINE_MS);
     for (const { report: said, stderr } of ends.filter((_, rank) => rank !== faulty)) {
       expect(said?.error, stderr).toMatchObject({ type: "DistributedError", failure, operation });
-      expect(messageOf(said)).toContain(`rank ${faulty}`);
+      expect(failureMessage(said)).toContain(`rank ${faulty}`);
     }
   });
 });

@@ -12,7 +12,7 @@ import { words } from "../../arbitraries/random.js";
 import { directionsOf } from "../../operations/gemm/case.js";
 import { SpecQuantizer } from "../../operations/quantize/quantized.js";
 import { fromCodes, upload } from "../../values/plain.js";
-import { PAIRS, type Pair, wideValuesOf } from "../harness/gemm/products.js";
+import { gridWideValues, PAIRS, type Pair } from "../harness/gemm/products.js";
 
 /**
  * Rows, columns and depth. The last two have the same hash as the first if a hash multiplies by 31: one number is
@@ -143,7 +143,7 @@ function operand(backend: Backend, source: Source, shape: readonly number[], see
     const codes = words(seed, elementCount(shape)).map((word) => (word & 0x87) | (((word >>> 8) % 12) << 3));
     return upload(backend, fromCodes("e4m3", shape, codes));
   }
-  const x = upload(backend, wideValuesOf(typeof source === "string" ? source : "bf16", shape, seed));
+  const x = upload(backend, gridWideValues(typeof source === "string" ? source : "bf16", shape, seed));
   if (typeof source === "string") return x;
   return new SpecQuantizer(source, { rowwise: true, columnwise: true, scaleLayout: "logical" }).quantize(x);
 }
@@ -156,8 +156,8 @@ function multiplyBatch(backend: Backend, input: Variant, plan: GemmPlan | undefi
   const shape = (lines: number, along: boolean) => [2, ...(along ? [lines, depth] : [depth, lines])];
   const { a, b } = directionsOf(layout);
   return batchedGemm({
-    a: upload(backend, wideValuesOf(type, shape(columns, a === "rowwise"), seed)),
-    b: upload(backend, wideValuesOf(type, shape(rows, b === "rowwise"), seed + 1)),
+    a: upload(backend, gridWideValues(type, shape(columns, a === "rowwise"), seed)),
+    b: upload(backend, gridWideValues(type, shape(rows, b === "rowwise"), seed + 1)),
     layout,
     outDtype,
     alpha,
@@ -173,7 +173,7 @@ export function multiply(backend: Backend, input: Variant, plan?: GemmPlan) {
   const [ofB, ofA] = OPERANDS[pair] as readonly [Source, Source];
   const [rows, columns, depth] = SIZES[size] as (typeof SIZES)[number];
   const wide = (type: WideDType, shape: readonly number[], more: number) =>
-    upload(backend, wideValuesOf(type, shape, seed + more));
+    upload(backend, gridWideValues(type, shape, seed + more));
   const { a, b } = directionsOf(layout);
   return gemm({
     a: operand(backend, ofA, a === "rowwise" ? [columns, depth] : [depth, columns], seed),

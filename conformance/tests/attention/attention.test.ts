@@ -20,8 +20,8 @@ import { SMALL } from "../../operations/attention/small-cases.js";
 import { philox4x32 } from "../../oracle/core/philox.js";
 import { download, fromCodes } from "../../values/plain.js";
 import { drawsOr, SEED } from "../harness/draws.js";
-import { bitsIn, cast } from "../harness/noise.js";
-import { describeLaws, sameOnAll, scoped, useBackend, useThreads } from "../harness/suite.js";
+import { cast, codesOfTensor } from "../harness/noise.js";
+import { describeLaws, testEqualBits, testInScope, useBackend, useThreads } from "../harness/suite.js";
 
 const backend = useBackend();
 
@@ -73,7 +73,7 @@ function rowsOf(
   count: number,
   lseAt: (head: number, row: number) => number,
 ): Rows {
-  const [codes, statistics] = [bitsIn(out), bitsIn(lse)];
+  const [codes, statistics] = [codesOfTensor(out), codesOfTensor(lse)];
   const line = heads * valueWidth;
   return Array.from({ length: count }, (_, i) => [
     ...codes.slice((first + i) * line, (first + i + 1) * line),
@@ -257,14 +257,14 @@ function projections(on: Backend): { q: Tensor; k: Tensor; v: Tensor; grad: Tens
 
 const DROPOUT = { probability: 0.3, seed: 3n, offset: 4n };
 
-sameOnAll("the bits do not depend on the number of threads", useThreads(), (on) => {
+testEqualBits("the bits do not depend on the number of threads", useThreads(), (on) => {
   const { q, k, v, grad } = projections(on);
   const { out, lse } = attention(q, k, v, { causal: true, dropout: DROPOUT });
   const grads = attentionBackward(grad, q, k, v, out, lse, { causal: true, dropout: DROPOUT });
   return { out: download(out), dq: download(grads.dq), dk: download(grads.dk), dv: download(grads.dv) };
 });
 
-scoped("hidden keys do not change gradients, whatever they and their values hold", () => {
+testInScope("hidden keys do not change gradients, whatever they and their values hold", () => {
   const { q, k, v, grad } = projections(backend());
   const hidden = Uint8Array.from({ length: 1600 }, (_, at) => (at % 40 < 7 || at % 40 === 20 ? 1 : 0));
   const mask = tensor(backend(), hidden, [1, 1, 40, 40], "u8");
@@ -278,12 +278,12 @@ scoped("hidden keys do not change gradients, whatever they and their values hold
   const run = (keys: Tensor, inputs: Tensor): readonly number[][] => {
     const { out, lse } = attention(q, keys, inputs, { mask });
     const { dq, dk, dv } = attentionBackward(grad, q, keys, inputs, out, lse, { mask });
-    return [out, lse, dq, dk, dv].map(bitsIn);
+    return [out, lse, dq, dk, dv].map(codesOfTensor);
   };
   expect(run(spoilt(k), spoilt(v))).toEqual(run(k, v));
 });
 
-scoped("a query without visible keys passes no gradient, even if its gradient is NaN", () => {
+testInScope("a query without visible keys passes no gradient, even if its gradient is NaN", () => {
   const { q, k, v, grad } = projections(backend());
   const options = {
     causal: true,
@@ -292,18 +292,18 @@ scoped("a query without visible keys passes no gradient, even if its gradient is
   } as const;
   const keyLengths = tensor(backend(), Int32Array.of(30), undefined, "i32");
   const { out, lse } = attention(q, k, v, { ...options, keyLengths });
-  expect(bitsIn(out).slice(0, 10 * 32)).toEqual(Array(10 * 32).fill(0));
+  expect(codesOfTensor(out).slice(0, 10 * 32)).toEqual(Array(10 * 32).fill(0));
   expect(Array.from(lse.dataSync()).slice(0, 10)).toEqual(Array(10).fill(Number.NEGATIVE_INFINITY));
   const run = (gradient: Tensor): readonly number[][] => {
     const { dq, dk, dv } = attentionBackward(gradient, q, k, v, out, lse, { ...options, keyLengths });
-    return [dq, dk, dv].map(bitsIn);
+    return [dq, dk, dv].map(codesOfTensor);
   };
   const codes = grad.dataSync().slice() as Uint16Array;
   codes.fill(0x7fff, 0, 10 * 32);
   expect(run(tensor(backend(), codes, grad.shape, "bf16"))).toEqual(run(grad));
 });
 
-scoped("heads that are a part of all heads drop what the whole drops", () => {
+testInScope("heads that are a part of all heads drop what the whole drops", () => {
   const { q, k, v } = projections(backend());
   const whole = attention(q, k, v, { dropout: DROPOUT });
   const part = (x: Tensor, first: number, count: number): Tensor => {
@@ -316,26 +316,31 @@ scoped("heads that are a part of all heads drop what the whole drops", () => {
   };
   const dropout = { ...DROPOUT, allHeads: 4, firstHead: 2 };
   const second = attention(part(q, 2, 2), part(k, 1, 1), part(v, 1, 1), { dropout });
-  expect(bitsIn(second.out)).toEqual(bitsIn(part(whole.out, 2, 2)));
+  expect(codesOfTensor(second.out)).toEqual(codesOfTensor(part(whole.out, 2, 2)));
 });
 
-scoped("a key is dropped if its 16 random bits are below the threshold, and kept if they equal it", () => {
-  const key = 5;
-  // key 5 of query 0 and head 0 reads half 1 of draw 2 (numerics.md §10.5)
-  const words = philox4x32([2n, 0n, 0n, DROPOUT.offset], [DROPOUT.seed, 0n]);
-  const bits = Number((words[0] as bigint) >> 16n);
-  const q = zeros(backend(), "f32", [1, 1, 1, 4]);
-  const k = zeros(backend(), "f32", [1, 8, 1, 4]);
-  const v = tensor(
-    backend(),
-    Float32Array.from({ length: 8 }, (_, j) => Number(j === key)),
-    [1, 8, 1, 1],
-  );
-  const outOf = (threshold: number): number =>
-    Number(attention(q, k, v, { dropout: { ...DROPOUT, probability: threshold / 65536 } }).out.dataSync()[0]);
-  expect(outOf(bits)).toBeGreaterThan(0);
-  expect(outOf(bits + 1)).toBe(0);
-});
+testInScope(
+  "a key is dropped if its 16 random bits are below the threshold, and kept if they equal it",
+  () => {
+    const key = 5;
+    // key 5 of query 0 and head 0 reads half 1 of draw 2 (numerics.md §10.5)
+    const words = philox4x32([2n, 0n, 0n, DROPOUT.offset], [DROPOUT.seed, 0n]);
+    const bits = Number((words[0] as bigint) >> 16n);
+    const q = zeros(backend(), "f32", [1, 1, 1, 4]);
+    const k = zeros(backend(), "f32", [1, 8, 1, 4]);
+    const v = tensor(
+      backend(),
+      Float32Array.from({ length: 8 }, (_, j) => Number(j === key)),
+      [1, 8, 1, 1],
+    );
+    const outOf = (threshold: number): number =>
+      Number(
+        attention(q, k, v, { dropout: { ...DROPOUT, probability: threshold / 65536 } }).out.dataSync()[0],
+      );
+    expect(outOf(bits)).toBeGreaterThan(0);
+    expect(outOf(bits + 1)).toBe(0);
+  },
+);
 
 /** The small cases with zeros as elements. Drawing elements takes most of the time, and options do not depend on them. */
 const OPTIONS_ONLY: CaseAim = {
@@ -395,12 +400,12 @@ describe("refuses", () => {
   };
   const cu = () => tensor(backend(), Int32Array.of(0, 3), undefined, "i32");
 
-  scoped("tensors of two dtypes", () => {
+  testInScope("tensors of two dtypes", () => {
     const q = empty(backend(), "f16", small);
     const k = empty(backend(), "bf16", five);
     expect(() => attention(q, k, k)).toThrow(DTypeError);
   });
-  scoped("heads, widths and ranks that do not fit", () => {
+  testInScope("heads, widths and ranks that do not fit", () => {
     expect(call({}, [[1, 3, 3, 8], five, five])).toThrow("a multiple of those of k");
     expect(call({}, [small, [1, 5, 2, 9], five])).toThrow("last dimensions must be equal");
     expect(call({}, [small, five, [1, 6, 2, 8]])).toThrow("equal but for the last dimension");
@@ -408,7 +413,7 @@ describe("refuses", () => {
     expect(call({}, [[2, 3, 2, 8], five, five])).toThrow("sequences");
     expect(call({}, [[1, 3, 2, 0], [1, 5, 2, 0], five])).toThrow("at least one element");
   });
-  scoped("options that do not go together", () => {
+  testInScope("options that do not go together", () => {
     expect(call({ cuQueries: cu() })).toThrow('goes with layout "thd"');
     expect(
       call({ layout: "thd" }, [

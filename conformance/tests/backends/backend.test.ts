@@ -17,10 +17,10 @@ import { gemm } from "../../../src/ops/gemm/gemm.js";
 import { MXFP8Quantizer } from "../../../src/quantizers/mx.js";
 import { Scope } from "../../../src/tensor/scope.js";
 import type { Tensor } from "../../../src/tensor/tensor.js";
-import { useFreshBackend } from "../harness/suite.js";
+import { useBackendPerTest } from "../harness/suite.js";
 
 let backend: Backend;
-useFreshBackend((opened) => {
+useBackendPerTest((opened) => {
   backend = opened;
 });
 

@@ -6,7 +6,7 @@ import { createHash } from "node:crypto";
 import * as fc from "fast-check";
 import { type Browser, chromium } from "playwright-core";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
-import { draws, sampled } from "../harness/draws.js";
+import { draws, sampleCases } from "../harness/draws.js";
 import { answers, QUANTIZER_NAMES } from "./cases.mjs";
 import { CHROMIUM, NO_CHROMIUM } from "./chromium.js";
 import { type Call, servePage } from "./server.js";
@@ -136,7 +136,7 @@ describe.skipIf(!CHROMIUM)(`in Chromium${CHROMIUM ? "" : ` (skipped: ${NO_CHROMI
       /blob:/,
     ],
   ] as const;
-  describe.each(sampled<(typeof PAGES)[number]>(PAGES, 1))("a page %s", (_, headers, why, refusal) => {
+  describe.each(sampleCases<(typeof PAGES)[number]>(PAGES, 1))("a page %s", (_, headers, why, refusal) => {
     const lists = drawnLists();
     const report = usePage(headers, [
       { name: "refusal", args: [{ threads: 2 }] },

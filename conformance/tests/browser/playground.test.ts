@@ -40,7 +40,7 @@ import { surveyFiles } from "../../../src/checkpoints/survey.js";
 import { partsOf } from "../../../src/io/codes.js";
 import { FILE_DTYPES, type FileDType } from "../../../src/io/dtypes.js";
 import { VECTORS, valuesIn } from "../checkpoints/files/checkpoints.js";
-import { draws, sampled } from "../harness/draws.js";
+import { draws, sampleCases } from "../harness/draws.js";
 import { CHROMIUM, NO_CHROMIUM } from "./chromium.js";
 import { type Built, buildPlayground, type Look, type Shown, serveUnder, show } from "./playground-page.js";
 
@@ -108,7 +108,7 @@ function overhang(page: Page): Promise<number> {
  * Requires that axe finds no violation on a page and that the page is not wider than the screen, in themes that `salt` chooses.
  */
 async function isAccessible(page: Page, salt: number): Promise<void> {
-  for (const look of sampled(LOOKS, 1, salt)) {
+  for (const look of sampleCases(LOOKS, 1, salt)) {
     await page.setViewportSize({ width: look.width ?? 1280, height: 900 });
     await page.emulateMedia({ colorScheme: look.scheme ?? "light" });
     await settled(page);
@@ -185,7 +185,7 @@ describe.skipIf(!CHROMIUM)(
           all.map((each) => (each as HTMLOptionElement).value),
         );
         expect(offered.sort()).toEqual(CHOICES.map(keyOf).sort());
-        for (const [i, a] of sampled([...quantized.entries()], 4)) {
+        for (const [i, a] of sampleCases([...quantized.entries()], 4)) {
           const b = quantized[(i * 7 + 3) % quantized.length] as typeof a;
           const { different } = compare(a, b);
           const where = different[0] ?? 0;
@@ -231,7 +231,7 @@ describe.skipIf(!CHROMIUM)(
       const summed = new Set<string>();
       await at("view=product", async ({ page }) => {
         for (const [i, datapath] of (["hopper", "ada", "blackwell", "fp32", "exact"] as const).entries())
-          for (const operand of sampled(operands, 3, i)) {
+          for (const operand of sampleCases(operands, 3, i)) {
             const splitK = datapath === "hopper" ? 2 : 1;
             const fragment = new URLSearchParams({
               view: "product",
@@ -345,7 +345,10 @@ describe.skipIf(!CHROMIUM)(
     });
 
     it.each(
-      sampled(["ct-nvfp4", "ct-mxfp4", "ct-fp8-block", "modelopt-nvfp4", "transformers-fp8", "gpt-oss"], 1),
+      sampleCases(
+        ["ct-nvfp4", "ct-mxfp4", "ct-fp8-block", "modelopt-nvfp4", "transformers-fp8", "gpt-oss"],
+        1,
+      ),
     )("shows codes, scales and values of %s, chosen with its configuration", async (name) => {
       const folder = join(VECTORS, name);
       const files = readdirSync(folder).map((each) => join(folder, each));
@@ -450,7 +453,7 @@ describe.skipIf(!CHROMIUM)(
             new DragEvent("drop", { dataTransfer: dropped, bubbles: true, cancelable: true }),
           );
         }, file);
-        for (const [dtype, { shape }] of sampled(tensors, 5)) {
+        for (const [dtype, { shape }] of sampleCases(tensors, 5)) {
           await page.getByLabel("Tensor of all.safetensors").selectOption(dtype);
           await page.getByLabel("Input type").selectOption("f32");
           if (noValues.includes(dtype)) {
@@ -591,7 +594,7 @@ describe.skipIf(!CHROMIUM)(
     });
 
     it.each(
-      sampled(
+      sampleCases(
         VIEWS.flatMap((view) => LOOKS.map((look) => ({ view, look }))),
         2,
       ),

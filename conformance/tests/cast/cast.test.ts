@@ -13,15 +13,15 @@ import { random16 } from "../../oracle/core/philox.js";
 import * as oracle from "../../oracle/core/scalar.js";
 import { download, fromCodes, upload } from "../../values/plain.js";
 import { layoutOf } from "../../values/values.js";
-import { draws, seeded } from "../harness/draws.js";
-import { describeLaws, sameOnAll, scoped, useBackend, useThreads } from "../harness/suite.js";
+import { derivedSeed, draws } from "../harness/draws.js";
+import { describeLaws, testEqualBits, testInScope, useBackend, useThreads } from "../harness/suite.js";
 
 const backend = useBackend();
 const threads = useThreads();
 /** Enough elements that three threads take part. The number is not a multiple of their shares. */
 const LONG = 3 * 2 ** 17 + 70;
 
-describeLaws(backend, ["encode", "decode", "amax"], { runs: 400, seed: seeded(11) });
+describeLaws(backend, ["encode", "decode", "amax"], { runs: 400, seed: derivedSeed(11) });
 
 describe("stochastic rounding draws by an element's index", () => {
   /** more than 2^16 draws of eight elements; the number is not a multiple of any block */
@@ -29,7 +29,7 @@ describe("stochastic rounding draws by an element's index", () => {
   const windows = [0, 2 ** 16 - 40, 2 ** 18 + 3, 2 ** 19 - 40, count - 60];
 
   for (const format of ["e4m3", "bf16"] as const) {
-    scoped(`of a long tensor: ${format}`, () => {
+    testInScope(`of a long tensor: ${format}`, () => {
       const x = fromCodes(
         "f32",
         [count],
@@ -53,17 +53,17 @@ describe("results do not depend on the number of threads", () => {
   const bits = fromCodes("f32", [LONG], words(1, LONG));
   for (const format of ["e4m3", "e2m1", "bf16", "tf32"]) {
     for (const rounding of ROUNDINGS) {
-      sameOnAll(`encode to ${format}, ${rounding}`, threads, (each) => ({
+      testEqualBits(`encode to ${format}, ${rounding}`, threads, (each) => ({
         codes: download(encode(upload(each, bits), { format, rounding, seed: 5n, offset: 9n })),
       }));
     }
   }
 
-  sameOnAll("decode", threads, (each) => ({
+  testEqualBits("decode", threads, (each) => ({
     values: download(decode(upload(each, fromCodes("e4m3", [LONG], bits.codes)), { dtype: "bf16" })),
   }));
 
-  scoped("amax, the largest element last", () => {
+  testInScope("amax, the largest element last", () => {
     const values = new Float32Array(LONG).fill(-1);
     values[LONG - 1] = -3;
     for (const each of threads()) {
@@ -80,11 +80,11 @@ describe("stochastic rounding", () => {
     download(encode(tensor(backend(), halfway), { format: "e4m3", rounding: "stochastic", ...options }))
       .codes;
 
-  scoped("uses the same random words for the same seed and offset", () => {
+  testInScope("uses the same random words for the same seed and offset", () => {
     expect(draw({ seed: 3n, offset: 4n })).toEqual(draw({ seed: 3n, offset: 4n }));
   });
 
-  scoped("uses other random words for another seed, and for another offset", () => {
+  testInScope("uses other random words for another seed, and for another offset", () => {
     const first = draw({ seed: 3n, offset: 4n });
     expect(draw({ seed: 4n, offset: 4n })).not.toEqual(first);
     expect(draw({ seed: 3n, offset: 5n })).not.toEqual(first);
@@ -92,12 +92,12 @@ describe("stochastic rounding", () => {
     expect(draw({ seed: 3n, offset: 4n + 2n ** 32n })).not.toEqual(first);
   });
 
-  scoped("rounds a value halfway between two up in about half of the cases", () => {
+  testInScope("rounds a value halfway between two up in about half of the cases", () => {
     const ups = draw({ seed: 3n }).filter((code) => code === 0x39).length;
     expect(Math.abs(ups - 2048)).toBeLessThan(5 * 32);
   });
 
-  scoped("does not depend on the shape, only on the element's index", () => {
+  testInScope("does not depend on the shape, only on the element's index", () => {
     const x = fromCodes("f32", [4096], words(6, 4096));
     const options = { format: "e5m2", rounding: "stochastic", seed: 1n } as const;
     const flat = upload(backend(), x);
@@ -107,17 +107,20 @@ describe("stochastic rounding", () => {
 
 describe("shapes and types", () => {
   for (const format of SCALAR_FORMAT_NAMES) {
-    scoped(`${format}: a tensor of that type, of the same shape, whatever the leading dimensions`, () => {
-      for (const shape of [[], [2], [3, 2], [1, 3, 2], [0, 2], [2, 0]]) {
-        if (factsOf(format).storageBits === 4 && shape.length === 0) continue;
-        const codes = encode(empty(backend(), "f32", shape), { format });
-        expect(codes).toMatchObject({ dtype: format, shape });
-        expect(decode(codes)).toMatchObject({ dtype: "f32", shape });
-      }
-    });
+    testInScope(
+      `${format}: a tensor of that type, of the same shape, whatever the leading dimensions`,
+      () => {
+        for (const shape of [[], [2], [3, 2], [1, 3, 2], [0, 2], [2, 0]]) {
+          if (factsOf(format).storageBits === 4 && shape.length === 0) continue;
+          const codes = encode(empty(backend(), "f32", shape), { format });
+          expect(codes).toMatchObject({ dtype: format, shape });
+          expect(decode(codes)).toMatchObject({ dtype: "f32", shape });
+        }
+      },
+    );
   }
 
-  scoped("a layout without a name gives untyped codes, 4-bit ones two a byte", () => {
+  testInScope("a layout without a name gives untyped codes, 4-bit ones two a byte", () => {
     const x = tensor(backend(), [1, -2], [2]);
     const layout = { exponentBits: 2, mantissaBits: 1, bias: 1, signed: true, subnormals: true } as const;
     const codes = encode(x, { format: { ...layout, specials: "finite" } });
@@ -130,13 +133,13 @@ describe("shapes and types", () => {
     expect(encode(x, { format: { ...wide, mantissaBits: 4 } })).toMatchObject({ dtype: "u16", shape: [2] });
   });
 
-  scoped("the names of torch, ml_dtypes and safetensors are accepted, in upper or lower case", () => {
+  testInScope("the names of torch, ml_dtypes and safetensors are accepted, in upper or lower case", () => {
     const x = tensor(backend(), [448]);
     for (const format of ["float8_e4m3fn", "torch.float8_e4m3fn", "F8_E4M3", "E4M3"])
       expect(encode(x, { format })).toMatchObject({ dtype: "e4m3" });
   });
 
-  scoped("the scale is one f32 multiplication before the rounding", () => {
+  testInScope("the scale is one f32 multiplication before the rounding", () => {
     const codes = encode(tensor(backend(), [1 + 2 ** -23]), { format: "tf32", scale: 1 - 2 ** -24 });
     expect(decode(codes).dataSync()).toEqual(Float32Array.of(1));
   });
@@ -144,7 +147,7 @@ describe("shapes and types", () => {
 
 describe("castTo", () => {
   const types = fc.constantFrom(...WIDE_DTYPES);
-  scoped("is x itself in its own type, else the encoding of its values, whatever the two types", () => {
+  testInScope("is x itself in its own type, else the encoding of its values, whatever the two types", () => {
     fc.assert(
       fc.property(types, types, fc.array(fc.float({ noNaN: true }), { maxLength: 9 }), (from, to, values) => {
         using _scope = new Scope();
@@ -165,12 +168,12 @@ describe("castTo", () => {
 describe("tensors that cannot be encoded are refused", () => {
   const x = () => tensor(backend(), [1, 2, 3], [3]);
 
-  scoped("an unknown format, with a list of the valid names", () => {
+  testInScope("an unknown format, with a list of the valid names", () => {
     expect(() => encode(x(), { format: "e9m9" })).toThrow(ArgumentError);
     expect(() => encode(x(), { format: "e9m9" })).toThrow(/"e9m9".*e4m3, e5m2/);
   });
 
-  scoped("an unknown rounding or overflow, with a list of the valid ones", () => {
+  testInScope("an unknown rounding or overflow, with a list of the valid ones", () => {
     const wrong = (fields: object) => () => encode(x(), { format: "e4m3", ...fields });
     expect(wrong({ rounding: "nearest" })).toThrow(ArgumentError);
     expect(wrong({ rounding: "nearest" })).toThrow(ROUNDINGS.join(", "));
@@ -178,27 +181,27 @@ describe("tensors that cannot be encoded are refused", () => {
     expect(wrong({ overflow: "wrap" })).toThrow(OVERFLOWS.join(", "));
   });
 
-  scoped("a seed or offset that is not an unsigned 64-bit integer", () => {
+  testInScope("a seed or offset that is not an unsigned 64-bit integer", () => {
     expect(() => encode(x(), { format: "e4m3", seed: -1n })).toThrow(ArgumentError);
     expect(() => encode(x(), { format: "e4m3", offset: 2n ** 64n })).toThrow(ArgumentError);
   });
 
-  scoped("a row of odd length in FP4", () => {
+  testInScope("a row of odd length in FP4", () => {
     expect(() => encode(x(), { format: "e2m1" })).toThrow(ShapeError);
     expect(() => encode(x(), { format: "e2m1" })).toThrow(/\[3\].*odd.*pad/);
   });
 
-  scoped("codes: encode accepts f32, bf16 and f16 values only", () => {
+  testInScope("codes: encode accepts f32, bf16 and f16 values only", () => {
     const codes = encode(x(), { format: "e4m3" });
     expect(() => encode(codes, { format: "e5m2" })).toThrow(DTypeError);
     expect(() => encode(codes, { format: "e5m2" })).toThrow(/e4m3.*f32, bf16 or f16.*decode/);
   });
 
-  scoped("decoding by a format of another width", () => {
+  testInScope("decoding by a format of another width", () => {
     expect(() => decode(encode(x(), { format: "e4m3" }), { format: "bf16" })).toThrow(DTypeError);
   });
 
-  scoped("4-bit codes of one storage by a format of the other, as two elements of u8 and as one", () => {
+  testInScope("4-bit codes of one storage by a format of the other, as two elements of u8 and as one", () => {
     const layout = layoutOf("e2m1");
     const [pairs, nibbles] = [empty(backend(), "u8", [3, 4]), empty(backend(), "e2m1", [3, 4])];
     expect(() => decode(pairs, { format: "e2m1" })).toThrow(DTypeError);
@@ -207,7 +210,7 @@ describe("tensors that cannot be encoded are refused", () => {
     expect(decode(nibbles, { format: "e2m1" }).shape).toEqual([3, 4]);
   });
 
-  scoped("a disposed tensor", () => {
+  testInScope("a disposed tensor", () => {
     const gone = x();
     gone.dispose();
     expect(() => encode(gone, { format: "e4m3" })).toThrow(DisposedError);

@@ -14,7 +14,7 @@ import {
   sweepChunk,
 } from "../../../src/index.js";
 import { committedDigest, ENCODINGS, SWEEP_RANDOM } from "../harness/digests.js";
-import { sampled } from "../harness/draws.js";
+import { sampleCases } from "../harness/draws.js";
 import { type Encoding, Exhaustion } from "../harness/exhaustive.js";
 
 interface CudaRun extends Encoding {
@@ -54,7 +54,7 @@ describe("encode over all inputs of a chunk", () => {
     await backend.dispose();
   });
 
-  it.each(sampled(ENCODINGS.map((encoding, index) => ({ ...encoding, index }))))(
+  it.each(sampleCases(ENCODINGS.map((encoding, index) => ({ ...encoding, index }))))(
     "$format $rounding $overflow has the committed digest",
     async ({ index, ...encoding }) => {
       for (const chunk of edgeChunks(encoding, index)) {
@@ -76,7 +76,7 @@ describe("encode over all inputs of a chunk", () => {
     expect(backend.memoryUse()).toMatchObject({ live, blocks });
   });
 
-  it.each(sampled(ENCODINGS.filter((_, i) => i % 5 === 0)))(
+  it.each(sampleCases(ENCODINGS.filter((_, i) => i % 5 === 0)))(
     "$format $rounding $overflow has the oracle's codes at its largest value",
     (encoding) => {
       const exhaustion = new Exhaustion(encoding);

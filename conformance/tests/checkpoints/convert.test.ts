@@ -12,7 +12,7 @@ import { encode } from "../../../src/ops/cast/cast.js";
 import { tensor } from "../../../src/ops/create.js";
 import { Scope } from "../../../src/tensor/scope.js";
 import { useWorkspace } from "../harness/cli.js";
-import { sampled } from "../harness/draws.js";
+import { sampleCases } from "../harness/draws.js";
 import { useBackend } from "../harness/suite.js";
 import {
   copyFixture,
@@ -28,7 +28,7 @@ import {
 const w = useWorkspace();
 const backend = useBackend({ threads: 1, datapath: "hopper" });
 
-describe.each(sampled(FIXTURES, 8))("%s", (name) => {
+describe.each(sampleCases(FIXTURES, 8))("%s", (name) => {
   it.each(["bf16", "f32"] as const)(
     "converts to %s: checks the values, the other tensors, the configuration and the report",
     async (to) => {

@@ -7,13 +7,13 @@ import { once } from "node:events";
 import { existsSync, readdirSync, truncateSync, writeFileSync } from "node:fs";
 import { setTimeout } from "node:timers/promises";
 import { describe, expect, it } from "vitest";
-import { programOf } from "../harness/bundle.js";
+import { programPath } from "../harness/bundle.js";
 import { f32, takesThreads, useWorkspace } from "../harness/cli.js";
-import { sampled } from "../harness/draws.js";
+import { sampleCases } from "../harness/draws.js";
 
 const w = useWorkspace();
 const built = existsSync(new URL("../../../dist/src/cli/bin.js", import.meta.url));
-const program = built ? programOf("bin") : "";
+const program = built ? programPath("bin") : "";
 const where = built ? "node dist/src/cli/bin.js" : "(not built: npm run build makes dist)";
 
 /** Writes a sparse file of zeros, which uses no disk space. */
@@ -54,7 +54,7 @@ const RUNS = Object.keys(LONG).flatMap((command, i) => {
 const PROMPT_MS = 3000;
 
 describe.skipIf(!built)(`the program, as ${where}`, () => {
-  it.each(sampled(RUNS, 2))(
+  it.each(sampleCases(RUNS, 2))(
     "%s on %i threads ends at once on %s, and leaves no file",
     async (command, threads, signal) => {
       // below the maximum size of a tensor of the reference (docs/guide.md)

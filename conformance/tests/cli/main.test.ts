@@ -8,7 +8,7 @@ import { COMMANDS, runCli } from "../../../src/cli/main.js";
 import { NO_BINARY } from "../../../src/cli/session.js";
 import { factsOf, SCALAR_FORMAT_NAMES } from "../../../src/formats/derive.js";
 import { SCALAR_FORMATS, type ScalarLayout } from "../../../src/formats/scalar.js";
-import { programOf } from "../harness/bundle.js";
+import { programPath } from "../harness/bundle.js";
 import { f32, floats, ramp, raw, useWorkspace } from "../harness/cli.js";
 
 const w = useWorkspace();
@@ -305,7 +305,7 @@ describe("the program", () => {
       const disk = openSync(full, "w");
       const run = (args: readonly string[], stdout: number | "pipe", stderr: number | "pipe") => {
         const stdio = ["ignore" as const, stdout, stderr];
-        return spawnSync(process.execPath, [programOf("bin"), ...args], { encoding: "utf8", stdio });
+        return spawnSync(process.execPath, [programPath("bin"), ...args], { encoding: "utf8", stdio });
       };
       for (const args of [
         ["compare", w.path("in"), w.path("in")],
@@ -321,7 +321,7 @@ describe("the program", () => {
   );
 
   it.skipIf(!built)(`ends without an error message if its reader has closed the pipe: ${where}`, async () => {
-    const child = spawn(process.execPath, [programOf("bin"), "--help"], {
+    const child = spawn(process.execPath, [programPath("bin"), "--help"], {
       stdio: ["ignore", "pipe", "pipe"],
     });
     child.stdout.destroy();

@@ -6,9 +6,9 @@ import { beforeAll, describe, expect, it } from "vitest";
 import type { Supported } from "../../arbitraries/supported.js";
 import { supportedInputs } from "../../laws/supported.js";
 import { OPERATION_NAMES } from "../../operations/operations.js";
-import { programOf } from "../harness/bundle.js";
+import { programPath } from "../harness/bundle.js";
 import { useWorkspace } from "../harness/cli.js";
-import { draws, sampled } from "../harness/draws.js";
+import { draws, sampleCases } from "../harness/draws.js";
 
 const w = useWorkspace();
 const script = new URL("./subject.mjs", import.meta.url).pathname;
@@ -26,14 +26,14 @@ const conform = (fault: string, ...words: string[]) =>
   );
 
 describe("conform --subject", () => {
-  it.each(sampled(["none", "bits"], 1))("holds where the answers are right (%s)", async (fault) => {
+  it.each(sampleCases(["none", "bits"], 1))("holds where the answers are right (%s)", async (fault) => {
     const { status, stdout } = await conform(fault);
     expect(status).toBe(0);
     expect(stdout).toMatch(/1 of 1 laws hold for e8m0 in JavaScript, 5 inputs each/);
   });
 
   it.each(
-    sampled<readonly [string, RegExp]>(
+    sampleCases<readonly [string, RegExp]>(
       [
         ["wrong", /values: 1 of \d+ elements differ, first at \[0\]/],
         ["name", /the answer has value; it has to have values/],
@@ -74,7 +74,7 @@ describe("conform --subject", () => {
   });
 
   it.each(
-    sampled<readonly [string, RegExp]>(
+    sampleCases<readonly [string, RegExp]>(
       [
         ["start", /the subject ended with status 4 instead of answering/],
         ["protocol", /the subject says protocol 2; this version speaks 1/],
@@ -118,7 +118,7 @@ describe.skipIf(!built)(`conform --subject - ${built ? "" : "(not built: npm run
   async function connected(
     fault: string,
   ): Promise<{ status: number | null; report: Record<string, unknown> }> {
-    const args = [programOf("bin"), "conform", "--subject", "-", "--runs", "5", "--threads", "1"];
+    const args = [programPath("bin"), "conform", "--subject", "-", "--runs", "5", "--threads", "1"];
     const harness = spawn(process.execPath, args, { stdio: ["pipe", "pipe", "inherit"] });
     const subject = spawn(process.execPath, [script, fault]);
     for (const { stdin } of [harness, subject]) stdin.on("error", () => {});
@@ -140,7 +140,7 @@ describe.skipIf(!built)(`conform --subject - ${built ? "" : "(not built: npm run
     ["wrong", 1, { ok: false }],
     ["declines", 2, { error: expect.stringMatching(/declined every input/) }],
   ] as const;
-  it.each(sampled<(typeof REPORTS)[number]>(REPORTS, 1))(
+  it.each(sampleCases<(typeof REPORTS)[number]>(REPORTS, 1))(
     "tells the program that started it the report (%s)",
     async (fault, status, report) => {
       expect(await connected(fault)).toMatchObject({ status, report: { type: "report", ...report } });
@@ -195,7 +195,7 @@ describe("inputs that a subject supports", () => {
 
   it("are any where nothing is named, and an error where there are none", () => {
     for (const operation of OPERATION_NAMES) expect(supportedInputs(operation, {})).toEqual({});
-    for (const operation of sampled(["amax", "encode", "quantize"] as const, 1)) {
+    for (const operation of sampleCases(["amax", "encode", "quantize"] as const, 1)) {
       const supported = { "no.such.field": [1] };
       expect(() => supportedInputs(operation, supported)).toThrow(/no input of .* is supported/);
     }

@@ -13,9 +13,9 @@ import * as oracle from "../../oracle/collective/collective.js";
 import { differenceOf } from "../../values/difference.js";
 import { fromCodes, PlainTensor, wideValues } from "../../values/plain.js";
 import { rounded } from "../../values/rounded.js";
-import { draws, seeded } from "../harness/draws.js";
+import { derivedSeed, draws } from "../harness/draws.js";
 import { useBackends } from "../harness/ranks/backends.js";
-import { distributedCase, parsed } from "../harness/ranks/case.js";
+import { distributedCase, parseResult } from "../harness/ranks/case.js";
 import { Job, roundTo } from "../harness/ranks/devices.js";
 import { runCalls } from "../harness/ranks/program.mjs";
 import { whileStreamsRun } from "../harness/ranks/streams.js";
@@ -63,7 +63,7 @@ describe("ranks with a device each", () => {
         const results = await whileStreamsRun(job.backends, next, Promise.all(told));
         for (const [rank, texts] of results.entries()) {
           for (const [i, text] of texts.entries()) {
-            const [got, wanted] = [parsed(text), expected[rank]?.[i]];
+            const [got, wanted] = [parseResult(text), expected[rank]?.[i]];
             expect([got?.dtype, got?.shape], `rank ${rank}, call ${i}`).toEqual([
               wanted?.dtype,
               wanted?.shape,
@@ -73,7 +73,7 @@ describe("ranks with a device each", () => {
         }
         job.requireFlows();
       }),
-      { numRuns: draws(500), seed: seeded(3) },
+      { numRuns: draws(500), seed: derivedSeed(3) },
     );
   });
 
@@ -137,7 +137,7 @@ describe("ranks with a device each", () => {
           for (const got of results) expect(differenceOf(got, wanted)).toBeUndefined();
         },
       ),
-      { numRuns: draws(12), seed: seeded(4) },
+      { numRuns: draws(12), seed: derivedSeed(4) },
     );
   });
 
@@ -176,7 +176,7 @@ describe("ranks with a device each", () => {
         });
         await whileStreamsRun(job.backends, next, Promise.all(reads));
       }),
-      { numRuns: draws(60), seed: seeded(5) },
+      { numRuns: draws(60), seed: derivedSeed(5) },
     );
   });
 

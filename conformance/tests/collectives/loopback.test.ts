@@ -10,9 +10,9 @@ import { onSideStream } from "../../../src/ops/side-stream.js";
 import { MXFP8Quantizer } from "../../../src/quantizers/mx.js";
 import { Scope } from "../../../src/tensor/scope.js";
 import { differenceOf } from "../../values/difference.js";
-import { draws, seeded } from "../harness/draws.js";
+import { derivedSeed, draws } from "../harness/draws.js";
 import { useBackends } from "../harness/ranks/backends.js";
-import { type Case, distributedCase, parsed } from "../harness/ranks/case.js";
+import { type Case, distributedCase, parseResult } from "../harness/ranks/case.js";
 import { runCalls } from "../harness/ranks/program.mjs";
 
 const MOST = 8;
@@ -38,7 +38,7 @@ async function run(groups: readonly ProcessGroup[], { programs }: Case, turns: r
 function assertExpected({ expected }: Case, results: readonly (readonly (string | undefined)[])[]): void {
   for (const [rank, told] of results.entries()) {
     for (const [i, text] of told.entries()) {
-      const [got, wanted] = [parsed(text), expected[rank]?.[i]];
+      const [got, wanted] = [parseResult(text), expected[rank]?.[i]];
       expect([got?.dtype, got?.shape], `rank ${rank}, call ${i}`).toEqual([wanted?.dtype, wanted?.shape]);
       if (got && wanted) expect(differenceOf(got, wanted), `rank ${rank}, call ${i}`).toBeUndefined();
     }
@@ -53,7 +53,7 @@ describe("ranks of one process", () => {
         const groups = loopbackOver(backends.slice(0, drawn.programs.length), 5000);
         assertExpected(drawn, await run(groups, drawn, order));
       }),
-      { numRuns: draws(600), seed: seeded(1) },
+      { numRuns: draws(600), seed: derivedSeed(1) },
     );
   });
 

@@ -22,19 +22,19 @@ import {
 import { empty } from "../../../src/ops/create.js";
 import { add } from "../../../src/ops/elementwise/operators.gen.js";
 import { onSideStream } from "../../../src/ops/side-stream.js";
-import { draws, sampled } from "../harness/draws.js";
+import { draws, sampleCases } from "../harness/draws.js";
 import { distributedCase } from "../harness/ranks/case.js";
 import { FAULTS } from "../harness/ranks/faults.js";
 import {
-  asText,
   type Environment,
   endAllRanks,
   freePort,
-  jobOf,
+  inlineProgram,
+  jobEnvironment,
   type RankEnd,
+  type ReportedError,
   startRank,
-  type Told,
-  within,
+  withDeadline,
 } from "../harness/ranks/processes.js";
 import { runCalls } from "../harness/ranks/program.mjs";
 
@@ -43,9 +43,9 @@ const folder = mkdtempSync(join(tmpdir(), "lockstep-ranks-"));
 afterAll(() => rmSync(folder, { recursive: true }));
 endAllRanks();
 
-const toldBy = ({ report: said, stderr }: RankEnd): Told => {
+const toldBy = ({ report: said, stderr }: RankEnd): ReportedError => {
   expect(said, stderr).toHaveProperty("error");
-  return said?.error as Told;
+  return said?.error as ReportedError;
 };
 
 /** Runs a job whose ranks run the same program in the given environments. Returns how each rank ended. */
@@ -57,13 +57,13 @@ async function job(
 ): Promise<readonly RankEnd[]> {
   const at = port ?? (await freePort());
   const ranks = Array.from({ length: size }, (_, rank) =>
-    startRank(args, { ...jobOf(rank, size, at), ...environments[rank] }),
+    startRank(args, { ...jobEnvironment(rank, size, at), ...environments[rank] }),
   );
-  return within(DEADLINE_MS, Promise.all(ranks.map(({ ended }) => ended)));
+  return withDeadline(DEADLINE_MS, Promise.all(ranks.map(({ ended }) => ended)));
 }
 
 describe("ranks that are processes", () => {
-  it.each(sampled([2, 3, 4], 1))("give the bits of ranks in one process: %i of them", async (size) => {
+  it.each(sampleCases([2, 3, 4], 1))("give the bits of ranks in one process: %i of them", async (size) => {
     const ofSize = distributedCase(4).filter(({ programs }) => programs.length === size);
     const cases = fc.sample(ofSize, { numRuns: draws(40), seed: size });
     const file = join(folder, `programs-${size}.json`);
@@ -91,7 +91,7 @@ describe("ranks that are processes", () => {
     for (const [rank, { report: said, stderr }] of ends.entries()) {
       expect(said, stderr).toBeDefined();
       // JSON turns an undefined result into null
-      expect(said).toMatchObject({ told: JSON.parse(JSON.stringify(expected[rank])), live: 0 });
+      expect(said).toMatchObject({ results: JSON.parse(JSON.stringify(expected[rank])), live: 0 });
       expect(said?.transport).toMatchObject({ kind: "host" });
     }
   });
@@ -119,20 +119,20 @@ describe("a rank that fails", () => {
       (faulty) => [name, faulty, row] as const,
     ),
   );
-  it.each(sampled(rows))("%s: rank %i", async (name, faulty, { failure, operation = "allReduce" }) => {
+  it.each(sampleCases(rows))("%s: rank %i", async (name, faulty, { failure, operation = "allReduce" }) => {
     const port = await freePort();
     const ranks = Array.from({ length: 3 }, (_, rank) =>
       startRank(["fault", name, String(faulty)], {
-        ...jobOf(rank, 3, port),
+        ...jobEnvironment(rank, 3, port),
         ...timeLimit(name === "sleeps"),
       }),
     );
     const survivors = ranks.filter((_, rank) => rank !== faulty);
-    const ends = await within(DEADLINE_MS, Promise.all(survivors.map(({ ended }) => ended)));
+    const ends = await withDeadline(DEADLINE_MS, Promise.all(survivors.map(({ ended }) => ended)));
     const told = ends.map(toldBy);
     // the sleeping rank would report only after ten minutes
     if (name === "sleeps") ranks[faulty]?.kill();
-    await within(DEADLINE_MS, Promise.all(ranks.map(({ ended }) => ended)));
+    await withDeadline(DEADLINE_MS, Promise.all(ranks.map(({ ended }) => ended)));
     for (const each of told) {
       expect(each).toMatchObject({ type: "DistributedError", failure, operation });
       expect(each.message).toContain(`rank ${faulty}`);
@@ -143,7 +143,7 @@ describe("a rank that fails", () => {
 });
 
 /** The token that `jobOf` gives. */
-const TOKEN = jobOf(0, 2, 0).LOCKSTEP_JOB_TOKEN as string;
+const TOKEN = jobEnvironment(0, 2, 0).LOCKSTEP_JOB_TOKEN as string;
 
 /** A client of a job's rank 0 that knows the token. Tests choose its messages. */
 function connected(port: number): Dealer {
@@ -158,15 +158,15 @@ describe("a job", () => {
   it("reports which rank did not join in time", async () => {
     const port = await freePort();
     const ranks = [0, 1].map((rank) =>
-      startRank(["fault", "none", "9"], { ...jobOf(rank, 3, port), ...timeLimit(true) }),
+      startRank(["fault", "none", "9"], { ...jobEnvironment(rank, 3, port), ...timeLimit(true) }),
     );
-    const ends = await within(DEADLINE_MS, Promise.all(ranks.map(({ ended }) => ended)));
+    const ends = await withDeadline(DEADLINE_MS, Promise.all(ranks.map(({ ended }) => ended)));
     for (const end of ends)
       expect(toldBy(end)).toMatchObject({ failure: "deadline", operation: "openProcessGroup", rank: 2 });
   });
 
   it.each(
-    sampled<readonly [string, Environment, RegExp]>(
+    sampleCases<readonly [string, Environment, RegExp]>(
       [
         ["another token", { LOCKSTEP_JOB_TOKEN: "guessed" }, /token/],
         ["another world size", { WORLD_SIZE: "4" }, /WORLD_SIZE 4 and rank 0 with 3/],
@@ -181,29 +181,29 @@ describe("a job", () => {
     ),
   )("refuses who has %s, and goes on", async (_what, environment, message) => {
     const port = await freePort();
-    const patient = (rank: number) => jobOf(rank, 3, port);
+    const patient = (rank: number) => jobEnvironment(rank, 3, port);
     const run = (of: Environment) => startRank(["fault", "none", "9"], of).ended;
     const zero = run(patient(0));
     const isDouble = Object.keys(environment).length === 0;
     // if two ranks have the same number, the one that connects later is refused
     const ones = [patient(1), ...(isDouble ? [patient(1)] : [])].map(run);
     const stranger = isDouble ? Promise.race(ones) : run({ ...patient(1), ...environment });
-    const refused = toldBy(await within(DEADLINE_MS, stranger));
+    const refused = toldBy(await withDeadline(DEADLINE_MS, stranger));
     expect(refused).toMatchObject({ failure: "refused", operation: "openProcessGroup" });
     expect(refused.message).toMatch(message);
-    const ends = await within(DEADLINE_MS, Promise.all([zero, ...ones, run(patient(2))]));
+    const ends = await withDeadline(DEADLINE_MS, Promise.all([zero, ...ones, run(patient(2))]));
     expect(ends.filter(({ report: said }) => said && !("error" in said))).toHaveLength(3);
   });
 
   it("says at once that an address leads nowhere", async () => {
-    const of = { ...jobOf(1, 2, await freePort()), MASTER_ADDR: ".." };
+    const of = { ...jobEnvironment(1, 2, await freePort()), MASTER_ADDR: ".." };
     const { ended } = startRank(["fault", "none", "9"], of);
-    const told = toldBy(await within(DEADLINE_MS, ended));
+    const told = toldBy(await withDeadline(DEADLINE_MS, ended));
     expect(told).toMatchObject({ failure: "refused", operation: "openProcessGroup", rank: 0 });
     expect(told.message).toContain("rank 1 cannot connect to rank 0 at ..:");
   });
 
-  it.each(sampled([0, 1], 1))(
+  it.each(sampleCases([0, 1], 1))(
     'refuses the transport "device" on all ranks where it is not there, if rank %i is late',
     async (late) => {
       const ends = await job(["device", String(late)], 3);
@@ -216,7 +216,7 @@ describe("a job", () => {
 
   it("refuses a rank with another version of the protocol", async () => {
     const port = await freePort();
-    const zero = startRank(["fault", "none", "9"], jobOf(0, 2, port));
+    const zero = startRank(["fault", "none", "9"], jobEnvironment(0, 2, port));
     const dealer = connected(port);
     await dealer.send(JSON.stringify({ kind: "hello", protocol: 0, rank: 1, size: 2 }));
     const [answer] = await dealer.receive();
@@ -225,8 +225,8 @@ describe("a job", () => {
       failure: "refused",
       message: expect.stringMatching(/protocol 0 and rank 0 protocol \d+; install the same version/),
     });
-    const one = startRank(["fault", "none", "9"], jobOf(1, 2, port));
-    const ends = await within(DEADLINE_MS, Promise.all([zero.ended, one.ended]));
+    const one = startRank(["fault", "none", "9"], jobEnvironment(1, 2, port));
+    const ends = await withDeadline(DEADLINE_MS, Promise.all([zero.ended, one.ended]));
     expect(ends.map(({ report: said }) => said)).toEqual([{}, {}]);
   });
 
@@ -274,14 +274,16 @@ describe("a job", () => {
 
   it("runs a program that Node got as text", async () => {
     const port = await freePort();
-    const ranks = [0, 1].map((rank) => startRank(["fault", "none", "9"], jobOf(rank, 2, port), asText()));
-    const ends = await within(DEADLINE_MS, Promise.all(ranks.map(({ ended }) => ended)));
+    const ranks = [0, 1].map((rank) =>
+      startRank(["fault", "none", "9"], jobEnvironment(rank, 2, port), inlineProgram()),
+    );
+    const ends = await withDeadline(DEADLINE_MS, Promise.all(ranks.map(({ ended }) => ended)));
     expect(ends.map(({ report: said, stderr }) => said ?? stderr)).toEqual([{}, {}]);
   });
 
   it("continues when a stranger connects that speaks another protocol", async () => {
     const port = await freePort();
-    const zero = startRank(["fault", "none", "9"], jobOf(0, 2, port));
+    const zero = startRank(["fault", "none", "9"], jobEnvironment(0, 2, port));
     for (const text of ["GET / HTTP/1.1\r\n\r\n", "\xff\0\0\0\0\0\0\0\x01\x7f", "x".repeat(70_000)]) {
       await new Promise<void>((resolve) => {
         const attempt = (): void => {
@@ -293,8 +295,8 @@ describe("a job", () => {
         attempt();
       });
     }
-    const one = startRank(["fault", "none", "9"], jobOf(1, 2, port));
-    const ends = await within(DEADLINE_MS, Promise.all([zero.ended, one.ended]));
+    const one = startRank(["fault", "none", "9"], jobEnvironment(1, 2, port));
+    const ends = await withDeadline(DEADLINE_MS, Promise.all([zero.ended, one.ended]));
     expect(ends.map(({ report: said }) => said)).toEqual([{}, {}]);
   });
 
@@ -303,14 +305,17 @@ describe("a job", () => {
     const port = await new Promise<number>((resolve) => {
       server.listen(0, "127.0.0.1", () => resolve((server.address() as { port: number }).port));
     });
-    const end = await within(DEADLINE_MS, startRank(["fault", "none", "9"], jobOf(0, 2, port)).ended);
+    const end = await withDeadline(
+      DEADLINE_MS,
+      startRank(["fault", "none", "9"], jobEnvironment(0, 2, port)).ended,
+    );
     server.close();
     expect(toldBy(end)).toMatchObject({ failure: "refused", rank: 0 });
     expect(toldBy(end).message).toMatch(/cannot listen on port \d+: .*LOCKSTEP_PORT/);
   });
 
   it.each(
-    sampled<readonly [string, Environment]>(
+    sampleCases<readonly [string, Environment]>(
       [
         ["RANK", { WORLD_SIZE: "2" }],
         ["WORLD_SIZE", { RANK: "0" }],
@@ -334,7 +339,7 @@ describe("a job", () => {
       LOCKSTEP_JOB_TOKEN: "",
       LOCKSTEP_PORT: "",
     };
-    const end = await within(
+    const end = await withDeadline(
       DEADLINE_MS,
       startRank(["fault", "none", "9"], { ...none, ...environment, TIMEOUT_MS: "1000" }).ended,
     );

@@ -8,12 +8,12 @@ import { OPERATOR_NAMES } from "../../../src/backends/elementwise.js";
 import { BLOCK_FORMATS } from "../../../src/formats/block.js";
 import { CHIPS } from "../../../src/formats/chips.js";
 import { SCALAR_FORMATS } from "../../../src/formats/scalar.js";
-import { filesIn, importsOf, ROOT } from "../harness/sources/sources.js";
+import { listFiles, ROOT, readImports } from "../harness/sources/sources.js";
 
 const textOf = (file: string): string => readFileSync(join(ROOT, file), "utf8");
 const PAGE = textOf("CONTRIBUTING.md");
 const FLOORS = ["src", "assembly", "kernels", "native", "conformance"];
-const SOURCES = FLOORS.flatMap(filesIn).filter(
+const SOURCES = FLOORS.flatMap(listFiles).filter(
   (file) => /\.(ts|cu|cc|h)$/.test(file) && !file.includes(".gen."),
 );
 const GENERIC = "FAMILY/OPERATION";
@@ -34,7 +34,7 @@ const further = (title: string): string[] =>
 
 const OPERATIONS = [
   ...new Set(
-    importsOf("src/backends/wasm/lowerings.gen.ts").map((path) =>
+    readImports("src/backends/wasm/lowerings.gen.ts").map((path) =>
       path.slice("src/backends/wasm/".length).replace(/(\.gen)?\.ts$/, ""),
     ),
   ),
@@ -66,7 +66,7 @@ function most<T>(things: readonly T[]): T[] {
  */
 function tablesOfFamilies(): string[] {
   const families = [...new Set(OPERATIONS.map((operation) => operation.split("/")[0] as string))];
-  const files = filesIn("src").filter((file) => !file.includes(".gen."));
+  const files = listFiles("src").filter((file) => !file.includes(".gen."));
   const generic = files.flatMap((file) =>
     families
       .filter((family) => file.endsWith(`/${family}.ts`) || file.includes(`/${family}/`))
@@ -80,7 +80,7 @@ function tablesOfFamilies(): string[] {
 /** The files that contain all of these names. */
 function naming(names: readonly string[], folder: string): string[] {
   const words = names.map((name) => new RegExp(`(?<![\\w-])${name}(?![\\w-])`));
-  return filesIn(folder).filter((file) => {
+  return listFiles(folder).filter((file) => {
     if (!file.endsWith(".ts") || file.includes(".gen.")) return false;
     const text = textOf(file);
     return words.every((word) => word.test(text));
@@ -112,7 +112,7 @@ describe("an operation", () => {
 
   it("is in the tables that are listed, and in no others of src, assembly and conformance/operations", () => {
     const tables = ["src", "assembly", "conformance/operations", "conformance/tests/laws"]
-      .flatMap(filesIn)
+      .flatMap(listFiles)
       .filter((file) => {
         if (file.includes(".gen.")) return false;
         const text = textOf(file);
@@ -166,7 +166,7 @@ describe("a quantizer and a format", () => {
   });
 
   it("are not listed by class name, all together, anywhere in src or among valid calls", () => {
-    const classes = filesIn("src/quantizers").flatMap((file) =>
+    const classes = listFiles("src/quantizers").flatMap((file) =>
       [...textOf(file).matchAll(/^export class (\w+Quantizer)\b/gm)].map(([, name = ""]) => name),
     );
     expect(classes.length).toBeGreaterThan(5);
@@ -196,7 +196,7 @@ describe("a quantizer and a format", () => {
 /** The names of classes that extend the class `base` in the files of a folder. */
 function heirsOf(base: string, folder: string): string[] {
   const heir = new RegExp(`^export class (\\w+) extends ${base}\\b`, "gm");
-  return filesIn(folder).flatMap((file) => [...textOf(file).matchAll(heir)].map(([, name = ""]) => name));
+  return listFiles(folder).flatMap((file) => [...textOf(file).matchAll(heir)].map(([, name = ""]) => name));
 }
 
 describe("a module, a recipe and a dialect", () => {
@@ -211,7 +211,7 @@ describe("a module, a recipe and a dialect", () => {
     const word = new RegExp(`(?<![\\w-])${example}(?![\\w-])`);
     // modules and models that compute with another module name it
     const users = /^src\/(?:modules\/multihead-attention\.ts|models\/)/;
-    const files = folders.flatMap(filesIn).filter((file) => word.test(textOf(file)) && !users.test(file));
+    const files = folders.flatMap(listFiles).filter((file) => word.test(textOf(file)) && !users.test(file));
     expect(files.length).toBeGreaterThan(3);
     expect(files.filter((file) => !listed(title).includes(file))).toEqual([]);
   });
@@ -291,11 +291,11 @@ describe("the list of generated tables", () => {
 
 describe("an export of assembly that is marked @tested", () => {
   it("is called by a test", () => {
-    const marked = filesIn("assembly").flatMap((file) =>
+    const marked = listFiles("assembly").flatMap((file) =>
       [...textOf(file).matchAll(/@tested \*\/\nexport function (\w+)/g)].map(([, name = ""]) => name),
     );
     expect(marked.length).toBeGreaterThan(3);
-    const tests = filesIn("conformance/tests")
+    const tests = listFiles("conformance/tests")
       .map(textOf)
       .filter((text) => text.includes("stems.js"));
     const called = (name: string): boolean =>

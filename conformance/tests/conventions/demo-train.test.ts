@@ -7,7 +7,7 @@ import { fileURLToPath } from "node:url";
 import fc from "fast-check";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { failuresOf, pairedDifference, rowOf, verdict } from "../../../examples/training/compare.mjs";
-import { sampled } from "../harness/draws.js";
+import { sampleCases } from "../harness/draws.js";
 
 const MAIN = fileURLToPath(new URL("../../../examples/training/main.mjs", import.meta.url));
 const BUILT = fileURLToPath(new URL("../../../dist/src/index.js", import.meta.url));
@@ -119,7 +119,7 @@ describe("npm run demo:train", () => {
       .filter((line) => /^(bf16|\w+Scaling) /.test(line))
       .map((line) => line.split(/\s+/).slice(0, -2));
 
-  it.each(sampled(["1", "2"], 1))(
+  it.each(sampleCases(["1", "2"], 1))(
     "gives the recorded losses and answers on %s processes",
     async (threads) => {
       const run = await demo("--steps", "2", "--digits", "512", "--seeds", "1", "--threads", threads);
@@ -159,7 +159,7 @@ describe("npm run demo:train", () => {
   });
 
   it.each(
-    sampled<readonly [readonly string[], string]>(
+    sampleCases<readonly [readonly string[], string]>(
       [
         [["--seeds", "0"], "--seeds"],
         [["--threads", "many"], "--threads"],

@@ -6,7 +6,7 @@ import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { promisify } from "node:util";
 import { afterAll, expect, it } from "vitest";
-import { IS_FULL, sampled } from "../harness/draws.js";
+import { IS_FULL, sampleCases } from "../harness/draws.js";
 
 const run = promisify(execFile);
 const pathOf = (path: string) => fileURLToPath(new URL(`../../../${path}`, import.meta.url));
@@ -46,7 +46,7 @@ if (IS_FULL)
     DEADLINE_MS,
   );
 else
-  it.each(sampled([...committedCharts], 1))(
+  it.each(sampleCases([...committedCharts], 1))(
     "docs/demo.svg has the chart of %s that the demo draws",
     async (name, chart) => {
       const charts = chartsOf(await drawn("--recipe", name));

@@ -23,7 +23,7 @@ import { checkRecipeSupport } from "../../../src/recipes/support.js";
 import type { Role } from "../../../src/recipes/table.js";
 import { Scope } from "../../../src/tensor/scope.js";
 import { CONSTANTS } from "../../oracle/core/math.js";
-import { sampled } from "../harness/draws.js";
+import { sampleCases } from "../harness/draws.js";
 
 const run = promisify(execFile);
 const ROOT = new URL("../../..", import.meta.url).pathname;
@@ -110,7 +110,7 @@ describe("examples", () => {
     expect(examples.length).toBeGreaterThan(10);
   });
 
-  it.each(sampled(examples, 2))(
+  it.each(sampleCases(examples, 2))(
     "$where runs and prints the output that the document shows",
     async ({ file, source }) => {
       const { stdout, stderr } = await run(process.execPath, [`${PLACE}/${file}.mjs`], { timeout: 60_000 });

@@ -9,7 +9,7 @@ import { BLOCK_FORMAT_NAMES, TILES } from "../../../src/formats/block.js";
 import { HARDWARE_FAMILIES } from "../../../src/formats/chips.js";
 import { SCALAR_FORMAT_NAMES } from "../../../src/formats/derive.js";
 import { FORMATS, RECIPES } from "../../../src/recipes/table.js";
-import { decisionsIn, type Watched } from "../harness/sources/decisions.js";
+import { findDecisions, type WatchedNames } from "../harness/sources/decisions.js";
 
 /** The files that may compare names: those of the rows, and of classes with these names. */
 const ROOMS = ["src/quantizers/", "src/formats/", "src/recipes/table.ts"];
@@ -41,8 +41,8 @@ const classes = new Set(
     .filter((name) => /.(Quantizer|Scaling|Recipe)$/.test(name)),
 );
 
-const WATCHED: Watched = {
-  texts: new Set<string>([
+const WATCHED: WatchedNames = {
+  strings: new Set<string>([
     ...BLOCK_FORMAT_NAMES,
     ...TILES,
     ...SCALAR_FORMAT_NAMES,
@@ -58,7 +58,7 @@ const WATCHED: Watched = {
 it("the search knows the classes and names that it looks for", () => {
   for (const name of ["NVFP4Quantizer", "MXFP6Quantizer", "DelayedScaling", "CustomRecipe"])
     expect(classes).toContain(name);
-  for (const name of ["mxfp4", "1x128", "e2m1", "delayed", "HYBRID"]) expect(WATCHED.texts).toContain(name);
+  for (const name of ["mxfp4", "1x128", "e2m1", "delayed", "HYBRID"]) expect(WATCHED.strings).toContain(name);
 });
 
 it("the search finds every way to decide by a name", () => {
@@ -73,14 +73,16 @@ it("the search finds every way to decide by a name", () => {
     ['use(RECIPES.delayed, BLOCK_FORMATS["mxfp6"]);', ["delayed", "mxfp6"]],
     ['make("nvfp4", { format: "e2m1" }); const a = ["e4m3"]; if (x.kind === "other") f();', []],
   ];
-  for (const [source, names] of planted) expect(decisionsIn(source, WATCHED)).toEqual(names);
+  for (const [source, names] of planted) expect(findDecisions(source, WATCHED)).toEqual(names);
 });
 
 it("only the tables' rows decide by the name of a quantizer, a recipe, a format or a chip", () => {
   const deciding = sources.flatMap((path) => {
     if (ROOMS.some((room) => path.startsWith(room))) return [];
     const allowed = EXCEPTIONS[path] ?? [];
-    const names = decisionsIn(readFileSync(path, "utf8"), WATCHED).filter((name) => !allowed.includes(name));
+    const names = findDecisions(readFileSync(path, "utf8"), WATCHED).filter(
+      (name) => !allowed.includes(name),
+    );
     return names.length > 0 ? [`${path}: ${names.join(", ")}`] : [];
   });
   expect(deciding).toEqual([]);
@@ -88,7 +90,7 @@ it("only the tables' rows decide by the name of a quantizer, a recipe, a format 
 
 it("every exception is used", () => {
   for (const [path, names] of Object.entries(EXCEPTIONS)) {
-    const found = decisionsIn(readFileSync(path, "utf8"), WATCHED);
+    const found = findDecisions(readFileSync(path, "utf8"), WATCHED);
     for (const name of names) expect(found, path).toContain(name);
   }
 });

@@ -11,7 +11,7 @@ import { fileURLToPath } from "node:url";
 import { promisify } from "node:util";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { section } from "../../../examples/finetune/table.mjs";
-import { IS_FULL, sampled } from "../harness/draws.js";
+import { IS_FULL, sampleCases } from "../harness/draws.js";
 import { missingSmolLM2 } from "../harness/models.js";
 import { TINY, type TinyChoices } from "../models/tiny-model.js";
 import { writeTinyTextModel } from "../models/tiny-text-model.js";
@@ -123,7 +123,7 @@ describe("fine-tuning repeats its recorded digests", () => {
     }
   });
 
-  it.each(sampled(CASES, 1))("of a tiny model, %s, under %s", (_how, recipe, repeat) =>
+  it.each(sampleCases(CASES, 1))("of a tiny model, %s, under %s", (_how, recipe, repeat) =>
     repeat(SMALL, recipe),
   );
 
@@ -140,7 +140,7 @@ it("the table in docs/models.md is that of the recorded runs", () => {
 });
 
 it.each(
-  sampled<readonly [readonly string[], string]>(
+  sampleCases<readonly [readonly string[], string]>(
     [
       [["--recipe", "nvfp4"], "--recipe is nvfp4; give bf16, block, mxfp8"],
       [["--steps", "0"], "--steps is 0; give a whole number from 1"],

@@ -6,7 +6,7 @@ import { existsSync, readdirSync, readFileSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { describe, expect, it } from "vitest";
 import { GPU_GROUPS, GPU_OPERATIONS } from "../harness/gpu/groups.js";
-import { circleIn, filesIn, importsOf, ROOT } from "../harness/sources/sources.js";
+import { findCycle, listFiles, ROOT, readImports } from "../harness/sources/sources.js";
 
 const BACKENDS = ["wasm", "cuda"] as const;
 
@@ -37,7 +37,7 @@ const BOUND = new Set(
 
 /** Whether all calls of the addon that an operation's lowering makes have a generated binding. */
 function isBound(operation: string): boolean {
-  const files = filesIn("src/backends/cuda").filter((file) =>
+  const files = listFiles("src/backends/cuda").filter((file) =>
     file.startsWith(`src/backends/cuda/${operation}.`),
   );
   const text = files.map((file) => readFileSync(join(ROOT, file), "utf8")).join("\n");
@@ -110,7 +110,7 @@ const foldersIn = (folder: string): string[] =>
 const loweringsOf = (backend: string): string[] =>
   [
     ...new Set(
-      importsOf(`src/backends/${backend}/lowerings.gen.ts`).map((path) =>
+      readImports(`src/backends/${backend}/lowerings.gen.ts`).map((path) =>
         path.slice(`src/backends/${backend}/`.length).replace(/(\.gen)?\.ts$/, ""),
       ),
     ),
@@ -126,7 +126,7 @@ const OPERATIONS = loweringsOf("wasm");
  * operation with the name of its family uses the family's folder.
  */
 function hasRoom({ folder, ending }: Floor, operation: string): boolean {
-  const files = filesIn(folder);
+  const files = listFiles(folder);
   const [family, stem] = operation.split("/");
   if (family === stem)
     return files.some((file) => file.startsWith(`${folder}/${family}/`) && file.endsWith(ending));
@@ -182,10 +182,10 @@ describe("sources that dependency-cruiser does not read", () => {
     ],
     ["native/", ["kernels/", "native/"]],
   ])("of %s import nothing from outside of %j", (from, to) => {
-    const taken = filesIn(from.split("/")[0] ?? "").filter((file) => file.startsWith(from));
+    const taken = listFiles(from.split("/")[0] ?? "").filter((file) => file.startsWith(from));
     expect(taken).not.toEqual([]);
     const wrong = taken.flatMap((file) =>
-      importsOf(file).flatMap((path) =>
+      readImports(file).flatMap((path) =>
         to.some((each) => path.startsWith(each)) ? [] : [`${file} takes ${path}`],
       ),
     );
@@ -193,7 +193,7 @@ describe("sources that dependency-cruiser does not read", () => {
   });
 
   it.each(["assembly", "kernels", "native"])("have no circular import in %s", (folder) => {
-    expect(circleIn(filesIn(folder).filter((file) => /\.(ts|cuh?|cc|h)$/.test(file)))).toEqual([]);
+    expect(findCycle(listFiles(folder).filter((file) => /\.(ts|cuh?|cc|h)$/.test(file)))).toEqual([]);
   });
 });
 
@@ -207,10 +207,10 @@ describe("a short source", () => {
   const ROWS = /^src\/(cli\/commands|backends\/\w+)\//;
 
   it("has more than one importer: a file below 30 lines that one other file needs is a part of that file", () => {
-    const sources = filesIn("src").filter((file) => /(?<!\.gen)\.ts$/.test(file));
+    const sources = listFiles("src").filter((file) => /(?<!\.gen)\.ts$/.test(file));
     const importers = new Map<string, string[]>();
     for (const file of sources)
-      for (const target of new Set(importsOf(file)))
+      for (const target of new Set(readImports(file)))
         importers.set(target, [...(importers.get(target) ?? []), file]);
     const lone = sources.filter((file) => {
       if (ROWS.test(file) || !isShort(file)) return false;
@@ -238,7 +238,7 @@ describe("a test file", () => {
   ];
   const ROOTS = ["src/", "src/ops/", "assembly/"];
 
-  const sources = ["src", "assembly", "playground/src"].flatMap(filesIn);
+  const sources = ["src", "assembly", "playground/src"].flatMap(listFiles);
   const stems = new Set(sources.map((file) => file.replace(/\.tsx?$/, "")));
   const isFolder = (path: string): boolean => sources.some((file) => file.startsWith(`${path}/`));
 
@@ -254,7 +254,7 @@ describe("a test file", () => {
     candidates(dirname(path)).some((each) => stems.has(each));
 
   it("has the name of a source or of a folder of sources, is in a folder with the name of a source, or is in laws/", () => {
-    const paths = filesIn("conformance/tests")
+    const paths = listFiles("conformance/tests")
       .filter((file) => file.endsWith(".test.ts"))
       .map((file) => file.slice("conformance/tests/".length, -".test.ts".length));
     const mirrored = paths.filter((path) => !GROUPS.includes(path.split("/")[0] ?? ""));

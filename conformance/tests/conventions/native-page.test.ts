@@ -2,12 +2,12 @@
 import { existsSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, expect, it } from "vitest";
-import { filesIn, ROOT } from "../harness/sources/sources.js";
+import { listFiles, ROOT } from "../harness/sources/sources.js";
 
 const textOf = (file: string): string => readFileSync(join(ROOT, file), "utf8");
 const PAGE = textOf("native/README.md");
 const SOURCES = ["native", "src/backends/cuda"]
-  .flatMap(filesIn)
+  .flatMap(listFiles)
   .filter((file) => /\.(ts|cc|h)$/.test(file))
   .map((file) => ({ file, text: textOf(file) }));
 

@@ -6,13 +6,13 @@ import { execFileSync } from "node:child_process";
 import { readdirSync } from "node:fs";
 import { relative } from "node:path";
 import { expect, it } from "vitest";
-import { filesIn, ROOT } from "../harness/sources/sources.js";
+import { listFiles, ROOT } from "../harness/sources/sources.js";
 
 /** The config of `npm run mutate`, which runs test files of the other projects. */
 const MUTATION = "vitest.mutate.config.ts";
 const CONFIGS = readdirSync(ROOT).filter((file) => /^vitest\..*config\.ts$/.test(file) && file !== MUTATION);
 const FILES = ["src", "conformance", "bench", "scripts", "examples", "playground"]
-  .flatMap(filesIn)
+  .flatMap(listFiles)
   .filter((file) => /\.(test|spec)\.[cm]?[jt]sx?$/.test(file));
 
 /** Folders of conformance/tests with a project of their own; the project `reference` runs all others. */

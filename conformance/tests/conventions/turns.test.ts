@@ -10,7 +10,7 @@ import { EXCEPTIONS } from "../../../scripts/turns/exceptions.mjs";
 import { cudaParser, instrument, type Site } from "../../../scripts/turns/instrument.mjs";
 import { filesIn } from "../../../scripts/turns/sources.mjs";
 import { tally, verdict } from "../../../scripts/turns/verdict.mjs";
-import { sampled } from "../harness/draws.js";
+import { sampleCases } from "../harness/draws.js";
 
 const ROOT = new URL("../../..", import.meta.url).pathname;
 const FILES = ["kernels", "native"].flatMap((folder) =>
@@ -44,7 +44,7 @@ function words(source: string, pattern: RegExp): number {
   return [...code.matchAll(pattern)].length;
 }
 
-describe.each(sampled(FILES, 24))("%s", (file) => {
+describe.each(sampleCases(FILES, 24))("%s", (file) => {
   it("is changed only by added marks", () => {
     const source = sourceOf(file);
     const { text, sites } = instrument(parser, source, { branches: true });

@@ -4,7 +4,7 @@ import { fromBits } from "../../oracle/core/rational.js";
 import * as wide from "../../oracle/core/wide.js";
 import { anyF32, EVERY_BF16, evenF32, SPECIALS, WIDE_TYPES } from "../../values/samples.js";
 import { openStems, type Stems } from "../harness/accuracy/stems.js";
-import { draws, IS_FULL, sampled } from "../harness/draws.js";
+import { draws, IS_FULL, sampleCases } from "../harness/draws.js";
 
 const FUNCTIONS = [
   { name: "exp", definition: twin.exp, truth: wide.exp },
@@ -50,7 +50,7 @@ describe("wide types", () => {
   const NAN = 0x7fff;
 
   test("bf16 and f16 widen exactly", () => {
-    const wrong = sampled([...new Array(1 << 16).keys()]).filter((code) => {
+    const wrong = sampleCases([...new Array(1 << 16).keys()]).filter((code) => {
       const address = stems.put(Uint16Array.of(code));
       const [asBf16, asF16] = [1, 2].map((type) => stems.call.loadWide!(address, type, 0));
       stems.reset();
@@ -69,12 +69,12 @@ describe("wide types", () => {
     const all = Float32Array.from([...inputs, ...halves]);
     const source = stems.put(all);
     for (const { type, round } of WIDE_TYPES.slice(1)) {
-      const codes = stems.room(2 * all.length);
+      const codes = stems.allocate(2 * all.length);
       stems.call.narrow!(source, codes, type, 0, all.length);
       const bulk = stems.u16(codes, all.length).slice();
       for (const [i, x] of all.entries()) stems.call.storeWide!(codes, type, i, x);
       expect(stems.u16(codes, all.length)).toEqual(bulk);
-      const widened = stems.room(4 * all.length);
+      const widened = stems.allocate(4 * all.length);
       stems.call.widen!(codes, type, 0, all.length, widened);
       const values = stems.f32(widened, all.length);
       const wrong = all.filter((x, i) => {

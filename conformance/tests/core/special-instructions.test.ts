@@ -8,16 +8,16 @@ import { SPECIAL_FUNCTION } from "../../../src/formats/contract.gen.js";
 import { SPECIAL_FUNCTIONS, type SpecialFunctionRow } from "../../../src/formats/special-functions.js";
 import { SPECIAL_FUNCTIONS as ORACLE } from "../../oracle/core/math-functions.js";
 import { openStems, type Stems } from "../harness/accuracy/stems.js";
-import { draws, sampled } from "../harness/draws.js";
+import { draws, sampleCases } from "../harness/draws.js";
 import {
-  bitsOfValue,
-  hashOf,
-  NAMES_OF_ONE,
-  type NameOfOne,
-  RECORDED,
+  bitsToValue,
+  hashResults,
+  RECORDED_FUNCTIONS,
   SPECIAL_INPUTS,
   SPECIAL_RESULTS,
-  valueOfBits,
+  UNARY_FUNCTION_NAMES,
+  type UnaryFunctionName,
+  valueToBits,
 } from "../harness/special-functions.js";
 
 let stems: Stems;
@@ -25,12 +25,12 @@ beforeAll(async () => {
   stems = await openStems("special");
 });
 
-const rowOf = (name: NameOfOne): SpecialFunctionRow => SPECIAL_FUNCTIONS[name];
+const rowOf = (name: UnaryFunctionName): SpecialFunctionRow => SPECIAL_FUNCTIONS[name];
 
 /** The bits of a result for the bits of an argument, both of the type of the instruction. */
-function bitsOf(name: NameOfOne, input: number): number {
+function bitsOf(name: UnaryFunctionName, input: number): number {
   const { kind, dtype } = rowOf(name);
-  const argument = dtype === "f32" ? input : bitsOfValue("f32", valueOfBits(dtype, input));
+  const argument = dtype === "f32" ? input : valueToBits("f32", bitsToValue(dtype, input));
   const compute = kind < SPECIAL_FUNCTION.expf ? stems.direct.specialFunction : stems.direct.mathFunction;
   return (compute?.(kind, argument) as number) >>> 0;
 }
@@ -39,12 +39,15 @@ it.each(SPECIAL_RESULTS)("gives the recorded results of special inputs of %s", (
   expect(SPECIAL_INPUTS.map((input) => bitsOf(name, input))).toEqual(results);
 });
 
-it.each(sampled(RECORDED.recordings))("gives the recorded $function, exponent $exponent", (recording) => {
-  expect(hashOf(recording, (input) => bitsOf(recording.function, input))).toBe(recording.hash);
-});
+it.each(sampleCases(RECORDED_FUNCTIONS.recordings))(
+  "gives the recorded $function, exponent $exponent",
+  (recording) => {
+    expect(hashResults(recording, (input) => bitsOf(recording.function, input))).toBe(recording.hash);
+  },
+);
 
 describe("the oracle", () => {
-  const names = NAMES_OF_ONE;
+  const names = UNARY_FUNCTION_NAMES;
 
   it.each(names)("equals the reference for special inputs of %s", (name) => {
     for (const input of inputsOf(name)) expect(oracle(name, input)).toBe(bitsOf(name, input));
@@ -62,13 +65,13 @@ describe("the oracle", () => {
   });
 });
 
-function oracle(name: NameOfOne, input: number): number {
+function oracle(name: UnaryFunctionName, input: number): number {
   const { dtype } = rowOf(name);
-  return bitsOfValue(dtype, ORACLE[name](valueOfBits(dtype, input)));
+  return valueToBits(dtype, ORACLE[name](bitsToValue(dtype, input)));
 }
 
 /** Arguments next to each power of two, and the limits of the type. */
-function inputsOf(name: NameOfOne): number[] {
+function inputsOf(name: UnaryFunctionName): number[] {
   const [unit, count] = rowOf(name).dtype === "f32" ? [2 ** 23, 512] : [2 ** 7, 512];
   return Array.from({ length: count }, (_, i) => [i * unit, i * unit + 1, (i + 1) * unit - 1]).flat();
 }

@@ -10,7 +10,7 @@ import type { Answer } from "../../operations/operation.js";
 import { downloadQuantized } from "../../operations/quantize/quantized.js";
 import { PlainTensor, upload } from "../../values/plain.js";
 import { describeOnGpu, SEED, useGpu } from "../harness/gpu/gpu.js";
-import { scoped } from "../harness/suite.js";
+import { testInScope } from "../harness/suite.js";
 
 /**
  * Rows, and columns of one half. The first two shapes use the kernels of single elements and of packs of eight. The others have
@@ -47,7 +47,7 @@ describeOnGpu("activations quantized under current scaling are the reference's",
     for (const [i, position] of POSITIONS.entries()) {
       for (const gated of [false, true]) {
         for (const backward of [false, true]) {
-          scoped(
+          testInScope(
             `${gated ? "gated" : "plain"}${backward ? ", its gradient" : ""}, largest at ${position}`,
             () => {
               const x = numbers([rows, gated ? 2 * columns : columns], position, SEED + 1);

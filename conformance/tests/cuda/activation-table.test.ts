@@ -12,7 +12,7 @@ import { scalar } from "../../operations/quantize/quantize.js";
 import { downloadQuantized } from "../../operations/quantize/quantized.js";
 import { download, PlainTensor, upload } from "../../values/plain.js";
 import { describeOnGpu, useGpu } from "../harness/gpu/gpu.js";
-import { scoped } from "../harness/suite.js";
+import { testInScope } from "../harness/suite.js";
 
 /** The number of rows, and of columns of one half: more than 2^22 elements together. */
 const [ROWS, COLUMNS] = [2080, 2080];
@@ -45,7 +45,7 @@ describeOnGpu("quantized activations of 16-bit inputs are the reference's", () =
   describe.each(["gelu", "silu", "qgelu", "sigmoid"] as const)("%s", (kind) => {
     for (const gated of [false, true]) {
       for (const backward of [false, true]) {
-        scoped(`${gated ? "gated" : "plain"}${backward ? ", its gradient" : ""}`, () => {
+        testInScope(`${gated ? "gated" : "plain"}${backward ? ", its gradient" : ""}`, () => {
           const x = patterns([ROWS, gated ? 2 * COLUMNS : COLUMNS], 1);
           const grad = patterns([ROWS, COLUMNS], 2);
           const run = (backend: Backend): Answer => {

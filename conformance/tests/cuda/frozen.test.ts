@@ -4,7 +4,7 @@ import { expect, it } from "vitest";
 import type { Backend } from "../../../src/backends/backend.js";
 import { cudaDevices } from "../../../src/backends/open.js";
 import { Scope } from "../../../src/tensor/scope.js";
-import { hashesOf } from "../harness/frozen/case.js";
+import { hashAnswer } from "../harness/frozen/case.js";
 import { FROZEN, type FrozenFile, RECORDINGS } from "../harness/frozen/frozen.js";
 import { FROZEN_PRODUCTS, frozenProduct } from "../harness/frozen/products.js";
 import { describeOnGpu, useGpu } from "../harness/gpu/gpu.js";
@@ -12,7 +12,7 @@ import { describeOnGpu, useGpu } from "../harness/gpu/gpu.js";
 function results(gpu: Backend): FrozenFile["results"] {
   return FROZEN.map(({ name, run }) => {
     using _scope = new Scope();
-    return { name, sha256: hashesOf(run(gpu)) };
+    return { name, sha256: hashAnswer(run(gpu)) };
   });
 }
 

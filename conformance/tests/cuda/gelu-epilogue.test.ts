@@ -11,7 +11,7 @@ import type { Tensor } from "../../../src/tensor/tensor.js";
 import { GuardedBackend } from "../../operations/guarded.js";
 import { assertSame } from "../../values/difference.js";
 import { download, type PlainTensor, upload, wideValues } from "../../values/plain.js";
-import { wideValuesOf } from "../harness/gemm/products.js";
+import { gridWideValues } from "../harness/gemm/products.js";
 import { describeOnGpu, useGpu } from "../harness/gpu/gpu.js";
 
 /**
@@ -26,7 +26,7 @@ const SIZE = { m: 256, n: 512, k: 256 };
 
 function operand(backend: Backend, type: "bf16" | "f16" | "e4m3", lines: number, seed: number) {
   const wide = type === "e4m3" ? "bf16" : type;
-  const x = upload(backend, wideValuesOf(wide, [lines, SIZE.k], seed));
+  const x = upload(backend, gridWideValues(wide, [lines, SIZE.k], seed));
   return type === "e4m3" ? new Float8CurrentScalingQuantizer({ columnwise: false }).quantize(x) : x;
 }
 
@@ -47,7 +47,7 @@ describeOnGpu("GELU fused into a product", () => {
   ): GemmOptions => ({
     a: operand(backend, type, SIZE.n, 1),
     b: operand(backend, type, SIZE.m, 2),
-    ...(biased ? { bias: upload(backend, wideValuesOf(out, [SIZE.n], 3)) } : {}),
+    ...(biased ? { bias: upload(backend, gridWideValues(out, [SIZE.n], 3)) } : {}),
     outDtype: out,
     auxDtype: out,
     alpha: ALPHA,

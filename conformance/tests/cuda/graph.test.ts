@@ -17,7 +17,7 @@ import { inputsFor } from "../../laws/run.js";
 import { backendSubject } from "../../operations/operations.js";
 import { describeOnGpu, RUNS, SEED, useGpu } from "../harness/gpu/gpu.js";
 import { ReplayingBackend } from "../harness/graph/replaying.js";
-import { calledAndReplayed } from "../harness/graph/step.js";
+import { compareCallsWithReplays } from "../harness/graph/step.js";
 import { DETERMINISTIC_RECIPES } from "../harness/recipes.js";
 
 describeOnGpu("a graph on a GPU", () => {
@@ -38,10 +38,10 @@ describeOnGpu("a graph on a GPU", () => {
   it.each(Object.entries(DETERMINISTIC_RECIPES))(
     "replays a training step under %s: the step's bits",
     (_, recipe) => {
-      const steps = calledAndReplayed(gpu(), recipe, 4);
+      const steps = compareCallsWithReplays(gpu(), recipe, 4);
       for (const { eager, again } of steps) expect(again).toEqual(eager);
       expect(steps.map(({ eager }) => eager)).toEqual(
-        calledAndReplayed(reference(), recipe, 4).map(({ eager }) => eager),
+        compareCallsWithReplays(reference(), recipe, 4).map(({ eager }) => eager),
       );
     },
   );

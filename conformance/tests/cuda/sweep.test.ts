@@ -8,7 +8,7 @@ import { sweepChunk } from "../../../src/ops/cast/sweep.js";
 import { committedDigest, committedFunctionDigest, ENCODINGS, SWEEP_RANDOM } from "../harness/digests.js";
 import { describeOnGpu, useGpu } from "../harness/gpu/gpu.js";
 import { record } from "../harness/gpu/record.js";
-import { NAMES_OF_ONE } from "../harness/special-functions.js";
+import { UNARY_FUNCTION_NAMES } from "../harness/special-functions.js";
 
 /** The number of chunks of 2^24 inputs per encoding: all with CHUNKS=256, else a few of each sign. */
 const CHUNKS = Number(process.env.CHUNKS ?? 4);
@@ -26,7 +26,7 @@ describeOnGpu("all f32 inputs on a GPU", () => {
     record(gpu(), { group: "sweep", name: `${format} ${rounding} ${overflow}`, runs: CHUNKS * 2 ** 24 });
   });
 
-  it.each(NAMES_OF_ONE)("%s", async (name) => {
+  it.each(UNARY_FUNCTION_NAMES)("%s", async (name) => {
     const { chunks, patterns } = chunksOf(name);
     const count = Math.min(CHUNKS, chunks);
     for (let i = 0; i < count; i++) {

@@ -7,10 +7,10 @@ import { describeOnGpu, useGpu } from "../harness/gpu/gpu.js";
 import {
   ALL_RUNS,
   loadRuns,
-  partOf,
   recordedRun,
   resumedSteps,
-  stepsOf,
+  runSteps,
+  selectSteps,
 } from "../harness/training/recorded.js";
 import { TrainingRun } from "../harness/training/run.js";
 
@@ -29,7 +29,7 @@ describeOnGpu("training on a GPU", () => {
     ({ task, recipe, steps }) => {
       using run = new TrainingRun(gpu(), task, recipe);
       const { losses, hashes } = recordedRun(recorded, task, recipe);
-      expect(stepsOf(run, steps)).toEqual({ losses, hashes });
+      expect(runSteps(run, steps)).toEqual({ losses, hashes });
     },
   );
 
@@ -45,7 +45,7 @@ describeOnGpu("training on a GPU", () => {
   it.each(ALL_RUNS)(
     "$task under $recipe: a run begun on the GPU and ended on the reference has the reference's bits",
     async (which) => {
-      const { losses, hashes } = partOf(recordedRun(recorded, which.task, which.recipe), 0, MOVED.end);
+      const { losses, hashes } = selectSteps(recordedRun(recorded, which.task, which.recipe), 0, MOVED.end);
       expect(await resumedSteps([gpu(), reference()], which, MOVED)).toEqual({ losses, hashes });
     },
   );

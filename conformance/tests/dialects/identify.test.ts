@@ -12,7 +12,7 @@ import { tensor } from "../../../src/ops/create.js";
 import { Scope } from "../../../src/tensor/scope.js";
 import type { Tensor } from "../../../src/tensor/tensor.js";
 import { splitmix32 } from "../../arbitraries/random.js";
-import { sampled } from "../harness/draws.js";
+import { sampleCases } from "../harness/draws.js";
 import { useBackend } from "../harness/suite.js";
 
 const backend = useBackend({ threads: 1 });
@@ -108,8 +108,8 @@ const INPUTS = [
   ["ordinary numbers", () => ordinary(3)],
 ] as const;
 
-describe.each(sampled(ROWS, 5))("$dialect $quantizer $format $tile", (row) => {
-  it.each(sampled(INPUTS, 1, ROWS.indexOf(row)))(
+describe.each(sampleCases(ROWS, 5))("$dialect $quantizer $format $tile", (row) => {
+  it.each(sampleCases(INPUTS, 1, ROWS.indexOf(row)))(
     "is named, and none that gives other bits is, for %s",
     (_, draw) => {
       using _scope = new Scope();
@@ -138,13 +138,16 @@ const ROUNDINGS = [
   ["gguf-nvfp4", "nvfp4", { rounding: "tiesToZero", zero: "plusZero" }],
   ["ct-mxfp4", "mxfp4", { rounding: "tiesToEven", zero: "addsZero" }],
 ] as const;
-it.each(sampled<(typeof ROUNDINGS)[number]>(ROUNDINGS))("tells how %s rounds", (dialect, quantizer, rule) => {
-  using _scope = new Scope();
-  const row = ROWS.find((each) => each.dialect === dialect && each.quantizer === quantizer) as Row;
-  const x = deciding(4, "bf16");
-  const { readings } = identifyDialect(x, madeBy(row, x));
-  expect(readings[0]?.elements[0]).toMatchObject({ ...rule, overflow: "saturate" });
-});
+it.each(sampleCases<(typeof ROUNDINGS)[number]>(ROUNDINGS))(
+  "tells how %s rounds",
+  (dialect, quantizer, rule) => {
+    using _scope = new Scope();
+    const row = ROWS.find((each) => each.dialect === dialect && each.quantizer === quantizer) as Row;
+    const x = deciding(4, "bf16");
+    const { readings } = identifyDialect(x, madeBy(row, x));
+    expect(readings[0]?.elements[0]).toMatchObject({ ...rule, overflow: "saturate" });
+  },
+);
 
 /** The rows with block scales, whose layouts can differ. */
 const BLOCKS = ROWS.filter(
@@ -181,7 +184,7 @@ const WITH_RECIPROCALS = BLOCKS.filter(({ quantizer }) =>
 const NAME = "$dialect $quantizer $format $tile";
 
 describe("names the dialect, and how it is stored otherwise", () => {
-  it.each(sampled(OF_NIBBLES))(`swapped nibbles, in bytes without a type: ${NAME}`, (row) => {
+  it.each(sampleCases(OF_NIBBLES))(`swapped nibbles, in bytes without a type: ${NAME}`, (row) => {
     using _scope = new Scope();
     const x = deciding(4, "bf16");
     const stored = madeBy(row, x);
@@ -193,7 +196,7 @@ describe("names the dialect, and how it is stored otherwise", () => {
     expect(words).toContain("nibbles swapped");
   });
 
-  it.each(sampled(OF_BYTES))(`swizzled scales: ${NAME}`, (row) => {
+  it.each(sampleCases(OF_BYTES))(`swizzled scales: ${NAME}`, (row) => {
     using _scope = new Scope();
     const x = deciding(5, "bf16");
     const { dialects, readings, words } = identifyDialect(x, madeBy(row, x, "swizzled"));
@@ -202,7 +205,7 @@ describe("names the dialect, and how it is stored otherwise", () => {
     expect(words).toContain("scales swizzled");
   });
 
-  it.each(sampled(OF_LINES))(`transposed scales, in a buffer of either shape: ${NAME}`, (row) => {
+  it.each(sampleCases(OF_LINES))(`transposed scales, in a buffer of either shape: ${NAME}`, (row) => {
     using _scope = new Scope();
     const x = deciding(6, "bf16");
     const stored = madeBy(row, x);
@@ -214,16 +217,19 @@ describe("names the dialect, and how it is stored otherwise", () => {
     }
   });
 
-  it.each(sampled(BLOCKS.filter((row) => !OF_NIBBLES.includes(row))))(`transposed codes: ${NAME}`, (row) => {
-    using _scope = new Scope();
-    const x = deciding(7, "bf16");
-    const stored = madeBy(row, x);
-    const { dialects, readings } = identifyDialect(x, { ...stored, codes: transposed(stored.codes) });
-    expect(dialects).toContain(row.dialect);
-    expect(readings[0]).toMatchObject({ transposed: true, arrangement: "plain" });
-  });
+  it.each(sampleCases(BLOCKS.filter((row) => !OF_NIBBLES.includes(row))))(
+    `transposed codes: ${NAME}`,
+    (row) => {
+      using _scope = new Scope();
+      const x = deciding(7, "bf16");
+      const stored = madeBy(row, x);
+      const { dialects, readings } = identifyDialect(x, { ...stored, codes: transposed(stored.codes) });
+      expect(dialects).toContain(row.dialect);
+      expect(readings[0]).toMatchObject({ transposed: true, arrangement: "plain" });
+    },
+  );
 
-  it.each(sampled(WITH_RECIPROCALS))(`stored reciprocals: ${NAME}`, (row) => {
+  it.each(sampleCases(WITH_RECIPROCALS))(`stored reciprocals: ${NAME}`, (row) => {
     using _scope = new Scope();
     const x = ordinary(8);
     const stored = madeBy(row, x);
@@ -245,7 +251,7 @@ const RAGGED = [1, 7, 33, 97] as const;
 
 describe.each(RAGGED)("a matrix of %i rows", (rows) => {
   it.each(
-    sampled(
+    sampleCases(
       BLOCKS.filter((_, i) => i % RAGGED.length === RAGGED.indexOf(rows)),
       1,
     ),
@@ -264,7 +270,7 @@ describe.each(RAGGED)("a matrix of %i rows", (rows) => {
   });
 });
 
-it.each(sampled(BLOCKS, 1))(
+it.each(sampleCases(BLOCKS, 1))(
   `names none for codes of which one was changed, and the place: ${NAME}`,
   (row) => {
     using _scope = new Scope();
@@ -304,7 +310,7 @@ describe("codes or scales of no dialect", () => {
     ["mxfp4", "tiesToAway", "half away from zero"],
     ["mxfp4", "towardZero", "toward zero"],
   ] as const;
-  it.each(sampled<(typeof ROUNDED)[number]>(ROUNDED, 1))(
+  it.each(sampleCases<(typeof ROUNDED)[number]>(ROUNDED, 1))(
     "%s with %s is FLOOR scales and elements %s",
     (quantizer, rounding, expected) => {
       using _scope = new Scope();

@@ -10,7 +10,7 @@ import {
 } from "../../../src/dialects/packed/packed.js";
 import { ArgumentError, ShapeError } from "../../../src/errors.js";
 import { valueOfCode } from "../../../src/formats/derive.js";
-import { draws, sampled } from "../harness/draws.js";
+import { draws, sampleCases } from "../harness/draws.js";
 
 interface Recorded {
   readonly layout: string;
@@ -67,7 +67,7 @@ it("there are the 27 layouts of the standard, with its sizes, and the libraries 
   expect(by("gguf")).toEqual(["q8_1", "q8_k", "q1_0", "q2_0"]);
 });
 
-describe.each(sampled(RECORD.layouts, 8))(
+describe.each(sampleCases(RECORD.layouts, 8))(
   "gguf:$layout",
   ({ layout: name, bytes, blocks, inputs, values }) => {
     const layout = PACKED_LAYOUT_NAMES.find((each) => each === `gguf:${name}`);

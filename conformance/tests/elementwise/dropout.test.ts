@@ -7,22 +7,22 @@ import { dropout } from "../../../src/ops/elementwise/dropout.js";
 import { Variable } from "../../../src/tape/variable.js";
 import type { Tensor } from "../../../src/tensor/tensor.js";
 import { download } from "../../values/plain.js";
-import { seeded } from "../harness/draws.js";
-import { describeLaws, sameOnAll, scoped, useBackend, useThreads } from "../harness/suite.js";
+import { derivedSeed } from "../harness/draws.js";
+import { describeLaws, testEqualBits, testInScope, useBackend, useThreads } from "../harness/suite.js";
 
 const backend = useBackend();
 const COUNT = 300_003;
 const wave = Float32Array.from({ length: COUNT }, (_, i) => ((i * 7) % 1013) / 7 + 1);
 
-describeLaws(backend, ["dropout"], { runs: 300, seed: seeded(161) });
+describeLaws(backend, ["dropout"], { runs: 300, seed: derivedSeed(161) });
 
 describe("results", () => {
-  sameOnAll("do not depend on the number of threads", useThreads(), (each) => ({
+  testEqualBits("do not depend on the number of threads", useThreads(), (each) => ({
     out: download(dropout(tensor(each, wave), { probability: 0.3, seed: 5n, outDtype: "bf16" })),
   }));
 });
 
-scoped("the share of dropped elements is near the probability", () => {
+testInScope("the share of dropped elements is near the probability", () => {
   const out = dropout(tensor(backend(), wave), { probability: 0.25, seed: 6n }).dataSync() as Float32Array;
   const share = out.filter((value) => value === 0).length / COUNT;
   // four standard deviations
@@ -32,7 +32,7 @@ scoped("the share of dropped elements is near the probability", () => {
   expect(kept.every(([i, value]) => value === Math.fround((wave[i] as number) * keep))).toBe(true);
 });
 
-scoped("other seeds and offsets drop other elements", () => {
+testInScope("other seeds and offsets drop other elements", () => {
   const x = tensor(backend(), wave);
   const dropped = (seed: bigint, offset?: bigint) =>
     [...dropout(x, { probability: 0.5, seed, offset }).dataSync()].map((value) => value === 0);
@@ -43,13 +43,13 @@ scoped("other seeds and offsets drop other elements", () => {
   }
 });
 
-scoped("NaN and infinities are +0 where they are dropped", () => {
+testInScope("NaN and infinities are +0 where they are dropped", () => {
   const x = tensor(backend(), [Number.NaN, 1 / 0, -1 / 0, -1, 1, 2, 3, 4]);
   const out = [...dropout(x, { probability: 1 - 2 ** -16, seed: 3n }).dataSync()];
   expect(out).toEqual(new Array(8).fill(0));
 });
 
-scoped("the gradient is dropped at the same elements", () => {
+testInScope("the gradient is dropped at the same elements", () => {
   const draws = { probability: 0.4, seed: 7n, offset: 9n };
   const x = new Variable(tensor(backend(), wave.subarray(0, 1000)), true);
   const grad = tensor(backend(), wave.subarray(1000, 2000));
@@ -60,7 +60,7 @@ scoped("the gradient is dropped at the same elements", () => {
   x.zeroGrad();
 });
 
-scoped("a probability of 1, or none, is refused", () => {
+testInScope("a probability of 1, or none, is refused", () => {
   const x = tensor(backend(), [1]);
   for (const probability of [1, -0.1, Number.NaN])
     expect(() => dropout(x, { probability, seed: 1n })).toThrow(ArgumentError);

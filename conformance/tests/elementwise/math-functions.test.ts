@@ -6,7 +6,7 @@ import { FUNCTIONS_OF_TWO } from "../../oracle/core/math-functions.js";
 import { erf } from "../harness/accuracy/accuracy.js";
 import { openStems, type Stems } from "../harness/accuracy/stems.js";
 import { draws } from "../harness/draws.js";
-import { bitsOfValue, valueOfBits } from "../harness/special-functions.js";
+import { bitsToValue, valueToBits } from "../harness/special-functions.js";
 
 let stems: Stems;
 beforeAll(async () => {
@@ -14,8 +14,8 @@ beforeAll(async () => {
 });
 
 function resultOf(name: SpecialFunctionName, x: number): number {
-  const bits = stems.direct.mathFunction?.(SPECIAL_FUNCTIONS[name].kind, bitsOfValue("f32", x)) as number;
-  return valueOfBits("f32", bits >>> 0);
+  const bits = stems.direct.mathFunction?.(SPECIAL_FUNCTIONS[name].kind, valueToBits("f32", x)) as number;
+  return bitsToValue("f32", bits >>> 0);
 }
 
 /** The number of f32 from one to the other of two numbers of the same sign, and infinity for a NaN and a number. */
@@ -24,7 +24,7 @@ function distance(y: number, expected: number): number {
   return Math.abs(ordinal(y) - ordinal(expected));
 }
 
-const ordinal = (x: number): number => (x < 0 ? -1 : 1) * bitsOfValue("f32", Math.abs(x));
+const ordinal = (x: number): number => (x < 0 ? -1 : 1) * valueToBits("f32", Math.abs(x));
 
 interface Bound {
   readonly name: SpecialFunctionName;
@@ -54,7 +54,7 @@ const EDGES = [
     0x3f19999a, 0x41102cb4, 0x3f8060fe, 0x3f2aaaab, 0x3f3504f3, 0x47ce4780, 0x42aeac50, 0xc2aeac50,
     0xc2cff1b5,
   ],
-  ...Array.from({ length: 64 }, (_, i) => bitsOfValue("f32", ((i + 1) * Math.PI) / 2)),
+  ...Array.from({ length: 64 }, (_, i) => valueToBits("f32", ((i + 1) * Math.PI) / 2)),
   ...Array.from({ length: 512 }, (_, i) => i * 2 ** 23),
 ];
 
@@ -72,7 +72,7 @@ const patterns = fc.oneof(
 it.each(BOUNDS)("$name is within $most units in the last place", ({ name, truth, most }) => {
   fc.assert(
     fc.property(patterns, (bits) => {
-      const x = valueOfBits("f32", bits);
+      const x = bitsToValue("f32", bits);
       expect(distance(resultOf(name, x), Math.fround(truth(x))), `of ${x}`).toBeLessThanOrEqual(most);
     }),
     { numRuns: draws(100_000) },
@@ -94,7 +94,7 @@ it("expf.fast is within 2 + |1.173 x| units in the last place of normal results"
 it("logf.fast is within 2^-21.41 in [0.5, 2], and within 3 units in the last place for other normal arguments", () => {
   fc.assert(
     fc.property(fc.integer({ min: 2 ** 23, max: 0x7f7fffff }), (bits) => {
-      const x = valueOfBits("f32", bits);
+      const x = bitsToValue("f32", bits);
       const [y, truth] = [resultOf("logf.fast", x), Math.log(x)];
       if (x >= 0.5 && x <= 2) expect(Math.abs(y - truth)).toBeLessThanOrEqual(2 ** -21.41);
       else expect(distance(y, Math.fround(truth)), `of ${x}`).toBeLessThanOrEqual(3);
@@ -106,7 +106,7 @@ it("logf.fast is within 2^-21.41 in [0.5, 2], and within 3 units in the last pla
 it("erff.fast differs from erff for subnormal arguments only, whose result is a zero", () => {
   fc.assert(
     fc.property(patterns, (bits) => {
-      const x = valueOfBits("f32", bits);
+      const x = bitsToValue("f32", bits);
       const isSubnormal = Math.abs(x) < 2 ** -126;
       expect(resultOf("erff.fast", x)).toBe(isSubnormal ? (bits >>> 31 ? -0 : 0) : resultOf("erff", x));
     }),
@@ -116,14 +116,14 @@ it("erff.fast differs from erff for subnormal arguments only, whose result is a 
 
 function resultOfTwo(name: SpecialFunctionName, x: number, y: number): number {
   const { kind } = SPECIAL_FUNCTIONS[name];
-  const [first, second] = [bitsOfValue("f32", x), bitsOfValue("f32", y)];
-  return valueOfBits("f32", (stems.direct.mathFunctionOfTwo?.(kind, first, second) as number) >>> 0);
+  const [first, second] = [valueToBits("f32", x), valueToBits("f32", y)];
+  return bitsToValue("f32", (stems.direct.mathFunctionOfTwo?.(kind, first, second) as number) >>> 0);
 }
 
 const NAMES_OF_TWO = Object.keys(FUNCTIONS_OF_TWO) as (keyof typeof FUNCTIONS_OF_TWO)[];
 
 const values = fc.oneof(
-  patterns.map((bits) => valueOfBits("f32", bits)),
+  patterns.map((bits) => bitsToValue("f32", bits)),
   fc.integer({ min: -300, max: 300 }),
   fc.constantFrom(0, -0, 1, -1, 1 / 0, -1 / 0, 2 ** -149, 2 ** 24, 2 ** 24 - 1, 1 - 2 ** -24, 1 + 2 ** -23),
 );

@@ -18,8 +18,8 @@ import { OPERATORS as RULES } from "../../oracle/elementwise/operators.js";
 import { download } from "../../values/plain.js";
 import { anyF32, EVERY_BF16, evenF32, SPECIALS, WIDE_TYPES } from "../../values/samples.js";
 import { openStems, type Stems } from "../harness/accuracy/stems.js";
-import { draws, IS_FULL, sampled, seeded } from "../harness/draws.js";
-import { describeLaws, sameOnAll, scoped, useBackend, useThreads } from "../harness/suite.js";
+import { derivedSeed, draws, IS_FULL, sampleCases } from "../harness/draws.js";
+import { describeLaws, testEqualBits, testInScope, useBackend, useThreads } from "../harness/suite.js";
 
 const { add, divide, exp, multiply, rsqrt, scaled, sigmoid, where } = operators;
 const FUNCTIONS = new Map<string, (...args: never[]) => Tensor>(Object.entries(operators));
@@ -77,11 +77,11 @@ const typesOf = (arity: number): readonly { readonly types: readonly (typeof WID
     : WIDE_TYPES.flatMap((first) => typesOf(arity - 1).map(({ types }) => ({ types: [first, ...types] })));
 
 describe.each(ALL)("$name", ({ name, arity, isScaled, value, inputNames, numberNames, apply }) => {
-  test.each(sampled(typesOf(arity)))(
+  test.each(sampleCases(typesOf(arity)))(
     "of $types.0.name, $types.1.name, $types.2.name has the rounded result in each output type and in place, however the range is divided",
     ({ types }) => {
       const columns = inputNames.map((each, i) => COLUMNS[each]!.map(types[i]!.round));
-      for (const numbers of isScaled ? sampled(NUMBERS, 2).map((number) => [number]) : [[]]) {
+      for (const numbers of isScaled ? sampleCases(NUMBERS, 2).map((number) => [number]) : [[]]) {
         const results = columns[0]!.map((_, i) => value(...columns.map((each) => each[i]!), ...numbers));
         const places = [
           ...WIDE_TYPES.map((into) => ({ into, target: undefined })),
@@ -89,9 +89,9 @@ describe.each(ALL)("$name", ({ name, arity, isScaled, value, inputNames, numberN
         ];
         for (const { into, target } of places) {
           stems.reset();
-          const scratch = stems.room(1 << 14);
+          const scratch = stems.allocate(1 << 14);
           const sources = columns.map((each, i) => stems.putWide(types[i]!.type, each));
-          const out = target === undefined ? stems.room(4 * LENGTH) : sources[target]!;
+          const out = target === undefined ? stems.allocate(4 * LENGTH) : sources[target]!;
           const inputs = inputNames.flatMap((each, i) => [
             [each, sources[i]!],
             [`${each}Type`, types[i]!.type],
@@ -108,14 +108,14 @@ describe.each(ALL)("$name", ({ name, arity, isScaled, value, inputNames, numberN
     },
   );
 
-  scoped("has the type of x by default", () => {
+  testInScope("has the type of x by default", () => {
     const inputs = inputNames.map((each) =>
       each === "x" ? empty(backend(), "bf16", [2]) : tensor(backend(), [1, 2]),
     );
     expect([apply(inputs).dtype, apply(inputs, { outDtype: "f16" }).dtype]).toEqual(["bf16", "f16"]);
   });
 
-  scoped("writes the given output, which may be an input, and leaves the others", () => {
+  testInScope("writes the given output, which may be an input, and leaves the others", () => {
     const inputs = () => inputNames.map((_, i) => tensor(backend(), [i, 10 * i + 2]));
     const expected = [...apply(inputs()).dataSync()];
     const [sources, out] = [inputs(), empty(backend(), "f32", [2])];
@@ -129,12 +129,12 @@ describe.each(ALL)("$name", ({ name, arity, isScaled, value, inputNames, numberN
     }
   });
 
-  scoped("of empty tensors is empty", () => {
+  testInScope("of empty tensors is empty", () => {
     const inputs = inputNames.map((_, i) => empty(backend(), WIDE_TYPES[i]!.name, [0, 3]));
     expect(apply(inputs).shape).toEqual([0, 3]);
   });
 
-  scoped("refuses tensors that do not fit", () => {
+  testInScope("refuses tensors that do not fit", () => {
     const [x, codes] = [tensor(backend(), [1, 2]), empty(backend(), "e4m3", [2])];
     const inputs = Array<Tensor>(arity).fill(x);
     for (const [i] of inputNames.entries()) expect(() => apply(inputs.with(i, codes))).toThrow(DTypeError);
@@ -158,7 +158,7 @@ describe.each(ALL)("$name", ({ name, arity, isScaled, value, inputNames, numberN
     await other.dispose();
   });
 
-  sameOnAll("threads do not change a bit", useThreads(), (each) => {
+  testEqualBits("threads do not change a bit", useThreads(), (each) => {
     const wave = (seed: number) =>
       tensor(
         each,
@@ -171,7 +171,7 @@ describe.each(ALL)("$name", ({ name, arity, isScaled, value, inputNames, numberN
 });
 
 describe("overflow and rounding", () => {
-  scoped("of sums: once, to infinity", () => {
+  testInScope("of sums: once, to infinity", () => {
     const [x, y] = [tensor(backend(), [65504, 256, 2 ** 127]), tensor(backend(), [16, 1, 2 ** 127])];
     expect([...add(x, y, { outDtype: "f16" }).dataSync()]).toEqual([0x7c00, 0x5c04, 0x7c00]);
     expect([...add(x, y, { outDtype: "bf16" }).dataSync()]).toEqual([0x4780, 0x4380, 0x7f80]);
@@ -179,7 +179,7 @@ describe("overflow and rounding", () => {
     expect([...x.dataSync()]).toEqual([131008, 512, Number.POSITIVE_INFINITY]);
   });
 
-  scoped("of products: once, to infinity, with the sign of a zero", () => {
+  testInScope("of products: once, to infinity, with the sign of a zero", () => {
     const [x, y] = [
       tensor(backend(), [65504, 257, 2 ** 127, -0, 2 ** -100, 1 / 0]),
       tensor(backend(), [2, 3, -2, 5, 2 ** -50, 0]),
@@ -188,7 +188,7 @@ describe("overflow and rounding", () => {
     expect([...multiply(x, y, { outDtype: "f16" }).dataSync()].slice(0, 3)).toEqual([0x7c00, 0x6206, 0xfc00]);
   });
 
-  scoped("of multiples: the factor is rounded to f32", () => {
+  testInScope("of multiples: the factor is rounded to f32", () => {
     const x = tensor(backend(), [1, 3, -0]);
     expect([...scaled(x, 0.1).dataSync()]).toEqual([0.1, Math.fround(0.1) * 3, -0].map(Math.fround));
     expect([...scaled(x, 1e39).dataSync()]).toEqual([1 / 0, 1 / 0, Number.NaN]);
@@ -199,7 +199,7 @@ describe("overflow and rounding", () => {
 });
 
 describe("special values", () => {
-  scoped("of quotients", () => {
+  testInScope("of quotients", () => {
     const [x, y] = [
       tensor(backend(), [1, -1, 0, 1, -1, 2 ** -149, 2 ** 127]),
       tensor(backend(), [3, 0, -0, -0, 1 / 0, 2, 2 ** -3]),
@@ -215,17 +215,17 @@ describe("special values", () => {
     ]);
   });
 
-  scoped("of exponentials", () => {
+  testInScope("of exponentials", () => {
     const x = tensor(backend(), [-1 / 0, -200, -0, 0, 1, 89, 1 / 0, Number.NaN]);
     expect([...exp(x).dataSync()]).toEqual([0, 0, 1, 1, Math.fround(Math.E), 1 / 0, 1 / 0, Number.NaN]);
   });
 
-  scoped("of reciprocal square roots", () => {
+  testInScope("of reciprocal square roots", () => {
     const x = tensor(backend(), [4, 0, -0, -1, 1 / 0, Number.NaN, 2 ** -148]);
     expect([...rsqrt(x).dataSync()]).toEqual([0.5, 1 / 0, -1 / 0, Number.NaN, 0, Number.NaN, 2 ** 74]);
   });
 
-  scoped("of conditions: zeros of both signs are false, NaN is true", () => {
+  testInScope("of conditions: zeros of both signs are false, NaN is true", () => {
     const condition = tensor(backend(), [0, -0, Number.NaN, 2 ** -149, -1 / 0]);
     const [x, y] = [tensor(backend(), [1, 2, 3, 4, 5]), tensor(backend(), [-1, -2, -3, -4, Number.NaN])];
     expect([...where(condition, x, y).dataSync()]).toEqual([-1, -2, 3, 4, 5]);
@@ -233,9 +233,9 @@ describe("special values", () => {
 });
 
 describe("sigmoid", () => {
-  const inputs = [...SPECIALS, ...sampled(EVERY_BF16), ...evenF32(draws(1 << 15), 12)];
+  const inputs = [...SPECIALS, ...sampleCases(EVERY_BF16), ...evenF32(draws(1 << 15), 12)];
 
-  scoped("has the bits of the activation of that kind", () => {
+  testInScope("has the bits of the activation of that kind", () => {
     const x = tensor(backend(), Float32Array.from(inputs));
     for (const outDtype of ["f32", "bf16", "f16"] as const)
       expect(download(sigmoid(x, { outDtype }))).toEqual(
@@ -243,10 +243,10 @@ describe("sigmoid", () => {
       );
   });
 
-  scoped("is 0 at -infinity, 1/2 at zeros, 1 at infinity and NaN at NaN", () => {
+  testInScope("is 0 at -infinity, 1/2 at zeros, 1 at infinity and NaN at NaN", () => {
     const x = tensor(backend(), [-1 / 0, -0, 0, 1 / 0, Number.NaN]);
     expect([...sigmoid(x).dataSync()]).toEqual([0, 0.5, 0.5, 1, Number.NaN]);
   });
 });
 
-describeLaws(useBackend({ threads: 2 }), OPERATOR_NAMES, { runs: 300, seed: seeded(31) });
+describeLaws(useBackend({ threads: 2 }), OPERATOR_NAMES, { runs: 300, seed: derivedSeed(31) });

@@ -8,26 +8,26 @@ import { fromBytes } from "../../../src/ops/create.js";
 import { specialFunction } from "../../../src/ops/elementwise/special-function.js";
 import { draws } from "../harness/draws.js";
 import {
-  bitsOfValue,
-  NAMES_OF_ONE,
+  bitsToValue,
   SPECIAL_INPUTS,
   SPECIAL_RESULTS,
-  valueOfBits,
+  UNARY_FUNCTION_NAMES,
+  valueToBits,
 } from "../harness/special-functions.js";
-import { scoped, useBackend } from "../harness/suite.js";
+import { testInScope, useBackend } from "../harness/suite.js";
 
 const backend = useBackend();
 
 it("explains the recorded results of special inputs", () => {
   for (const [name, results] of SPECIAL_RESULTS)
     for (const [i, input] of SPECIAL_INPUTS.entries())
-      expect(explainSpecialFunction(valueOfBits("f32", input), { function: name }).bits, name).toBe(
+      expect(explainSpecialFunction(bitsToValue("f32", input), { function: name }).bits, name).toBe(
         results[i],
       );
 });
 
-scoped("explains what the operation returns, for drawn inputs and those next to powers of two", () => {
-  for (const name of NAMES_OF_ONE) {
+testInScope("explains what the operation returns, for drawn inputs and those next to powers of two", () => {
+  for (const name of UNARY_FUNCTION_NAMES) {
     const { dtype } = SPECIAL_FUNCTIONS[name];
     const [unit, limit] = dtype === "f32" ? [2 ** 23, 2 ** 32] : [2 ** 7, 2 ** 16];
     const edges = Array.from({ length: limit / unit }, (_, i) => [
@@ -42,7 +42,7 @@ scoped("explains what the operation returns, for drawn inputs and those next to 
     const out = specialFunction(x, { function: name }).dataSync();
     const codes = dtype === "f32" ? new Uint32Array(out.buffer, out.byteOffset, out.length) : out;
     for (const [i, input] of inputs.entries()) {
-      const { bits, steps } = explainSpecialFunction(valueOfBits(dtype, input), { function: name });
+      const { bits, steps } = explainSpecialFunction(bitsToValue(dtype, input), { function: name });
       if (bits !== codes[i]) expect({ name, input, bits }).toEqual({ name, input, bits: codes[i] });
       const of = (step: string) => steps.find((each) => each.name === step)?.value ?? Number.NaN;
       const bias = Number(/\d+$/.exec(steps.find((each) => each.name === "T")?.formula ?? "")?.[0]);
@@ -51,11 +51,11 @@ scoped("explains what the operation returns, for drawn inputs and those next to 
   }
 });
 
-scoped("explains what the operation returns for two arguments, and requires the second", () => {
+testInScope("explains what the operation returns for two arguments, and requires the second", () => {
   const pattern = fc.integer({ min: 0, max: 2 ** 32 - 1 });
   // most powers of such numbers are finite
-  const moderate = fc.float({ min: -64, max: 64, noNaN: true }).map((x) => bitsOfValue("f32", x));
-  const whole = fc.integer({ min: -20, max: 20 }).map((x) => bitsOfValue("f32", x));
+  const moderate = fc.float({ min: -64, max: 64, noNaN: true }).map((x) => valueToBits("f32", x));
+  const whole = fc.integer({ min: -20, max: 20 }).map((x) => valueToBits("f32", x));
   const pairs = fc.sample(
     fc.tuple(fc.oneof(pattern, moderate), fc.oneof(pattern, moderate, whole)),
     draws(2000),
@@ -70,7 +70,7 @@ scoped("explains what the operation returns for two arguments, and requires the 
     const out = specialFunction(upload(x), { function: name, y: upload(y) }).dataSync();
     const codes = new Uint32Array(out.buffer, out.byteOffset, out.length);
     for (const [i, pair] of pairs.entries()) {
-      const [first = 0, second = 0] = pair.map((bits) => valueOfBits("f32", bits));
+      const [first = 0, second = 0] = pair.map((bits) => bitsToValue("f32", bits));
       const { bits } = explainSpecialFunction(first, { function: name, y: second });
       if (bits !== codes[i]) expect({ name, pair, bits }).toEqual({ name, pair, bits: codes[i] });
     }

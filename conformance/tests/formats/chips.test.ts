@@ -11,8 +11,8 @@ import { CHIPS, chipOf, type Gpu, HARDWARE_FAMILIES } from "../../../src/formats
 import { DATAPATHS, datapathFor, emulatedBy } from "../../../src/formats/datapath.js";
 import { zeros } from "../../../src/ops/create.js";
 import { gemm } from "../../../src/ops/gemm/gemm.js";
-import { algorithmNumbered, FakeGpu, gemmArgs } from "../harness/addon/fake-gpu.js";
-import { scoped, useBackend } from "../harness/suite.js";
+import { FakeGpu, fakeAlgorithm, gemmArgs } from "../harness/addon/fake-gpu.js";
+import { testInScope, useBackend } from "../harness/suite.js";
 
 const backend = useBackend();
 
@@ -78,7 +78,7 @@ const pairs = fc
   });
 
 function answer({ gpu, version }: { gpu: Gpu; version: number }, args: GemmArgs) {
-  const fake = new FakeGpu([algorithmNumbered(66)], gpu);
+  const fake = new FakeGpu([fakeAlgorithm(66)], gpu);
   fake.version = version;
   return lowering.supports?.(args, fake.context);
 }
@@ -91,7 +91,7 @@ function isMeasured({ gpu, version }: { gpu: Gpu; version: number }): boolean {
 }
 
 describe("a product on a GPU", () => {
-  scoped("agrees in bits for measured pairs, and is unverified for every other", () => {
+  testInScope("agrees in bits for measured pairs, and is unverified for every other", () => {
     for (const [name, major, minor, version] of MEASURED) {
       const args = gemmArgs(backend(), "e4m3", [64, 32, 256]);
       expect(answer({ gpu: { name, major, minor }, version }, args)).toEqual({ ok: true, agrees: "bits" });
@@ -107,7 +107,7 @@ describe("a product on a GPU", () => {
     );
   });
 
-  scoped(
+  testInScope(
     "by a hardware datapath is supported only on the chips of its row: sm_120 is not Blackwell, sm_80 is not Ada",
     () => {
       const rows: Readonly<Record<string, string>> = { "8.9": "ada", "9.0": "hopper", "10.0": "blackwell" };
@@ -133,12 +133,12 @@ describe("a product on a GPU", () => {
     },
   );
 
-  scoped("uses only measured algorithms if the pair has any", () => {
+  testInScope("uses only measured algorithms if the pair has any", () => {
     fc.assert(
       fc.property(pairs, fc.nat({ max: 100 }), (pair, id) => {
         const chip = chipOf(pair.gpu);
         fc.pre(chip !== undefined);
-        const fake = new FakeGpu([algorithmNumbered(id)], pair.gpu);
+        const fake = new FakeGpu([fakeAlgorithm(id)], pair.gpu);
         const args = gemmArgs(backend(), "bf16", [64, 32, 64], { datapath: nativeFamily(pair.gpu) });
         const isTaken = chip?.algorithms === undefined || chip.algorithms.includes(id);
         expect(lowering.supports?.(args, fake.context)).toMatchObject({ ok: isTaken });
@@ -148,7 +148,7 @@ describe("a product on a GPU", () => {
 });
 
 describe("the reference", () => {
-  scoped(
+  testInScope(
     "repeats a measured algorithm of another library version, and reports the result as unverified",
     () => {
       const codes = zeros(backend(), "e4m3", [16, 256]);
@@ -172,7 +172,7 @@ describe("the reference", () => {
 });
 
 describe("the rows", () => {
-  scoped("name each capability once, and measured pairs only where algorithms were measured", () => {
+  testInScope("name each capability once, and measured pairs only where algorithms were measured", () => {
     const keys = CHIPS.map(({ computeCapability }) => computeCapability.join("."));
     expect(new Set(keys).size).toBe(keys.length);
     for (const { algorithms, measured } of CHIPS) expect(measured.length > 0).toBe(algorithms !== undefined);
@@ -183,7 +183,7 @@ describe("the rows", () => {
     expect(known.map(String).sort()).toEqual(MEASURED.map(String).sort());
   });
 
-  scoped("of datapaths are measured where a chip of their family is", () => {
+  testInScope("of datapaths are measured where a chip of their family is", () => {
     for (const family of HARDWARE_FAMILIES) {
       const isKnown = CHIPS.some(({ datapath, measured }) => datapath === family && measured.length > 0);
       for (const [name, row] of Object.entries(DATAPATHS))
@@ -191,12 +191,15 @@ describe("the rows", () => {
     }
   });
 
-  scoped("of families list the emulated products, which are those that datapathFor stages as bf16", () => {
-    const mx = { format: "e4m3", scales: { format: "e8m0", lines: 1, length: 32, pow2: true } } as const;
-    for (const family of HARDWARE_FAMILIES) {
-      const choice = datapathFor(family, mx, mx, false);
-      expect(emulatedBy(family).includes("mx")).toBe(choice.ok && choice.staging === "bf16");
-    }
-    expect(emulatedBy("exact")).toEqual([]);
-  });
+  testInScope(
+    "of families list the emulated products, which are those that datapathFor stages as bf16",
+    () => {
+      const mx = { format: "e4m3", scales: { format: "e8m0", lines: 1, length: 32, pow2: true } } as const;
+      for (const family of HARDWARE_FAMILIES) {
+        const choice = datapathFor(family, mx, mx, false);
+        expect(emulatedBy(family).includes("mx")).toBe(choice.ok && choice.staging === "bf16");
+      }
+      expect(emulatedBy("exact")).toEqual([]);
+    },
+  );
 });

@@ -28,8 +28,8 @@ import {
   twoLevel,
   type WideName,
 } from "../../oracle/core/scale.js";
-import { IS_FULL, sampled } from "../harness/draws.js";
-import { scoped, useBackend } from "../harness/suite.js";
+import { IS_FULL, sampleCases } from "../harness/draws.js";
+import { testInScope, useBackend } from "../harness/suite.js";
 
 const LAYOUT = { rowwise: true, columnwise: false, scaleLayout: "logical" } as const;
 const backend = useBackend({ threads: 2 });
@@ -74,7 +74,7 @@ function scalesOf(
 }
 
 /** Values of bf16: all of them in a full run. */
-const PATTERNS = Uint16Array.from(sampled([...new Array(1 << 16).keys()]));
+const PATTERNS = Uint16Array.from(sampleCases([...new Array(1 << 16).keys()]));
 
 /** The steps of scales: around numbers of few bits in each binade. */
 function stepPatterns(): Uint32Array {
@@ -137,7 +137,7 @@ describe("a block of zeros", () => {
 
 const BY_TENSOR = RULES.filter(([, rule]) => SCALE_RULES[rule].scale === "e4m3");
 
-describe.each(sampled(BY_TENSOR, 4))("%s %s %s", (...row) => {
+describe.each(sampleCases(BY_TENSOR, 4))("%s %s %s", (...row) => {
   const [quantizer, rule, format] = row;
   const expected = (b: number, whole: number, type: WideName): number => {
     const amax = Number.isNaN(b) ? 0 : Math.abs(b);
@@ -146,7 +146,7 @@ describe.each(sampled(BY_TENSOR, 4))("%s %s %s", (...row) => {
     return ofBlock(amax, ofTensor(whole, type), type).stored;
   };
 
-  it.each(sampled(TENSORS, 1, RULES.indexOf(row)))(
+  it.each(sampleCases(TENSORS, 1, RULES.indexOf(row)))(
     "gives values of bf16 the scale of the definition, in a tensor of %d",
     (whole) => {
       using _scope = new Scope();
@@ -158,7 +158,7 @@ describe.each(sampled(BY_TENSOR, 4))("%s %s %s", (...row) => {
     },
   );
 
-  it.each(sampled(TENSORS, 1, RULES.indexOf(row) + 1))(
+  it.each(sampleCases(TENSORS, 1, RULES.indexOf(row) + 1))(
     "changes its scale where the definition does, in a tensor of %d",
     (whole) => {
       using _scope = new Scope();
@@ -178,12 +178,12 @@ describe.each(sampled(BY_TENSOR, 4))("%s %s %s", (...row) => {
 });
 
 describe.each(
-  sampled(
+  sampleCases(
     RULES.filter((row) => !BY_TENSOR.includes(row)),
     5,
   ),
 )("%s %s %s", (quantizer, rule, format) => {
-  scoped("gives values of bf16 the scale of the definition", () => {
+  testInScope("gives values of bf16 the scale of the definition", () => {
     const got = scalesOf([quantizer, rule, format], PATTERNS, "bf16");
     const at = got.findIndex(
       (code, i) =>
@@ -193,7 +193,7 @@ describe.each(
     expect(new Set(got).size).toBeGreaterThan(rule === "e8m0UpLeast" ? 140 : 230);
   });
 
-  scoped("changes its scale where the definition does, to the ulp of f32", () => {
+  testInScope("changes its scale where the definition does, to the ulp of f32", () => {
     const steps = Uint32Array.from([...stepPatterns(), ...logarithmSteps()]);
     const got = scalesOf([quantizer, rule, format], steps, "f32");
     const at = got.findIndex((code, i) => code !== wanted(rule, format, fromBits(steps[i] as number), "f32"));

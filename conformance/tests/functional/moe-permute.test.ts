@@ -12,7 +12,7 @@ import { words } from "../../arbitraries/random.js";
 import * as oracle from "../../oracle/rows/expert-rows.js";
 import { download, fromCodes, type PlainTensor, upload } from "../../values/plain.js";
 import { rounded, rowsOf } from "../../values/rounded.js";
-import { scoped, useBackend } from "../harness/suite.js";
+import { testInScope, useBackend } from "../harness/suite.js";
 
 const backend = useBackend();
 const COLUMNS = 9;
@@ -141,7 +141,7 @@ describe("permutations and their gradients equal the oracle", () => {
 const SPLITS = [[0, 3, 2], [5], [0, 0, 5, 0], [1, 1, 1, 1, 1]] as const;
 const SORTED = [[2, 0, 1], [0], [3, 1, 0, 2], [4, 3, 2, 1, 0]] as const;
 
-scoped("chunks move as a whole, with their probabilities, and gradients move back", () => {
+testInScope("chunks move as a whole, with their probabilities, and gradients move back", () => {
   for (const [i, splits] of SPLITS.entries()) {
     const order = SORTED[i] as readonly number[];
     const x = new Variable(upload(backend(), floats(7, [5, 2, 3], "bf16")), true);
@@ -167,7 +167,7 @@ scoped("chunks move as a whole, with their probabilities, and gradients move bac
   }
 });
 
-scoped("padding adds rows of +0 after each chunk, and unpadding removes them", () => {
+testInScope("padding adds rows of +0 after each chunk, and unpadding removes them", () => {
   for (const splits of SPLITS)
     for (const alignSize of [1, 2, 32]) {
       const x = new Variable(upload(backend(), floats(11, [5, 3], "f32")), true);
@@ -197,7 +197,7 @@ it("without a graph, only results and the map stay", () => {
   for (const each of [output.tensor, ...Object.values(rowIdMap), map, x.tensor]) each.dispose();
 });
 
-scoped("maps and sizes that do not fit are refused", () => {
+testInScope("maps and sizes that do not fit are refused", () => {
   const x = empty(backend(), "bf16", [4, 8]);
   const map = empty(backend(), "i32", [4, 2]);
   expect(() => functional.moePermute(x, map)).toThrow(ArgumentError);

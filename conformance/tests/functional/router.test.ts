@@ -12,7 +12,7 @@ import { words } from "../../arbitraries/random.js";
 import * as oracle from "../../oracle/training/router.js";
 import { download, fromCodes, upload, wideValues } from "../../values/plain.js";
 import { rounded, rowsOf } from "../../values/rounded.js";
-import { scoped, useBackend } from "../harness/suite.js";
+import { testInScope, useBackend } from "../harness/suite.js";
 
 const backend = useBackend();
 
@@ -129,7 +129,7 @@ describe("routers and their losses equal the oracle", () => {
   });
 });
 
-scoped("of equal scores the experts with the lowest indices are chosen", () => {
+testInScope("of equal scores the experts with the lowest indices are chosen", () => {
   const logits = tensor(backend(), new Float32Array(8), [2, 4]);
   for (const scoreFunction of ["softmax", "sigmoid", "sqrtsoftplus"] as const) {
     const { topkIndices, probs } = functional.fusedTopkWithScoreFunction(logits, { topk: 2, scoreFunction });
@@ -138,7 +138,7 @@ scoped("of equal scores the experts with the lowest indices are chosen", () => {
   }
 });
 
-scoped("a bias moves the choice, not the probabilities", () => {
+testInScope("a bias moves the choice, not the probabilities", () => {
   const logits = tensor(backend(), [0, 1, 2, 3], [1, 4]);
   const expertBias = tensor(backend(), [9, 0, 0, 0], [4]);
   const call = { topk: 1, scoreFunction: "sigmoid", expertBias } as const;
@@ -147,7 +147,7 @@ scoped("a bias moves the choice, not the probabilities", () => {
   expect([...probs.tensor.dataSync()]).toEqual([0.5, 0, 0, 0]);
 });
 
-scoped("a bf16 loss is rounded once", () => {
+testInScope("a bf16 loss is rounded once", () => {
   const probs = fromCodes("bf16", [1, 2], [0x3f81, 0x3f83]);
   const counts = tensor(backend(), [1, 1], [2]);
   const options = { totalNumTokens: 1, numExperts: 1, topk: 1, coeff: 1 };
@@ -164,7 +164,7 @@ it("without a graph, only results stay", () => {
   for (const each of [probs.tensor, ...Object.values(others), logits]) each.dispose();
 });
 
-scoped("options that do not fit are refused", () => {
+testInScope("options that do not fit are refused", () => {
   const x = empty(backend(), "bf16", [4, 8]);
   const bias = empty(backend(), "f32", [8]);
   const route = functional.fusedTopkWithScoreFunction;

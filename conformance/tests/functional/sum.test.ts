@@ -12,11 +12,11 @@ import * as layout from "../../oracle/layout/copy-slice.js";
 import { sums } from "../../oracle/training/sums.js";
 import { download, fromCodes, type PlainTensor, upload, wideValues } from "../../values/plain.js";
 import { rounded } from "../../values/rounded.js";
-import { drawsOr, seeded } from "../harness/draws.js";
-import { scoped, useBackend } from "../harness/suite.js";
+import { derivedSeed, drawsOr } from "../harness/draws.js";
+import { testInScope, useBackend } from "../harness/suite.js";
 
 const backend = useBackend({ threads: 2 });
-const PARAMETERS = { numRuns: drawsOr(200), seed: seeded(152) };
+const PARAMETERS = { numRuns: drawsOr(200), seed: derivedSeed(152) };
 const SHAPE: Shape = [3, 5, 4];
 
 const leaf = (x: PlainTensor) => new Variable(upload(backend(), x), true);
@@ -154,7 +154,7 @@ it("sum and mean: the gradient is repeated, for mean after a multiplication by 1
   );
 });
 
-scoped("the mean of a matrix begins a backward pass", () => {
+testInScope("the mean of a matrix begins a backward pass", () => {
   const [x] = fc.sample(wideTensor([2, 4], { dtype: "f32" }), 1) as [PlainTensor<"f32">];
   const source = leaf(x);
   mean(source).backward();

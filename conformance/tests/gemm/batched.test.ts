@@ -8,25 +8,25 @@ import { Scope } from "../../../src/tensor/scope.js";
 import { lawNamed } from "../../laws/laws.js";
 import { backendSubject, type Subject } from "../../operations/operations.js";
 import { download, upload } from "../../values/plain.js";
-import { seeded } from "../harness/draws.js";
-import { wideValuesOf } from "../harness/gemm/products.js";
-import { describeLaws, sameOnAll, scoped, useBackend, useThreads } from "../harness/suite.js";
+import { derivedSeed } from "../harness/draws.js";
+import { gridWideValues } from "../harness/gemm/products.js";
+import { describeLaws, testEqualBits, testInScope, useBackend, useThreads } from "../harness/suite.js";
 
 const backend = useBackend();
 const threads = useThreads();
 
-describeLaws(backend, ["batchedGemm"], { runs: 150, seed: seeded(5) });
+describeLaws(backend, ["batchedGemm"], { runs: 150, seed: derivedSeed(5) });
 
 describe("batchedGemm", () => {
-  sameOnAll("gives the same bits on any number of threads", threads, (each) => {
-    const a = upload(each, wideValuesOf("bf16", [7, 96, 64], 1));
-    const b = upload(each, wideValuesOf("bf16", [7, 80, 64], 2));
+  testEqualBits("gives the same bits on any number of threads", threads, (each) => {
+    const a = upload(each, gridWideValues("bf16", [7, 96, 64], 1));
+    const b = upload(each, gridWideValues("bf16", [7, 80, 64], 2));
     return { out: download(batchedGemm({ a, b }).out) };
   });
 
-  scoped("computes by a plan, which is the one that it reports", () => {
-    const a = upload(backend(), wideValuesOf("bf16", [2, 16, 256], 1));
-    const b = upload(backend(), wideValuesOf("bf16", [2, 16, 256], 2));
+  testInScope("computes by a plan, which is the one that it reports", () => {
+    const a = upload(backend(), gridWideValues("bf16", [2, 16, 256], 1));
+    const b = upload(backend(), gridWideValues("bf16", [2, 16, 256], 2));
     const plain = batchedGemm({ a, b, outDtype: "f32" });
     expect(plain.plan).toEqual({ datapath: "hopper-half", splitAccumulator: false, splitK: 1 });
     const inParts = batchedGemm({ a, b, outDtype: "f32", plan: { ...plain.plan, splitK: 4 } });
@@ -37,8 +37,8 @@ describe("batchedGemm", () => {
     expect(inParts.out.dataSync().slice(0, 256)).toEqual(first.dataSync());
   });
 
-  scoped("writes to the given output; an empty sum is zero", () => {
-    const out = upload(backend(), wideValuesOf("f16", [2, 3, 5], 1));
+  testInScope("writes to the given output; an empty sum is zero", () => {
+    const out = upload(backend(), gridWideValues("f16", [2, 3, 5], 1));
     const given = { a: zeros(backend(), "f16", [2, 5, 0]), b: zeros(backend(), "f16", [2, 3, 0]), out };
     expect(batchedGemm(given).out).toBe(out);
     expect(Array.from(out.dataSync())).toEqual(new Array(30).fill(0));
@@ -80,12 +80,12 @@ it("the laws catch a batch whose items all read the first item's a", async () =>
   };
   const law = lawNamed("every item of a batch is the product of its own operands");
   expect(
-    (await law.check(stuck, right, { runs: 60, seed: seeded(21) })).failure?.counterexample,
+    (await law.check(stuck, right, { runs: 60, seed: derivedSeed(21) })).failure?.counterexample,
   ).toBeTruthy();
 });
 
 describe("the fused GELU", () => {
-  scoped("is unsupported on the reference, with the reason, and the exact GELU works", () => {
+  testInScope("is unsupported on the reference, with the reason, and the exact GELU works", () => {
     const [a, b] = [zeros(backend(), "bf16", [16, 32]), zeros(backend(), "bf16", [16, 32])];
     expect(() => gemm({ a, b, gelu: true, geluEpilogue: "fused" })).toThrow(UnsupportedError);
     expect(() => gemm({ a, b, gelu: true, geluEpilogue: "fused" })).toThrow(
@@ -94,7 +94,7 @@ describe("the fused GELU", () => {
     expect(gemm({ a, b, gelu: true, geluEpilogue: "exact" }).preGelu?.shape).toEqual([16, 16]);
   });
 
-  scoped("is refused without the option gelu", () => {
+  testInScope("is refused without the option gelu", () => {
     const x = zeros(backend(), "bf16", [16, 32]);
     expect(() => gemm({ a: x, b: x, geluEpilogue: "fused" })).toThrow(ArgumentError);
     expect(() => gemm({ a: x, b: x, gelu: true, geluEpilogue: "fast" as "fused" })).toThrow(ArgumentError);

@@ -13,8 +13,8 @@ import { zeros } from "../../../src/ops/create.js";
 import { batchedGemm } from "../../../src/ops/gemm/batched.js";
 import { gemm } from "../../../src/ops/gemm/gemm.js";
 import { servingOf } from "../../oracle/gemm/datapath.js";
-import { sampled } from "../harness/draws.js";
-import { scoped, useBackend } from "../harness/suite.js";
+import { sampleCases } from "../harness/draws.js";
+import { testInScope, useBackend } from "../harness/suite.js";
 
 const backend = useBackend();
 
@@ -48,7 +48,7 @@ function chosen(...asked: Asked): ReturnType<typeof servingOf> {
 it.each(FAMILIES)(
   "%s multiplies what the documents have a row for, by that row, and nothing else",
   (family) => {
-    for (const x of sampled(OPERANDS, 8, FAMILIES.indexOf(family))) {
+    for (const x of sampleCases(OPERANDS, 8, FAMILIES.indexOf(family))) {
       for (const w of OPERANDS) {
         for (const split of [false, true]) {
           const asked: Asked = [family, x, w, split];
@@ -64,7 +64,7 @@ const MULTIPLIED = ["e4m3", "e5m2", "e2m3", "e3m2", "e2m1", "bf16", "f16", "tf32
 
 it("no family of tensor cores multiplies a format that PTX has no operand type for", () => {
   for (const family of ["ada", "hopper", "blackwell"] as const) {
-    for (const x of sampled(
+    for (const x of sampleCases(
       OPERANDS.filter(({ format }) => !MULTIPLIED.includes(format)),
       4,
       family.length,
@@ -87,11 +87,11 @@ it("no family of tensor cores multiplies a format that PTX has no operand type f
 const isUnsigned = (format: (typeof FORMATS)[number]): boolean =>
   format !== "f32" && !SCALAR_FORMATS[format].signed;
 
-scoped("both products refuse datapaths that the chip does not have", () => {
+testInScope("both products refuse datapaths that the chip does not have", () => {
   const operand = (format: (typeof FORMATS)[number], batch: readonly number[]) =>
     zeros(backend(), format, [...batch, 32, 32]);
   for (const family of ["ada", "hopper", "blackwell"] as const) {
-    for (const a of sampled(FORMATS, 4, family.length)) {
+    for (const a of sampleCases(FORMATS, 4, family.length)) {
       for (const b of FORMATS) {
         const served = servingOf(family, { format: b }, { format: a }, false) !== undefined;
         const product = () =>

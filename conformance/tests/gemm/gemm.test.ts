@@ -22,9 +22,9 @@ import { codesOf } from "../../operations/gemm/arbitrary-codes.js";
 import { runOracle } from "../../operations/gemm/kernel.js";
 import { backendSubject, ORACLE } from "../../operations/operations.js";
 import { fromCodes, PlainTensor } from "../../values/plain.js";
-import { draws, seeded } from "../harness/draws.js";
-import { bitsIn, cast, noise } from "../harness/noise.js";
-import { scoped } from "../harness/suite.js";
+import { derivedSeed, draws } from "../harness/draws.js";
+import { cast, codesOfTensor, noise } from "../harness/noise.js";
+import { testInScope } from "../harness/suite.js";
 
 let one: Backend;
 let two: Backend;
@@ -38,12 +38,12 @@ afterAll(async () => {
 });
 
 describe("layouts and copies", () => {
-  scoped("TN, NN and NT of plain operands are one product", () => {
+  testInScope("TN, NN and NT of plain operands are one product", () => {
     const [a, b] = [cast(noise(one, 20, 48, 1), "bf16"), cast(noise(one, 12, 48, 2), "bf16")];
-    const expected = bitsIn(gemm({ a, b, outDtype: "f32" }).out);
-    expect(bitsIn(gemm({ a: transpose(a), b, layout: "NN", outDtype: "f32" }).out)).toEqual(expected);
+    const expected = codesOfTensor(gemm({ a, b, outDtype: "f32" }).out);
+    expect(codesOfTensor(gemm({ a: transpose(a), b, layout: "NN", outDtype: "f32" }).out)).toEqual(expected);
     const both = { a: transpose(a), b: transpose(b), layout: "NT", outDtype: "f32" } as const;
-    expect(bitsIn(gemm(both).out)).toEqual(expected);
+    expect(codesOfTensor(gemm(both).out)).toEqual(expected);
   });
 
   const quantizers: readonly (readonly [
@@ -65,13 +65,13 @@ describe("layouts and copies", () => {
     ["nvfp4", (o) => new NVFP4Quantizer({ ...o, tile: "16x16" }), (o) => new NVFP4Quantizer(o)],
   ];
   for (const [name, weights, inputs] of quantizers) {
-    scoped(`${name}: each layout multiplies the copies scaled along the sum`, () => {
+    testInScope(`${name}: each layout multiplies the copies scaled along the sum`, () => {
       const both = { rowwise: true, columnwise: true };
       const [w, x] = [noise(one, 64, 160, 3), noise(one, 32, 160, 4)];
       const [wt, xt] = [transpose(w), transpose(x)];
       for (const datapath of ["exact", "hopper"] as const) {
         const result = (options: GeneralOperands<GemmInput>) =>
-          bitsIn(gemm({ ...options, datapath, outDtype: "f32" }).out);
+          codesOfTensor(gemm({ ...options, datapath, outDtype: "f32" }).out);
         const expected = result({ a: weights(both).quantize(w), b: inputs(both).quantize(x) });
         expect(result({ a: weights(both).quantize(wt), b: inputs(both).quantize(x), layout: "NN" })).toEqual(
           expected,
@@ -82,11 +82,11 @@ describe("layouts and copies", () => {
       }
     });
 
-    scoped(`${name}: stored scale layouts change nothing`, () => {
+    testInScope(`${name}: stored scale layouts change nothing`, () => {
       const [w, x] = [noise(one, 64, 160, 5), noise(one, 32, 160, 6)];
       const layouts = name.startsWith("fp8") ? (["padded"] as const) : (["padded", "swizzled"] as const);
       const result = (scaleLayout: "logical" | "padded" | "swizzled") =>
-        bitsIn(
+        codesOfTensor(
           gemm({
             a: weights({ scaleLayout }).quantize(w),
             b: inputs({ scaleLayout }).quantize(x),
@@ -97,15 +97,17 @@ describe("layouts and copies", () => {
     });
   }
 
-  scoped("datapath exact of MXFP8 operands gives the exact product of the dequantized values", () => {
+  testInScope("datapath exact of MXFP8 operands gives the exact product of the dequantized values", () => {
     const [w, x] = [noise(one, 32, 64, 7), noise(one, 32, 64, 8)].map((t) =>
       new MXFP8Quantizer().quantize(t),
     ) as [ReturnType<Quantizer["quantize"]>, ReturnType<Quantizer["quantize"]>];
     const plain = gemm({ a: dequantize(w, "f32"), b: dequantize(x, "f32"), datapath: "exact" });
-    expect(bitsIn(gemm({ a: w, b: x, datapath: "exact", outDtype: "f32" }).out)).toEqual(bitsIn(plain.out));
+    expect(codesOfTensor(gemm({ a: w, b: x, datapath: "exact", outDtype: "f32" }).out)).toEqual(
+      codesOfTensor(plain.out),
+    );
   });
 
-  scoped("NVFP4's amaxes enter alpha: 6.5 and 3.25 give 0x36443568", () => {
+  testInScope("NVFP4's amaxes enter alpha: 6.5 and 3.25 give 0x36443568", () => {
     const matrix = (amax: number) => {
       const values = new Float32Array(16 * 16);
       values[0] = amax;
@@ -118,12 +120,12 @@ describe("layouts and copies", () => {
       t.copy("rowwise").data.write(codes);
       t.copy("rowwise").scaleInv.write(new Uint8Array(16).fill(0x38)); // 1.0
     }
-    expect(bitsIn(gemm({ a: w, b: x, outDtype: "f32" }).out)[0]).toBe(0x36443568);
+    expect(codesOfTensor(gemm({ a: w, b: x, outDtype: "f32" }).out)[0]).toBe(0x36443568);
   });
 });
 
 describe("datapaths", () => {
-  scoped("the default is hopper; the number of threads changes no bit", () => {
+  testInScope("the default is hopper; the number of threads changes no bit", () => {
     const bits = [one, two].map((backend) => {
       const [a, b] = [
         encode(noise(backend, 150, 300, 9), { format: "e4m3" }),
@@ -131,12 +133,12 @@ describe("datapaths", () => {
       ];
       const { out, plan } = gemm({ a, b, outDtype: "f32" });
       expect(plan).toEqual({ datapath: "hopper-fp8", splitAccumulator: false, splitK: 1 });
-      return bitsIn(out);
+      return codesOfTensor(out);
     });
     expect(bits[0]).toEqual(bits[1]);
   });
 
-  scoped("a product of codes is the oracle's, split or not, and its plan replays it", () => {
+  testInScope("a product of codes is the oracle's, split or not, and its plan replays it", () => {
     const [x, w] = [codesOf("e4m3", 3, 600, 11), codesOf("e4m3", 4, 600, 12)];
     const [a, b] = [w, x].map(({ lines }) =>
       tensor(one, Uint8Array.from(lines.flat()), [lines.length, 600], "e4m3"),
@@ -144,12 +146,12 @@ describe("datapaths", () => {
     const task = { x, w, depth: 600, datapath: "hopper-fp8", kernel: "scalar" } as const;
     const wished = { a, b, outDtype: "f32", useSplitAccumulator: true, splitK: 3 } as const;
     const { out, plan } = gemm(wished);
-    expect(bitsIn(out)).toEqual(Array.from(runOracle({ ...task, promotion: "add", splits: 3 })));
-    expect(bitsIn(gemm({ a, b, outDtype: "f32", plan }).out)).toEqual(bitsIn(out));
-    expect(bitsIn(gemm({ a, b, outDtype: "f32" }).out)).toEqual(Array.from(runOracle(task)));
+    expect(codesOfTensor(out)).toEqual(Array.from(runOracle({ ...task, promotion: "add", splits: 3 })));
+    expect(codesOfTensor(gemm({ a, b, outDtype: "f32", plan }).out)).toEqual(codesOfTensor(out));
+    expect(codesOfTensor(gemm({ a, b, outDtype: "f32" }).out)).toEqual(Array.from(runOracle(task)));
   });
 
-  scoped("operands without a rule in the datapath are refused with the reason", () => {
+  testInScope("operands without a rule in the datapath are refused with the reason", () => {
     const f32 = noise(one, 128, 128, 13);
     expect(() => gemm({ a: f32, b: f32 })).toThrow(/hopper.*f32.*tf32.*fp32 or exact/);
     const square = new Float8BlockQuantizer({ tile: "128x128" }).quantize(f32);
@@ -164,7 +166,7 @@ describe("datapaths", () => {
     ).toThrow(/plan is for hopper-half/);
   });
 
-  scoped("published models say that no hardware here has confirmed them", () => {
+  testInScope("published models say that no hardware here has confirmed them", () => {
     const codes = encode(noise(one, 16, 64, 14), { format: "e4m3" });
     const args = {
       x: { data: codes, traits: { format: "e4m3" } },
@@ -190,7 +192,7 @@ describe("drawn products", () => {
       backend: two,
       operations: ["gemm"],
       runs: draws(150),
-      seed: seeded(21),
+      seed: derivedSeed(21),
     });
     const [{ runs, declined, failure } = { runs: 0, declined: [], failure: undefined }] = laws;
     expect(failure).toBeUndefined();

@@ -19,7 +19,7 @@ import { runBatchedGemm } from "../../operations/gemm/batched.js";
 import { runGemm } from "../../operations/gemm/gemm.js";
 import type { Answer } from "../../operations/operation.js";
 import { draws } from "../harness/draws.js";
-import { scoped, useBackend } from "../harness/suite.js";
+import { testInScope, useBackend } from "../harness/suite.js";
 
 const backend = useBackend({ threads: 1, datapath: "hopper" });
 
@@ -42,7 +42,7 @@ function expectSame(direct: Answer | string, general: Answer | string): void {
 }
 
 describe("x and w are b and a of layout TN", () => {
-  scoped("in gemm, for every pair of operands, datapath and epilogue", () => {
+  testInScope("in gemm, for every pair of operands, datapath and epilogue", () => {
     const input = gemmCase().filter(({ layout }) => layout === "TN");
     fc.assert(
       fc.property(input, (drawn) => {
@@ -55,7 +55,7 @@ describe("x and w are b and a of layout TN", () => {
     );
   });
 
-  scoped("in batchedGemm", () => {
+  testInScope("in batchedGemm", () => {
     const input = batchedCase().filter(({ layout }) => layout === "TN");
     fc.assert(
       fc.property(input, (drawn) => {
@@ -68,7 +68,7 @@ describe("x and w are b and a of layout TN", () => {
     );
   });
 
-  scoped("with the plan, the type and the leading dimensions that the product of b has", () => {
+  testInScope("with the plan, the type and the leading dimensions that the product of b has", () => {
     const [x, w] = [zeros(backend(), "bf16", [2, 3, 32]), zeros(backend(), "bf16", [5, 32])];
     const [direct, general] = [gemm({ x, w }), gemm({ a: w, b: x, layout: "TN" })];
     expect(direct.plan).toEqual(general.plan);
@@ -115,7 +115,7 @@ function faultOf(given: readonly string[]): string {
 describe.each(Object.entries(FUNCTIONS))("the operands of %s", (name, product) => {
   const operand = () => zeros(backend(), "bf16", name === "gemm" ? [2, 32] : [2, 2, 32]);
 
-  scoped("must be one complete pair and nothing of the other: each of the 243 combinations", () => {
+  testInScope("must be one complete pair and nothing of the other: each of the 243 combinations", () => {
     for (const states of assignments()) {
       const options = Object.fromEntries(
         NAMES.filter((key) => states[key] !== "absent").map((key) => {
@@ -204,7 +204,7 @@ const REFUSED: Readonly<Record<string, (naming: Naming) => readonly [refused: ()
 
 describe.each(NAMINGS)("a product of $input and $weight", (naming) => {
   for (const [what, make] of Object.entries(REFUSED)) {
-    scoped(`that is refused for ${what}: the error has the caller's names`, () => {
+    testInScope(`that is refused for ${what}: the error has the caller's names`, () => {
       const [refused, says] = make(naming);
       expect(refused).toThrow(LockstepError);
       expect(refused).toThrow(says);

@@ -23,8 +23,8 @@ import type { DType, Shape } from "../../../src/tensor/shape.js";
 import type { Tensor } from "../../../src/tensor/tensor.js";
 import { draws } from "../harness/draws.js";
 import { gridValues } from "../harness/gradients.js";
-import { type Refusal, refusals, wrong } from "../harness/refusals.js";
-import { scoped, useBackend } from "../harness/suite.js";
+import { type Refusal, refusals, untyped } from "../harness/refusals.js";
+import { testInScope, useBackend } from "../harness/suite.js";
 
 const exact = useBackend({ threads: 1, datapath: "exact" });
 const hopper = useBackend({ threads: 1, datapath: "hopper" });
@@ -78,7 +78,7 @@ it("plain codes and scales of a quantizer give the bits of its quantized tensors
   );
 });
 
-scoped("an empty sum is +0, without a scale of its line, because there is none", () => {
+testInScope("an empty sum is +0, without a scale of its line, because there is none", () => {
   for (const backend of [exact(), hopper()]) {
     const codes = (rows: number): Tensor => zeros(backend, "e4m3", [rows, 0]);
     const lines = (rows: number): ScaledTensor => {
@@ -133,37 +133,40 @@ it("one scale is accepted with every layout, and with codes of any leading dimen
   );
 });
 
-scoped("a chip that multiplies only by power-of-two scales accepts those, and refuses all others", () => {
-  const backend: Backend = blackwell();
-  const depth = 256;
-  const data = (rows: number): Tensor => zeros(backend, "e4m3", [rows, depth]);
-  for (const at of [0, 1, 2, 3])
-    for (const [value, isPower] of [
-      [1, true],
-      [2 ** -20, true],
-      [2 ** 60, true],
-      [3, false],
-      [1.5, false],
-      [0, false],
-      [-2, false],
-      [Number.NaN, false],
-      [Number.POSITIVE_INFINITY, false],
-    ] as const) {
-      const scales = [1, 2, 4, 0.5].with(at, value);
-      const ones = tensor(backend, new Float32Array(4).fill(1), [2, 2]);
-      const scaleInv = tensor(backend, scales, [2, 2]);
-      for (const swap of [false, true]) {
-        const [first, second] = swap ? [ones, scaleInv] : [scaleInv, ones];
-        const run = () =>
-          gemm({
-            a: { data: data(2), scaleInv: first, tile: "1x128" },
-            b: { data: data(2), scaleInv: second, tile: "1x128" },
-          });
-        if (isPower) expect(run().out.shape).toEqual([2, 2]);
-        else expect(run, `${value} at ${at}`).toThrow(UnsupportedError);
+testInScope(
+  "a chip that multiplies only by power-of-two scales accepts those, and refuses all others",
+  () => {
+    const backend: Backend = blackwell();
+    const depth = 256;
+    const data = (rows: number): Tensor => zeros(backend, "e4m3", [rows, depth]);
+    for (const at of [0, 1, 2, 3])
+      for (const [value, isPower] of [
+        [1, true],
+        [2 ** -20, true],
+        [2 ** 60, true],
+        [3, false],
+        [1.5, false],
+        [0, false],
+        [-2, false],
+        [Number.NaN, false],
+        [Number.POSITIVE_INFINITY, false],
+      ] as const) {
+        const scales = [1, 2, 4, 0.5].with(at, value);
+        const ones = tensor(backend, new Float32Array(4).fill(1), [2, 2]);
+        const scaleInv = tensor(backend, scales, [2, 2]);
+        for (const swap of [false, true]) {
+          const [first, second] = swap ? [ones, scaleInv] : [scaleInv, ones];
+          const run = () =>
+            gemm({
+              a: { data: data(2), scaleInv: first, tile: "1x128" },
+              b: { data: data(2), scaleInv: second, tile: "1x128" },
+            });
+          if (isPower) expect(run().out.shape).toEqual([2, 2]);
+          else expect(run, `${value} at ${at}`).toThrow(UnsupportedError);
+        }
       }
-    }
-});
+  },
+);
 
 const f32 = (shape: Shape): Tensor<"f32"> => zeros(exact(), "f32", shape);
 const codes = (shape: Shape, dtype: DType = "e4m3"): Tensor => zeros(exact(), dtype, shape);
@@ -174,7 +177,7 @@ const gone = (): Tensor<"f32"> => {
 };
 /** A product of an operand with a compatible second operand. */
 const by = (a: unknown, options: object = {}, b: unknown = { data: codes([4, 256]), scaleInv: f32([1]) }) =>
-  gemm({ a: wrong(a), b: wrong(b), ...options });
+  gemm({ a: untyped(a), b: untyped(b), ...options });
 const blocks = (tile: "1x128" | "128x128", rows: number) => {
   const [lines, length] = tileSize(tile);
   return [Math.ceil(rows / lines), Math.ceil(256 / length)] as const;
@@ -248,7 +251,7 @@ refusals("an operand of the caller's own is refused", [
   ],
 ]);
 
-scoped("an even number of rows of such codes, and an odd number of whole bytes, is summed along", () => {
+testInScope("an even number of rows of such codes, and an odd number of whole bytes, is summed along", () => {
   for (const [dtype, depth] of [
     ["e2m1", 4],
     ["e4m3", 3],

@@ -12,8 +12,8 @@ import type { WideDType } from "../../../src/tensor/shape.js";
 import { Tensor } from "../../../src/tensor/tensor.js";
 import { bf16, bitsOf, fromBits, ofNumber } from "../../oracle/core/rational.js";
 import { epilogue } from "../../oracle/gemm/gemm.js";
-import { bitsIn, cast, noise } from "../harness/noise.js";
-import { scoped, useBackend } from "../harness/suite.js";
+import { cast, codesOfTensor, noise } from "../harness/noise.js";
+import { testInScope, useBackend } from "../harness/suite.js";
 
 const one = useBackend();
 
@@ -23,7 +23,7 @@ describe("epilogues", () => {
     b: cast(noise(one(), 7, 80, 21), "bf16"),
   });
 
-  scoped("alpha, beta and bias are the oracle's steps, rounded once", () => {
+  testInScope("alpha, beta and bias are the oracle's steps, rounded once", () => {
     const { a, b } = operands();
     const acc = gemm({ a, b, outDtype: "f32" }).out.dataSync() as Float32Array;
     const [c, bias] = [
@@ -37,10 +37,10 @@ describe("epilogues", () => {
       const x = epilogue(v, { ...task, c: values(c)[i] as number, bias: values(bias)[i % 9] as number });
       return bitsOf(bf16(ofNumber(x))) >>> 16;
     });
-    expect(bitsIn(out)).toEqual(expected);
+    expect(codesOfTensor(out)).toEqual(expected);
   });
 
-  scoped(
+  testInScope(
     "progress is told from 0 to 1, and the product has the same bits, however many jobs it is divided into",
     () => {
       for (const [rows, columns] of [
@@ -54,14 +54,14 @@ describe("epilogues", () => {
         };
         const told: number[] = [];
         const { out } = gemm({ ...pair, progress: (done) => told.push(done) });
-        expect(bitsIn(out)).toEqual(bitsIn(gemm(pair).out));
+        expect(codesOfTensor(out)).toEqual(codesOfTensor(gemm(pair).out));
         expect(told.at(-1)).toBe(1);
         expect(told).toEqual(told.toSorted((x, y) => x - y));
       }
     },
   );
 
-  scoped("out may share memory with c or geluInput, and with no other input", () => {
+  testInScope("out may share memory with c or geluInput, and with no other input", () => {
     const square = (seed: number) => cast(noise(one(), 8, 8, seed), "bf16");
     const [a, b] = [square(1), square(2)];
     const apart = (out: Tensor, more: object) => () => gemm({ a, b, out, ...more });
@@ -90,7 +90,7 @@ describe("epilogues", () => {
     );
   });
 
-  scoped("unknown types, tiles and plans are refused by name", () => {
+  testInScope("unknown types, tiles and plans are refused by name", () => {
     const { a, b } = operands();
     const wrong = (given: object, words: RegExp, type: unknown = ArgumentError) => {
       let thrown: unknown;
@@ -117,14 +117,14 @@ describe("epilogues", () => {
     expect(() => batchedGemm({ a, b, outDtype: "e4m3" as "f32" })).toThrow(/outDtype "e4m3"/);
   });
 
-  scoped("scales for each 128 go with FP8 elements, on a tensor core", () => {
+  testInScope("scales for each 128 go with FP8 elements, on a tensor core", () => {
     const data = cast(noise(one(), 2, 256, 6), "bf16");
     const scaled = { data, scaleInv: tensor(one(), [1, 1, 1, 1], [2, 2]), tile: "1x128" as const };
     expect(() => gemm({ a: scaled, b: scaled, datapath: "hopper" })).toThrow(UnsupportedError);
     expect(gemm({ a: scaled, b: scaled, datapath: "exact" }).out.shape).toEqual([2, 2]);
   });
 
-  scoped("accumulating adds to out in place", () => {
+  testInScope("accumulating adds to out in place", () => {
     const { a, b } = operands();
     const fresh = gemm({ a, b, outDtype: "f32" }).out;
     const out = noise(one(), 7, 9, 24);
@@ -133,24 +133,24 @@ describe("epilogues", () => {
     const sums = Array.from(fresh.dataSync() as Float32Array, (v, i) =>
       bitsOf(Math.fround(v + (before[i] as number))),
     );
-    expect(bitsIn(out)).toEqual(sums);
+    expect(codesOfTensor(out)).toEqual(sums);
   });
 
-  scoped("an FP8 output is scaled and saturates; its amax is taken before the scale", () => {
+  testInScope("an FP8 output is scaled and saturates; its amax is taken before the scale", () => {
     const { a, b } = operands();
     const plain = gemm({ a, b, outDtype: "f32" }).out;
     const { out, amax } = gemm({ a, b, outDtype: "e4m3", outScale: 64 });
-    expect(bitsIn(out)).toEqual(bitsIn(encode(plain, { format: "e4m3", scale: 64 })));
+    expect(codesOfTensor(out)).toEqual(codesOfTensor(encode(plain, { format: "e4m3", scale: 64 })));
     const largest = Math.max(...Array.from(plain.dataSync() as Float32Array, Math.abs));
     expect(amax?.dataSync()[0]).toBe(largest);
   });
 
-  scoped("GELU is its own kernel on the rounded argument, its derivative on the f32 product", () => {
+  testInScope("GELU is its own kernel on the rounded argument, its derivative on the f32 product", () => {
     const { a, b } = operands();
     const { out, preGelu } = gemm({ a, b, gelu: true, outDtype: "bf16", auxDtype: "bf16" });
     const product = gemm({ a, b, outDtype: "f32" }).out;
-    expect(bitsIn(preGelu as Tensor)).toEqual(bitsIn(cast(product, "bf16")));
-    expect(bitsIn(out)).toEqual(bitsIn(activation(preGelu as Tensor, { kind: "gelu" })));
+    expect(codesOfTensor(preGelu as Tensor)).toEqual(codesOfTensor(cast(product, "bf16")));
+    expect(codesOfTensor(out)).toEqual(codesOfTensor(activation(preGelu as Tensor, { kind: "gelu" })));
     const backward = gemm({
       a,
       b,
@@ -159,21 +159,21 @@ describe("epilogues", () => {
       biasGradient: true,
     });
     const expected = activationBackward(product, preGelu as Tensor, { kind: "gelu" });
-    expect(bitsIn(backward.out)).toEqual(bitsIn(expected));
-    expect(bitsIn(backward.biasGradient as Tensor)).toEqual(columnSums(expected));
+    expect(codesOfTensor(backward.out)).toEqual(codesOfTensor(expected));
+    expect(codesOfTensor(backward.biasGradient as Tensor)).toEqual(columnSums(expected));
   });
 
-  scoped("a weight gradient gives the bias gradient: the column sums of b", () => {
+  testInScope("a weight gradient gives the bias gradient: the column sums of b", () => {
     const [x, dy] = [cast(noise(one(), 40, 24, 25), "bf16"), noise(one(), 40, 10, 26)];
     const result = gemm({ a: x, b: cast(dy, "bf16"), layout: "NT", biasGradient: true, outDtype: "f32" });
     expect(result.out.shape).toEqual([10, 24]);
-    expect(bitsIn(result.biasGradient as Tensor)).toEqual(columnSums(decodeBf16(cast(dy, "bf16"))));
+    expect(codesOfTensor(result.biasGradient as Tensor)).toEqual(columnSums(decodeBf16(cast(dy, "bf16"))));
   });
 
-  scoped("an empty sum is zero without bias, or the tensor to which accumulate adds it", () => {
+  testInScope("an empty sum is zero without bias, or the tensor to which accumulate adds it", () => {
     const [a, b] = [tensor(one(), [], [3, 0]), tensor(one(), [], [2, 0])];
     const bias = tensor(one(), [1, 2, 3]);
-    expect(bitsIn(gemm({ a, b, bias, datapath: "exact" }).out)).toEqual([0, 0, 0, 0, 0, 0]);
+    expect(codesOfTensor(gemm({ a, b, bias, datapath: "exact" }).out)).toEqual([0, 0, 0, 0, 0, 0]);
     const out = tensor(one(), [1, 2, 3, 4, 5, 6], [2, 3]);
     gemm({ a, b, out, accumulate: true, datapath: "exact" });
     expect(Array.from(out.dataSync())).toEqual([1, 2, 3, 4, 5, 6]);
@@ -182,12 +182,12 @@ describe("epilogues", () => {
     ).toEqual([0, 0]);
   });
 
-  scoped("leading dimensions of b are those of the result", () => {
+  testInScope("leading dimensions of b are those of the result", () => {
     const [a, b] = [noise(one(), 5, 8, 27), noise(one(), 6, 8, 28).reshape([2, 3, 8])];
     expect(gemm({ a, b, datapath: "fp32" }).out.shape).toEqual([2, 3, 5]);
   });
 
-  scoped("errors name incompatible options", () => {
+  testInScope("errors name incompatible options", () => {
     const { a, b } = operands();
     expect(() => gemm({ a, b: transpose(b) })).toThrow(ShapeError);
     expect(() => gemm({ a, b, bias: noise(one(), 1, 3, 29) })).toThrow(/bias is \[1,3\]; it must be \[9\]/);

@@ -10,8 +10,8 @@ import { ArgumentError, UnsupportedError } from "../../../src/errors.js";
 import { algorithmFault, type GemmAlgorithm } from "../../../src/formats/gemm-algorithm.js";
 import { zeros } from "../../../src/ops/create.js";
 import { gemm } from "../../../src/ops/gemm/gemm.js";
-import { algorithmNumbered, FakeGpu, gemmArgs } from "../harness/addon/fake-gpu.js";
-import { scoped, useBackend } from "../harness/suite.js";
+import { FakeGpu, fakeAlgorithm, gemmArgs } from "../harness/addon/fake-gpu.js";
+import { testInScope, useBackend } from "../harness/suite.js";
 
 const backend = useBackend();
 
@@ -38,24 +38,24 @@ describe("the reference", () => {
     return gemm({ a: codes, b: codes, outDtype: "f32", plan }).plan;
   };
 
-  scoped("computes by a plan with a measured algorithm, using the fields that decide bits", () => {
+  testInScope("computes by a plan with a measured algorithm, using the fields that decide bits", () => {
     const expected = { datapath: "hopper-fp8", splitAccumulator: false };
     expect(multiply(STORED)).toEqual({ ...expected, splitK: 1 });
     for (const scheme of ["computeType", "inPlace", "outputType"] as const)
       expect(multiply({ ...STORED, splitK: 2, scheme })).toEqual({ ...expected, splitK: 2 });
   });
 
-  scoped("refuses an algorithm that adds in an order nobody measured", () => {
+  testInScope("refuses an algorithm that adds in an order nobody measured", () => {
     expect(() => multiply({ ...STORED, id: 24 })).toThrow(/algorithm 24 .*was not measured/);
     expect(() => multiply({ ...STORED, id: 24 })).toThrow(UnsupportedError);
   });
 
-  scoped("refuses an inconsistent or invalid plan", () => {
+  testInScope("refuses an inconsistent or invalid plan", () => {
     expect(() => multiply(STORED, 2)).toThrow(/splitK 2 and its algorithm 1/);
     expect(() => multiply({ ...STORED, data: "00" })).toThrow(ArgumentError);
   });
 
-  scoped("uses one part if splitK is auto", () => {
+  testInScope("uses one part if splitK is auto", () => {
     const codes = zeros(backend(), "e4m3", [16, 256]);
     expect(gemm({ a: codes, b: codes, splitK: "auto" }).plan.splitK).toBe(1);
   });
@@ -90,57 +90,59 @@ it("the command line reads the plan it printed, and names what a plan lacks", as
 });
 
 describe("the algorithm on a GPU", () => {
-  scoped("is the first measured one without split-K, and is requested once for each kind of product", () => {
-    const gpu = new FakeGpu([
-      algorithmNumbered(24),
-      algorithmNumbered(66, { tile: 7 }),
-      algorithmNumbered(66),
-    ]);
-    for (let i = 0; i < 3; i++) {
-      const args = gemmArgs(backend(), "e4m3", [64, 32, 256]);
-      expect(lowering.supports?.(args, gpu.context)).toEqual({ ok: true, agrees: "bits" });
-      lowering.run(gpu.context, args);
-      expect(algorithmFor(gpu.context, args)).toMatchObject({
-        id: 66,
-        tile: 7,
-        splitK: 1,
-        extent: [64, 32, 256],
-      });
-    }
-    expect(gpu.named("gemmCandidates")).toEqual([expect.objectContaining({ schemes: 0 })]);
-    expect(gpu.named("gemm")).toHaveLength(3);
-  });
+  testInScope(
+    "is the first measured one without split-K, and is requested once for each kind of product",
+    () => {
+      const gpu = new FakeGpu([fakeAlgorithm(24), fakeAlgorithm(66, { tile: 7 }), fakeAlgorithm(66)]);
+      for (let i = 0; i < 3; i++) {
+        const args = gemmArgs(backend(), "e4m3", [64, 32, 256]);
+        expect(lowering.supports?.(args, gpu.context)).toEqual({ ok: true, agrees: "bits" });
+        lowering.run(gpu.context, args);
+        expect(algorithmFor(gpu.context, args)).toMatchObject({
+          id: 66,
+          tile: 7,
+          splitK: 1,
+          extent: [64, 32, 256],
+        });
+      }
+      expect(gpu.callsOf("gemmCandidates")).toEqual([expect.objectContaining({ schemes: 0 })]);
+      expect(gpu.callsOf("gemm")).toHaveLength(3);
+    },
+  );
 
-  scoped("is searched among all algorithms, then configured, if the first answer has no measured one", () => {
-    const split = algorithmNumbered(66, { splitK: 4, scheme: 2 });
-    const gpu = new FakeGpu([split]);
-    gpu.answersWithoutSplit = false;
-    const args = gemmArgs(backend(), "e4m3", [128, 128, 8192], { splitAccumulator: true });
-    expect(algorithmFor(gpu.context, args)).toMatchObject({ id: 66, splitK: 1, scheme: "none" });
-    expect(gpu.named("gemmConfigure")).toEqual([expect.objectContaining({ splitK: 1, scheme: 0 })]);
-  });
+  testInScope(
+    "is searched among all algorithms, then configured, if the first answer has no measured one",
+    () => {
+      const split = fakeAlgorithm(66, { splitK: 4, scheme: 2 });
+      const gpu = new FakeGpu([split]);
+      gpu.findsWithoutSplit = false;
+      const args = gemmArgs(backend(), "e4m3", [128, 128, 8192], { splitAccumulator: true });
+      expect(algorithmFor(gpu.context, args)).toMatchObject({ id: 66, splitK: 1, scheme: "none" });
+      expect(gpu.callsOf("gemmConfigure")).toEqual([expect.objectContaining({ splitK: 1, scheme: 0 })]);
+    },
+  );
 
-  scoped("may use split-K if splitK is auto, and the plan has the number of parts", () => {
+  testInScope("may use split-K if splitK is auto, and the plan has the number of parts", () => {
     const gpu = new FakeGpu([
-      algorithmNumbered(62, { splitK: 132 }),
-      algorithmNumbered(66, { splitK: 4, scheme: 2 }),
+      fakeAlgorithm(62, { splitK: 132 }),
+      fakeAlgorithm(66, { splitK: 4, scheme: 2 }),
     ]);
     const args = gemmArgs(backend(), "bf16", [128, 128, 8192], { splitK: "auto" });
     expect(algorithmFor(gpu.context, args)?.splitK).toBe(4);
   });
 
-  scoped("is not one whose order of additions is unknown: the product is refused", () => {
-    const gpu = new FakeGpu([algorithmNumbered(24), algorithmNumbered(62, { splitK: 132 })]);
+  testInScope("is not one whose order of additions is unknown: the product is refused", () => {
+    const gpu = new FakeGpu([fakeAlgorithm(24), fakeAlgorithm(62, { splitK: 132 })]);
     const args = gemmArgs(backend(), "bf16", [64, 64, 64]);
     expect(lowering.supports?.(args, gpu.context)).toMatchObject({
       ok: false,
       reason: /no algorithm .*bf16 \[64,64\] by bf16 \[64,64\].*order of additions/,
     });
-    expect(gpu.named("gemmForget")).toHaveLength(gpu.named("gemmPlan").length);
+    expect(gpu.callsOf("gemmForget")).toHaveLength(gpu.callsOf("gemmPlan").length);
   });
 
-  scoped("may be any on an unmeasured GPU, whose results are reported as unverified", () => {
-    const gpu = new FakeGpu([algorithmNumbered(71)], { name: "NVIDIA B200", major: 10, minor: 0 });
+  testInScope("may be any on an unmeasured GPU, whose results are reported as unverified", () => {
+    const gpu = new FakeGpu([fakeAlgorithm(71)], { name: "NVIDIA B200", major: 10, minor: 0 });
     const args = gemmArgs(backend(), "bf16", [64, 64, 64], { datapath: "blackwell" });
     expect(lowering.supports?.(args, gpu.context)).toMatchObject({ ok: true, unverified: /arXiv/ });
     expect(algorithmFor(gpu.context, args)?.id).toBe(71);
@@ -151,15 +153,15 @@ describe("the algorithm on a GPU", () => {
     });
   });
 
-  scoped(
+  testInScope(
     "of a plan is used unchanged by the same library version, else configured from its attributes",
     () => {
       const args = gemmArgs(backend(), "e4m3", [16, 16, 256], { algorithm: STORED });
-      const same = new FakeGpu([algorithmNumbered(66)]);
+      const same = new FakeGpu([fakeAlgorithm(66)]);
       expect(algorithmFor(same.context, args)).toMatchObject({ id: 66, data: STORED.data });
-      expect(same.named("gemmCandidates")).toEqual([]);
-      expect(same.named("gemmConfigure")).toEqual([]);
-      const newer = new FakeGpu([algorithmNumbered(66)]);
+      expect(same.callsOf("gemmCandidates")).toEqual([]);
+      expect(same.callsOf("gemmConfigure")).toEqual([]);
+      const newer = new FakeGpu([fakeAlgorithm(66)]);
       newer.version = 130200;
       expect(algorithmFor(newer.context, { ...args })).toMatchObject({ id: 66, tile: 20, version: 130200 });
       const other = { ...args, algorithm: { ...STORED, extent: [16, 16, 512] as const } };

@@ -39,28 +39,28 @@ function bundles(): string {
     external: ["zeromq"],
   });
   const hash = createHash("sha256");
-  for (const { hash: each } of outputFiles) hash.update(each);
-  const place = join(ROOT, "build", `bundle-${hash.digest("hex").slice(0, 16)}`);
-  if (!existsSync(place)) {
-    for (const old of readdirSync(join(ROOT, "build")))
-      if (old.startsWith("bundle-") && !old.startsWith(basename(place)))
-        rmSync(join(ROOT, "build", old), { recursive: true, force: true });
+  for (const { hash: fileHash } of outputFiles) hash.update(fileHash);
+  const bundleFolder = join(ROOT, "build", `bundle-${hash.digest("hex").slice(0, 16)}`);
+  if (!existsSync(bundleFolder)) {
+    for (const name of readdirSync(join(ROOT, "build")))
+      if (name.startsWith("bundle-") && !name.startsWith(basename(bundleFolder)))
+        rmSync(join(ROOT, "build", name), { recursive: true, force: true });
     // another worker may write the same bundles at the same time
-    const temporary = `${place}.${process.pid}`;
+    const temporary = `${bundleFolder}.${process.pid}`;
     mkdirSync(temporary, { recursive: true });
     for (const { path, contents } of outputFiles) writeFileSync(join(temporary, basename(path)), contents);
     try {
-      renameSync(temporary, place);
+      renameSync(temporary, bundleFolder);
     } catch (error) {
-      if (!existsSync(place)) throw error;
+      if (!existsSync(bundleFolder)) throw error;
       rmSync(temporary, { recursive: true });
     }
   }
-  folder = place;
-  return place;
+  folder = bundleFolder;
+  return bundleFolder;
 }
 
 /** The path of a program that Node can run, or of the library. The package has to be built. */
-export function programOf(name: "bin" | "rank" | "library" | "distributed"): string {
+export function programPath(name: "bin" | "rank" | "library" | "distributed"): string {
   return IS_FULL ? ENTRIES[name] : join(bundles(), `${name}.js`);
 }

@@ -61,35 +61,35 @@ class Workspace {
     return join(this.#folder, name);
   }
 
-  /** The names of the files in it, hidden ones included. */
+  /** The names of the files in the folder, hidden files included. */
   get names(): readonly string[] {
     return readdirSync(this.#folder).toSorted();
   }
 
   /** Runs a command. Words that begin with "@" are files in this folder. A command with threads uses one by default. */
-  async run(...words: readonly string[]): Promise<CliRun> {
-    const printed = { stdout: "", stderr: "" };
-    const sink = (name: keyof typeof printed) => ({
-      write: (text: string) => {
-        printed[name] += text;
+  async run(...argv: readonly string[]): Promise<CliRun> {
+    const outputs = { stdout: "", stderr: "" };
+    const sink = (name: keyof typeof outputs) => ({
+      write: (chunk: string) => {
+        outputs[name] += chunk;
       },
     });
-    const args = words.map((word) => (word.startsWith("@") ? this.path(word.slice(1)) : word));
+    const args = argv.map((word) => (word.startsWith("@") ? this.path(word.slice(1)) : word));
     const [command, ...rest] = args;
-    const usesOne = takesThreads(command) && args.length > 1 && !args.includes("--threads");
-    const threads = usesOne ? ["--threads", "1"] : [];
+    const addsThreads = takesThreads(command) && args.length > 1 && !args.includes("--threads");
+    const threads = addsThreads ? ["--threads", "1"] : [];
     const status = await runCli(command === undefined ? [] : [command, ...threads, ...rest], {
       stdout: sink("stdout"),
       stderr: sink("stderr"),
       binary: NO_BINARY,
     });
-    return { status, ...printed };
+    return { status, ...outputs };
   }
 
   /** As `run`, but throws the output if the status is not 0. */
-  async succeed(...words: readonly string[]): Promise<string> {
-    const { status, stdout, stderr } = await this.run(...words);
-    if (status !== 0) throw new Error(`${words.join(" ")}: exit status ${status}: ${stderr}${stdout}`);
+  async succeed(...argv: readonly string[]): Promise<string> {
+    const { status, stdout, stderr } = await this.run(...argv);
+    if (status !== 0) throw new Error(`${argv.join(" ")}: exit status ${status}: ${stderr}${stdout}`);
     return stdout;
   }
 

@@ -2,7 +2,7 @@
 import { type FileTensor, f32, ramp } from "./cli.js";
 
 /** A successful call of each command, on a file `in` of `TENSORS`. */
-export const GOOD: Readonly<Record<string, readonly string[]>> = {
+export const SUCCESSFUL_ARGUMENTS: Readonly<Record<string, readonly string[]>> = {
   info: [],
   dialects: [],
   diff: ["te", "te", "@in"],
@@ -35,7 +35,15 @@ export const GOOD: Readonly<Record<string, readonly string[]>> = {
  * Commands whose successful call takes minutes, runs a program or needs a model or a recorded run. Only refused calls are tested
  * for them.
  */
-export const SLOW = ["build-cuda", "launch", "generate", "perplexity", "apply", "replay", "contract"];
+export const SLOW_COMMANDS = [
+  "build-cuda",
+  "launch",
+  "generate",
+  "perplexity",
+  "apply",
+  "replay",
+  "contract",
+];
 
 /** The tensors of the file that the calls read. */
 export const TENSORS: readonly FileTensor[] = [
@@ -47,9 +55,13 @@ export const TENSORS: readonly FileTensor[] = [
 ];
 
 /** The successful call of a command with one option replaced. */
-export function withOption(command: string, option: string, ...words: readonly string[]): readonly string[] {
-  const good = [...(GOOD[command] ?? [])];
-  const at = good.indexOf(`--${option}`);
-  if (at >= 0) good.splice(at, 2);
-  return [command, ...good, ...words];
+export function withOption(
+  command: string,
+  option: string,
+  ...replacement: readonly string[]
+): readonly string[] {
+  const args = [...(SUCCESSFUL_ARGUMENTS[command] ?? [])];
+  const index = args.indexOf(`--${option}`);
+  if (index >= 0) args.splice(index, 2);
+  return [command, ...args, ...replacement];
 }

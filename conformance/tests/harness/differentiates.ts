@@ -10,34 +10,37 @@ import { Scope } from "../../../src/tensor/scope.js";
 import type { Tensor } from "../../../src/tensor/tensor.js";
 import { words } from "../../arbitraries/random.js";
 import { draws } from "./draws.js";
-import { type Differentiated, derivatives } from "./gradients.js";
+import { type DifferentiableFunction, derivatives } from "./gradients.js";
 
 /** Activations with kinks. */
-export const EDGED: readonly string[] = ["relu", "reglu"] satisfies (ActivationName | MLPActivation)[];
+export const KINKED_ACTIVATIONS: readonly string[] = ["relu", "reglu"] satisfies (
+  | ActivationName
+  | MLPActivation
+)[];
 
 /** The sizes of a case, its seed, and two switches. */
-export interface Drawn {
+export interface DrawnCase {
   readonly rows: number;
   readonly columns: number;
-  readonly others: number;
+  readonly extra: number;
   readonly seed: number;
-  readonly one: boolean;
-  readonly other: boolean;
+  readonly firstFlag: boolean;
+  readonly secondFlag: boolean;
 }
 
 const size = fc.integer({ min: 1, max: 9 });
-const drawn: fc.Arbitrary<Drawn> = fc.record({
+const drawnCases: fc.Arbitrary<DrawnCase> = fc.record({
   rows: size,
   // a norm over very few columns is nearly a step function
   columns: fc.integer({ min: 5, max: 17 }),
-  others: size,
+  extra: size,
   seed: fc.nat(),
-  one: fc.boolean(),
-  other: fc.boolean(),
+  firstFlag: fc.boolean(),
+  secondFlag: fc.boolean(),
 });
 
 /** Creates the function to differentiate on a backend. `using` disposes of its modules. */
-export type Make = (b: Backend, drawn: Drawn, using: (module: Module) => void) => Differentiated;
+export type Make = (b: Backend, drawn: DrawnCase, using: (module: Module) => void) => DifferentiableFunction;
 
 /** Tests that all derivatives lie within their bounds. */
 export type Differentiates = (name: string, make: Make, numRuns?: number) => void;
@@ -46,15 +49,15 @@ export function differentiatesOn(backend: () => Backend): Differentiates {
   return (name, make, numRuns = draws(12, 4)) => {
     it(name, () => {
       fc.assert(
-        fc.property(drawn, (each) => {
+        fc.property(drawnCases, (drawnCase) => {
           using _scope = new Scope();
           const modules: Module[] = [];
           try {
-            const found = derivatives(
-              make(backend(), each, (module) => modules.push(module)),
-              each.seed,
+            const comparisons = derivatives(
+              make(backend(), drawnCase, (module) => modules.push(module)),
+              drawnCase.seed,
             );
-            for (const { gradient, difference, bound } of found)
+            for (const { gradient, difference, bound } of comparisons)
               expect(Math.abs(gradient - difference), `${gradient} and ${difference}`).toBeLessThanOrEqual(
                 bound,
               );

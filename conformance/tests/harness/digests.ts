@@ -17,15 +17,17 @@ interface SweepFile {
  * The overflow policies that have digests. Integers, which lack special codes, saturate under all. `propagate` takes its codes
  * from the other two (cast/cast/propagate-policy.test.ts).
  */
-function policiesOf(format: ScalarFormat) {
-  return isIntegral(SCALAR_FORMATS[format].specials) ? (["saturate"] as const) : RECORDED;
+function overflowPolicies(format: ScalarFormat) {
+  return isIntegral(SCALAR_FORMATS[format].specials) ? (["saturate"] as const) : DIGEST_POLICIES;
 }
 
-const RECORDED = ["saturate", "nonfinite"] as const;
+const DIGEST_POLICIES = ["saturate", "nonfinite"] as const;
 
 /** Every combination of format, rounding and overflow that has digests. */
 export const ENCODINGS: readonly Encoding[] = SCALAR_FORMAT_NAMES.flatMap((format) =>
-  ROUNDINGS.flatMap((rounding) => policiesOf(format).map((overflow) => ({ format, rounding, overflow }))),
+  ROUNDINGS.flatMap((rounding) =>
+    overflowPolicies(format).map((overflow) => ({ format, rounding, overflow })),
+  ),
 );
 
 const file = JSON.parse(
@@ -40,7 +42,7 @@ export function committedDigest({ format, rounding, overflow }: Encoding, chunk:
   const run = file.runs.find(
     (each) => each.format === format && each.rounding === rounding && each.overflow === overflow,
   );
-  return pairOf(run?.digests, chunk, `${format} ${rounding} ${overflow}, chunk ${chunk}`);
+  return digestAt(run?.digests, chunk, `${format} ${rounding} ${overflow}, chunk ${chunk}`);
 }
 
 interface FunctionRun {
@@ -61,11 +63,11 @@ const functions = JSON.parse(
 export function committedFunctionDigest(name: SpecialFunctionName, chunk: number): [number, number] {
   const instruction = instructionOf(name);
   const run = functions.runs.find((each) => each.function === instruction);
-  return pairOf(run?.digests, chunk, `${name}, chunk ${chunk}`);
+  return digestAt(run?.digests, chunk, `${name}, chunk ${chunk}`);
 }
 
-function pairOf(digests: string | undefined, index: number, what: string): [number, number] {
+function digestAt(digests: string | undefined, index: number, description: string): [number, number] {
   const pair = digests?.slice(index * 16, index * 16 + 16);
-  if (pair?.length !== 16) throw new RangeError(`no digest of ${what}`);
+  if (pair?.length !== 16) throw new RangeError(`no digest of ${description}`);
   return [Number.parseInt(pair.slice(0, 8), 16), Number.parseInt(pair.slice(8), 16)];
 }

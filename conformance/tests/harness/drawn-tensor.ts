@@ -22,38 +22,38 @@ export function drawnTensor(
   return castTo(tensor(backend, gridValues(seed, count, scale), shape), dtype);
 }
 
-/** Throws unless both have the same type, shape and bits; quantized tensors are compared copy by copy. */
+/** Throws unless both tensors have the same type, shape and bits. All members of quantized tensors are compared. */
 export function expectSame(
   name: string,
   actual: Tensor | QuantizedTensor | undefined,
   expected: Tensor | QuantizedTensor | undefined,
 ): void {
-  const [ours, theirs] = [partsOf(actual), partsOf(expected)];
-  if (ours.length !== theirs.length)
-    throw new Error(`${name}: ${ours.length} parts; there have to be ${theirs.length}`);
-  ours.forEach((part, i) => {
-    assertSame(`${name}[${i}]`, download(part), download(theirs[i] as Tensor));
+  const [actualMembers, expectedMembers] = [members(actual), members(expected)];
+  if (actualMembers.length !== expectedMembers.length)
+    throw new Error(`${name}: ${actualMembers.length} parts; there have to be ${expectedMembers.length}`);
+  actualMembers.forEach((member, i) => {
+    assertSame(`${name}[${i}]`, download(member), download(expectedMembers[i] as Tensor));
   });
 }
 
-function partsOf(x: Tensor | QuantizedTensor | undefined): readonly Tensor[] {
+function members(x: Tensor | QuantizedTensor | undefined): readonly Tensor[] {
   if (x === undefined) return [];
   return x instanceof QuantizedTensor ? x.members : [x];
 }
 
 /** Throws unless both copies of the tensor have the model's codes and scales. */
-export function expectModelled(name: string, actual: QuantizedTensor, expected: QuantizedModel): void {
+export function expectModelCodes(name: string, actual: QuantizedTensor, expected: QuantizedModel): void {
   for (const usage of DIRECTIONS) {
-    const [ours, theirs] = [actual.copy(usage), expected.copy(usage)];
-    const parts = [
-      ["codes", download(ours.data).codes, theirs.codes],
-      ["scales", download(ours.scaleInv).codes, theirs.scale],
+    const [actualCopy, expectedCopy] = [actual.copy(usage), expected.copy(usage)];
+    const arrays = [
+      ["codes", download(actualCopy.data).codes, expectedCopy.codes],
+      ["scales", download(actualCopy.scaleInv).codes, expectedCopy.scale],
     ] as const;
-    for (const [part, actualPart, expectedPart] of parts) {
-      const at = Array.from(expectedPart).findIndex((code, i) => code !== actualPart[i]);
-      if (at < 0 && actualPart.length === expectedPart.length) continue;
+    for (const [arrayName, actualCodes, expectedCodes] of arrays) {
+      const index = Array.from(expectedCodes).findIndex((code, i) => code !== actualCodes[i]);
+      if (index < 0 && actualCodes.length === expectedCodes.length) continue;
       throw new Error(
-        `${name}: of ${usage} ${part}, ${actualPart.length} and not ${expectedPart.length}, [${at}] is ${actualPart[at]} and not ${expectedPart[at]}`,
+        `${name}: of ${usage} ${arrayName}, ${actualCodes.length} and not ${expectedCodes.length}, [${index}] is ${actualCodes[index]} and not ${expectedCodes[index]}`,
       );
     }
   }

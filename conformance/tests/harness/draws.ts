@@ -24,29 +24,29 @@ if (process.env.SEED !== undefined) fc.configureGlobal({ ...fc.readConfigureGlob
 const DEFAULT_RUNS = 100;
 if (!IS_FULL) fc.configureGlobal({ ...fc.readConfigureGlobal(), numRuns: draws(DEFAULT_RUNS) });
 
-/** The number of draws of a test that has `full` draws in a full run: in a short run one of 32, but at least `least`. */
-export function draws(full: number, least = 2): number {
-  return share(full, INPUT_SHARE, least);
+/** The number of draws of a test: `fullCount` in a full run; a 32nd of it, but at least `minimum`, in a short run. */
+export function draws(fullCount: number, minimum = 2): number {
+  return reducedCount(fullCount, INPUT_SHARE, minimum);
 }
 
-function share(full: number, of: number, least: number): number {
-  return IS_FULL ? full : Math.min(full, Math.max(least, Math.ceil(full / of)));
+function reducedCount(fullCount: number, divisor: number, minimum: number): number {
+  return IS_FULL ? fullCount : Math.min(fullCount, Math.max(minimum, Math.ceil(fullCount / divisor)));
 }
 
 /** The number of draws: `RUNS`, or `draws(full)` if it is not set. */
-export function drawsOr(full: number): number {
-  return Number(process.env.RUNS ?? draws(full));
+export function drawsOr(fullCount: number): number {
+  return Number(process.env.RUNS ?? draws(fullCount));
 }
 
-/** The seed of a test with a seed of its own: `seed`, or a seed derived from it and `SEED`. */
-export function seeded(seed: number): number {
+/** The seed of a test that states a seed: `seed`, or a seed derived from `seed` and `SEED` if `SEED` is set. */
+export function derivedSeed(seed: number): number {
   return process.env.SEED === undefined ? seed : (seed + Math.imul(SEED, 0x9e3779b1)) | 0;
 }
 
 /** The numbers of cases in the tables of one test file. */
 interface Sampling {
-  readonly tested: number;
-  readonly all: number;
+  readonly testedCases: number;
+  readonly allCases: number;
 }
 
 declare module "vitest" {
@@ -59,23 +59,23 @@ declare module "vitest" {
 /** The counts of the current file. Global, because vitest evaluates this setup file again for each test file of a worker. */
 const counts = globalThis as typeof globalThis & { lockstepSampling?: Sampling };
 
-counts.lockstepSampling = { tested: 0, all: 0 };
+counts.lockstepSampling = { testedCases: 0, allCases: 0 };
 // biome-ignore lint/correctness/noEmptyPattern: vitest requires an object pattern as first parameter
 afterAll(({}, file) => {
   if (counts.lockstepSampling) file.meta.sampling = counts.lockstepSampling;
 });
 
 /**
- * The cases that this run tests: all in a full run; else one of 64, at least `least`, which `SEED` and `salt` choose.
- * They stay in order.
+ * The cases that this run tests: all in a full run; else one of 64, at least `minimum`, which `SEED` and `salt` choose. They stay
+ * in order.
  */
-export function sampled<T>(cases: readonly T[], least = 2, salt = 0): readonly T[] {
-  const count = share(cases.length, CASE_SHARE, least);
-  const { tested, all } = counts.lockstepSampling ?? { tested: 0, all: 0 };
-  counts.lockstepSampling = { tested: tested + count, all: all + cases.length };
+export function sampleCases<T>(cases: readonly T[], minimum = 2, salt = 0): readonly T[] {
+  const count = reducedCount(cases.length, CASE_SHARE, minimum);
+  const { testedCases, allCases } = counts.lockstepSampling ?? { testedCases: 0, allCases: 0 };
+  counts.lockstepSampling = { testedCases: testedCases + count, allCases: allCases + cases.length };
   if (count === cases.length) return cases;
   const subsets = fc.shuffledSubarray([...cases.keys()], { minLength: count, maxLength: count });
-  const [indices] = fc.sample(subsets, { numRuns: 1, seed: seeded(cases.length + 1000 * salt) }) as [
+  const [indices] = fc.sample(subsets, { numRuns: 1, seed: derivedSeed(cases.length + 1000 * salt) }) as [
     number[],
   ];
   return indices.toSorted((a, b) => a - b).map((i) => cases[i] as T);

@@ -9,11 +9,11 @@ type TypedArray = Exclude<ArrayBufferView, DataView> & { readonly length: number
 const isTyped = (value: unknown): value is TypedArray =>
   ArrayBuffer.isView(value) && !(value instanceof DataView);
 
-const bytesOf = ({ buffer, byteOffset, byteLength }: TypedArray): Buffer =>
+const asBuffer = ({ buffer, byteOffset, byteLength }: TypedArray): Buffer =>
   Buffer.from(buffer, byteOffset, byteLength);
 
 /** Whether two arrays have the same numbers. NaN equals NaN, and zeros of different signs differ, as in `toEqual`. */
-function areSame(a: readonly unknown[], b: readonly unknown[]): boolean {
+function areEqualNumbers(a: readonly unknown[], b: readonly unknown[]): boolean {
   if (a.length !== b.length) return false;
   for (let i = 0; i < a.length; i++) if (typeof a[i] !== "number" || !Object.is(a[i], b[i])) return false;
   return true;
@@ -21,10 +21,10 @@ function areSame(a: readonly unknown[], b: readonly unknown[]): boolean {
 
 /** True for equal arrays of numbers; undefined leaves the comparison to vitest. */
 export function equalNumbers(a: unknown, b: unknown): true | undefined {
-  if (Array.isArray(a) && Array.isArray(b)) return a.length > 0 && areSame(a, b) ? true : undefined;
+  if (Array.isArray(a) && Array.isArray(b)) return a.length > 0 && areEqualNumbers(a, b) ? true : undefined;
   if (!isTyped(a) || !isTyped(b) || a.constructor !== b.constructor || a.length !== b.length)
     return undefined;
-  return bytesOf(a).equals(bytesOf(b)) ? true : undefined;
+  return asBuffer(a).equals(asBuffer(b)) ? true : undefined;
 }
 
 /** Global, because vitest evaluates this setup file again for each test file of a worker. */

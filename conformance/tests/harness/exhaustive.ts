@@ -48,7 +48,7 @@ export class Exhaustion {
       rounding === "stochastic" ? ["towardPositive", "towardNegative"] : [rounding];
     this.#expected = modes.map((mode) => ({
       table: steps(SCALAR_FORMATS[format], mode, overflow),
-      codes: codesOf(factsOf(format).storageBits),
+      codes: allocateCodes(factsOf(format).storageBits),
     }));
     this.#bits = factsOf(format).storageBits;
   }
@@ -65,16 +65,20 @@ export class Exhaustion {
   #checkBlock(backend: Backend, begin: number): Disagreement | undefined {
     const actual = this.#encode(backend, begin);
     const expected = this.#expected.map(({ table, codes }) => fill(codes, table, begin));
-    const [first, second] = expected as [Codes, Codes | undefined];
-    if (second === undefined && sameBytes(actual, first)) return undefined;
-    const at = firstOutside(actual, first, second ?? first);
-    if (at < 0) return undefined;
-    return { bits: begin + at, actual: actual[at] ?? 0, expected: expected.map((codes) => codes[at] ?? 0) };
+    const [lower, upper] = expected as [Codes, Codes | undefined];
+    if (upper === undefined && sameBytes(actual, lower)) return undefined;
+    const index = findDisagreement(actual, lower, upper ?? lower);
+    if (index < 0) return undefined;
+    return {
+      bits: begin + index,
+      actual: actual[index] ?? 0,
+      expected: expected.map((codes) => codes[index] ?? 0),
+    };
   }
 
   #encode(backend: Backend, begin: number): Codes {
     using _scope = new Scope();
-    for (let i = 0, first = begin | 0; i < BLOCK; i++) this.#patterns[i] = first + i;
+    for (let i = 0, firstPattern = begin | 0; i < BLOCK; i++) this.#patterns[i] = firstPattern + i;
     const x = tensor(backend, this.#values, [BLOCK], "f32");
     const codes = encode(x, { ...this.encoding, seed: 1n }).dataSync();
     return this.#bits === 4 ? unpack(codes as Uint8Array) : (codes as Codes);
@@ -84,16 +88,16 @@ export class Exhaustion {
 /** Fills `codes` with the values of a step function for the bit patterns from `begin` on. */
 function fill(codes: Codes, table: readonly Step[], begin: number): Codes {
   const end = begin + codes.length;
-  let i = lastAtOrBefore(table, begin);
-  for (let from = begin; from < end; i++) {
-    const to = Math.min(table[i + 1]?.first ?? 2 ** 32, end);
-    codes.fill(table[i]?.code ?? 0, from - begin, to - begin);
-    from = to;
+  let i = findStep(table, begin);
+  for (let start = begin; start < end; i++) {
+    const stop = Math.min(table[i + 1]?.first ?? 2 ** 32, end);
+    codes.fill(table[i]?.code ?? 0, start - begin, stop - begin);
+    start = stop;
   }
   return codes;
 }
 
-function lastAtOrBefore(table: readonly Step[], bits: number): number {
+function findStep(table: readonly Step[], bits: number): number {
   let [low, high] = [0, table.length];
   while (high - low > 1) {
     const middle = (low + high) >> 1;
@@ -104,14 +108,14 @@ function lastAtOrBefore(table: readonly Step[], bits: number): number {
 }
 
 /** The first index at which `actual` equals neither code; -1 if there is none. */
-function firstOutside(actual: Codes, first: Codes, second: Codes): number {
+function findDisagreement(actual: Codes, lower: Codes, upper: Codes): number {
   for (let i = 0; i < actual.length; i++) {
-    if (actual[i] !== first[i] && actual[i] !== second[i]) return i;
+    if (actual[i] !== lower[i] && actual[i] !== upper[i]) return i;
   }
   return -1;
 }
 
-function codesOf(bits: number): Codes {
+function allocateCodes(bits: number): Codes {
   if (bits <= 8) return new Uint8Array(BLOCK);
   return bits === 16 ? new Uint16Array(BLOCK) : new Uint32Array(BLOCK);
 }
@@ -125,11 +129,11 @@ function asBytes(codes: Codes): Uint8Array {
 }
 
 function unpack(packed: Uint8Array): Uint8Array {
-  const out = new Uint8Array(packed.length * 2);
+  const unpacked = new Uint8Array(packed.length * 2);
   for (let i = 0; i < packed.length; i++) {
     const byte = packed[i] as number;
-    out[2 * i] = byte & 15;
-    out[2 * i + 1] = byte >> 4;
+    unpacked[2 * i] = byte & 15;
+    unpacked[2 * i + 1] = byte >> 4;
   }
-  return out;
+  return unpacked;
 }

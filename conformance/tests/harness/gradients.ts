@@ -30,11 +30,11 @@ export function gridLeaf(backend: Backend, seed: number, shape: Shape): Variable
 }
 
 /** A function of leaf variables to differentiate; all f32. */
-export interface Differentiated {
+export interface DifferentiableFunction {
   readonly leaves: readonly Variable[];
   readonly run: () => Variable;
   /** Whether the function has kinks, which a finite difference may step over. Default false. */
-  readonly edges?: boolean;
+  readonly hasKinks?: boolean;
 }
 
 /** A directional derivative computed in two ways, and a bound on their difference. */
@@ -54,58 +54,70 @@ export interface Derivative {
  * The rounding errors of every element divided by h, and of the gradient. (3) For a kink inside the step: half of the second
  * difference over h.
  */
-export function derivatives({ leaves, run, edges = false }: Differentiated, seed: number): Derivative[] {
+export function derivatives(
+  { leaves, run, hasKinks = false }: DifferentiableFunction,
+  seed: number,
+): Derivative[] {
   using _scope = new Scope();
-  const out = run();
-  const weights = gridValues(seed, elementCount(out.shape));
-  if (out.value.shape.length === 1 && weights.length === 1) weights[0] = 1;
-  out.backward(tensor(out.value.backend, weights, out.shape));
-  const centre = numbersOf(out);
+  const result = run();
+  const weights = gridValues(seed, elementCount(result.shape));
+  if (result.value.shape.length === 1 && weights.length === 1) weights[0] = 1;
+  result.backward(tensor(result.value.backend, weights, result.shape));
+  const centreValues = variableNumbers(result);
   const points = leaves.map(({ tensor: x }) => Float32Array.from(x.dataSync() as Float32Array));
   const gradients = leaves.map(({ grad, tensor: x }) =>
-    grad ? numbers(grad.dataSync()) : new Float64Array(x.size),
+    grad ? toF64(grad.dataSync()) : new Float64Array(x.size),
   );
   for (const leaf of leaves) leaf.zeroGrad();
   return Array.from({ length: DIRECTIONS }, (_, i) => {
     const directions = points.map((point, leaf) =>
       Float32Array.from(words(seed + 1000 * (i + 1) + leaf, point.length), (word) => ((word % 17) - 8) / 8),
     );
-    const at = (step: number): Float64Array => {
+    const evaluateAt = (step: number): Float64Array => {
       leaves.forEach((leaf, k) => {
         const direction = directions[k] as Float32Array;
         leaf.tensor.write((points[k] as Float32Array).map((x, j) => x + step * (direction[j] as number)));
       });
-      return numbersOf(noGrad(run));
+      return variableNumbers(noGrad(run));
     };
-    const [near, back, far, farBack] = [at(STEP), at(-STEP), at(2 * STEP), at(-2 * STEP)];
-    at(0);
-    const sum = (term: (j: number) => number): number =>
+    const [plusOne, minusOne, plusTwo, minusTwo] = [
+      evaluateAt(STEP),
+      evaluateAt(-STEP),
+      evaluateAt(2 * STEP),
+      evaluateAt(-2 * STEP),
+    ];
+    evaluateAt(0);
+    const weightedSum = (term: (j: number) => number): number =>
       weights.reduce((total, weight, j) => total + weight * term(j), 0);
-    const size = (term: (j: number) => number): number =>
+    const absoluteSum = (term: (j: number) => number): number =>
       weights.reduce((total, weight, j) => total + Math.abs(weight * term(j)), 0);
-    const get = (values: Float64Array, j: number): number => values[j] as number;
-    const difference = sum((j) => get(near, j) - get(back, j)) / (2 * STEP);
-    const truncation = size(
-      (j) => (get(far, j) - get(farBack, j)) / (4 * STEP) - (get(near, j) - get(back, j)) / (2 * STEP),
+    const valueAt = (values: Float64Array, j: number): number => values[j] as number;
+    const difference = weightedSum((j) => valueAt(plusOne, j) - valueAt(minusOne, j)) / (2 * STEP);
+    const truncation = absoluteSum(
+      (j) =>
+        (valueAt(plusTwo, j) - valueAt(minusTwo, j)) / (4 * STEP) -
+        (valueAt(plusOne, j) - valueAt(minusOne, j)) / (2 * STEP),
     );
     const products = gradients.map((grad, k) =>
       grad.map((g, j) => g * ((directions[k] as Float32Array)[j] as number)),
     );
-    const gradient = products.reduce((total, each) => total + each.reduce((a, b) => a + b, 0), 0);
+    const gradient = products.reduce((total, product) => total + product.reduce((a, b) => a + b, 0), 0);
     const gradientSize = products.reduce(
-      (total, each) => total + each.reduce((a, b) => a + Math.abs(b), 0),
+      (total, product) => total + product.reduce((a, b) => a + Math.abs(b), 0),
       0,
     );
-    const edge = size((j) => get(near, j) - 2 * get(centre, j) + get(back, j)) / STEP;
-    const rounding = ROUNDINGS * ROUNDING * (size((j) => get(centre, j)) / STEP + gradientSize);
-    return { gradient, difference, bound: 2 * truncation + rounding + (edges ? edge : 0) };
+    const kinkBound =
+      absoluteSum((j) => valueAt(plusOne, j) - 2 * valueAt(centreValues, j) + valueAt(minusOne, j)) / STEP;
+    const roundingBound =
+      ROUNDINGS * ROUNDING * (absoluteSum((j) => valueAt(centreValues, j)) / STEP + gradientSize);
+    return { gradient, difference, bound: 2 * truncation + roundingBound + (hasKinks ? kinkBound : 0) };
   });
 }
 
-function numbersOf({ tensor: x }: Variable): Float64Array {
-  return numbers(x.dataSync());
+function variableNumbers({ tensor: x }: Variable): Float64Array {
+  return toF64(x.dataSync());
 }
 
-function numbers(data: ArrayLike<number>): Float64Array {
+function toF64(data: ArrayLike<number>): Float64Array {
   return Float64Array.from(data);
 }

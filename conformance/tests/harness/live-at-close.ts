@@ -5,14 +5,14 @@ import { openBackend } from "../../../src/backends/open.js";
 
 /** Records the live bytes of each reference backend at its disposal while the tests of a file run. */
 export function useLiveAtClose(): number[] {
-  const live: number[] = [];
+  const liveBytes: number[] = [];
   let restore = (): void => {};
   beforeAll(async () => {
     const backend = await openBackend("wasm", { threads: 1 });
     const prototype = Object.getPrototypeOf(backend) as Backend;
     const { dispose } = prototype;
     prototype.dispose = function (this: Backend) {
-      live.push(this.memoryUse().live);
+      liveBytes.push(this.memoryUse().live);
       return dispose.call(this);
     };
     restore = () => {
@@ -21,5 +21,5 @@ export function useLiveAtClose(): number[] {
     await dispose.call(backend);
   });
   afterAll(() => restore());
-  return live;
+  return liveBytes;
 }

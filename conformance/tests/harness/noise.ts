@@ -11,7 +11,7 @@ export function noise(backend: Backend, rows: number, columns: number, seed: num
   const { lines } = codesOf("f32", rows, 4 * columns, seed);
   const values = lines.flatMap((line) =>
     Array.from({ length: columns }, (_, i) =>
-      line.slice(4 * i, 4 * i + 4).reduce((s, u) => s + (u / 2 ** 31 - 1), 0),
+      line.slice(4 * i, 4 * i + 4).reduce((total, word) => total + (word / 2 ** 31 - 1), 0),
     ),
   );
   return tensor(backend, Float32Array.from(values), [rows, columns]);
@@ -21,7 +21,7 @@ export function noise(backend: Backend, rows: number, columns: number, seed: num
 export const cast = (x: Tensor, format: DType): Tensor => encode(x, { format, overflow: "nonfinite" });
 
 /** The codes of a tensor; for f32 the bit patterns. */
-export const bitsIn = (x: Tensor): number[] => {
+export const codesOfTensor = (x: Tensor): number[] => {
   const data = x.dataSync();
   return Array.from(data instanceof Float32Array ? new Uint32Array(data.buffer) : data);
 };

@@ -2,11 +2,11 @@
 import { DATAPATHS } from "../../../src/formats/datapath.js";
 import { type HeadTask, isDropped, isVisible, keepFactor } from "../../oracle/attention/scores.js";
 import { roundedIn } from "../../oracle/core/scale.js";
-import { seeded } from "./draws.js";
+import { derivedSeed } from "./draws.js";
 
 export const HALF = DATAPATHS["hopper-half"].dotAdd;
 
-export const PLAIN = {
+export const PLAIN_TASK = {
   ...{ rule: "fp32", type: "f32", scale: 1, blockKeys: 16, splitKeys: 0 },
   ...{ align: "end", causal: false, window: [-1, -1] },
 } as const satisfies Partial<HeadTask>;
@@ -21,16 +21,16 @@ export function uniform(seed: number): () => number {
 }
 
 export function matrix(
-  next: () => number,
+  draw: () => number,
   [rows, columns]: readonly [number, number],
   type: HeadTask["type"],
 ): number[][] {
   return Array.from({ length: rows }, () =>
-    Array.from({ length: columns }, () => roundedIn(Math.fround(next()), type)),
+    Array.from({ length: columns }, () => roundedIn(Math.fround(draw()), type)),
   );
 }
 
-/** Whether each pair is dropped. */
+/** Whether dropout drops each pair of a query and a key. */
 export function droppedPairs(task: HeadTask): boolean[][] {
   return task.q.map((_, i) => task.k.map((__, j) => isDropped(task, i, j)));
 }
@@ -38,7 +38,7 @@ export function droppedPairs(task: HeadTask): boolean[][] {
 /** Softmax attention in f64. */
 export function plainAttention(
   task: HeadTask,
-  dropped = droppedPairs(task),
+  isDroppedPair = droppedPairs(task),
 ): { out: number[][]; lse: number[]; p: number[][] } {
   const { q, k, v, scale, softcap, bias, slope, sink, align } = task;
   const keep = keepFactor(task);
@@ -54,11 +54,11 @@ export function plainAttention(
     const total = [...scores, sink ?? Number.NEGATIVE_INFINITY].reduce((sum, u) => sum + Math.exp(u), 0);
     const p = scores.map((u) => Math.exp(u) / total);
     const out = v[0]!.map((_, d) =>
-      p.reduce((sum, each, j) => sum + (dropped[i]![j] ? 0 : each * keep * v[j]![d]!), 0),
+      p.reduce((sum, probability, j) => sum + (isDroppedPair[i]![j] ? 0 : probability * keep * v[j]![d]!), 0),
     );
     return { out, lse: Math.log(total), p };
   });
-  return { out: rows.map((r) => r.out), lse: rows.map((r) => r.lse), p: rows.map((r) => r.p) };
+  return { out: rows.map((row) => row.out), lse: rows.map((row) => row.lse), p: rows.map((row) => row.p) };
 }
 
 export interface Features {
@@ -66,7 +66,7 @@ export interface Features {
   readonly task: Partial<HeadTask>;
 }
 
-const biasAt = (i: number, j: number): number => Math.fround(Math.sin(3 * i + 5 * j));
+const biasValue = (i: number, j: number): number => Math.fround(Math.sin(3 * i + 5 * j));
 const dropout = { probability: 0.25, seed: 7n, offset: 3n, head: 2n };
 
 export const FEATURES: readonly Features[] = [
@@ -74,15 +74,15 @@ export const FEATURES: readonly Features[] = [
   { name: "causal, two splits", task: { causal: true, splitKeys: 16 } },
   { name: "window, align start", task: { window: [5, 2], align: "start" } },
   { name: "mask, sink", task: { masked: (i, j) => (i + j) % 3 === 0, sink: 0.5 } },
-  { name: "bias", task: { bias: biasAt } },
-  { name: "bias before the scale", task: { bias: biasAt, biasBeforeScale: true } },
+  { name: "bias", task: { bias: biasValue } },
+  { name: "bias before the scale", task: { bias: biasValue, biasBeforeScale: true } },
   { name: "softcap, slope", task: { softcap: 1.5, slope: 0.125, causal: true } },
-  { name: "softcap, bias", task: { softcap: 1.5, bias: biasAt } },
-  { name: "softcap, bias before the scale", task: { softcap: 1.5, bias: biasAt, biasBeforeScale: true } },
+  { name: "softcap, bias", task: { softcap: 1.5, bias: biasValue } },
+  { name: "softcap, bias before the scale", task: { softcap: 1.5, bias: biasValue, biasBeforeScale: true } },
   { name: "dropout", task: { dropout } },
   {
     name: "all",
-    task: { softcap: 2, bias: biasAt, slope: 0.25, sink: -1, dropout, causal: true, splitKeys: 16 },
+    task: { softcap: 2, bias: biasValue, slope: 0.25, sink: -1, dropout, causal: true, splitKeys: 16 },
   },
 ];
 
@@ -93,29 +93,29 @@ export const TYPES = [
 ] as const;
 
 /** A bound on the error of sums of 40 numbers that are rounded to f16 subnormals. */
-export const LEAST = 2 ** -19;
+export const SUBNORMAL_BOUND = 2 ** -19;
 
 /**
  * A bound on the relative error of a probability due to roundings to f32, for products of width 24 whose magnitudes sum to less
  * than 12, and for 40 keys. 48 roundings of 2^-24 · 12 in a score give 2^-14.8. Exponents, ex2 and the sum of 40 probabilities
  * add less than 2^-16.
  */
-const OF_F32 = 2 ** -14;
+const F32_BOUND = 2 ** -14;
 
 /** The relative error of tanh is below 2^-10.9, and the softcap multiplies it. */
-export const toleranceOf = (task: HeadTask): number => OF_F32 + (task.softcap ?? 0) * 2 ** -10.9;
+export const relativeTolerance = (task: HeadTask): number => F32_BOUND + (task.softcap ?? 0) * 2 ** -10.9;
 
-export function taskOf(
+export function createTask(
   { type, rule }: (typeof TYPES)[number],
   features: Partial<HeadTask>,
   { keys = 37, queries = 9, width = 24, seed = 1 } = {},
 ): HeadTask {
-  const next = uniform(seeded(seed));
+  const draw = uniform(derivedSeed(seed));
   return {
-    ...{ ...PLAIN, type, rule, scale: Math.fround(1 / Math.sqrt(width)) },
-    q: matrix(() => 2 * next(), [queries, width], type),
-    k: matrix(() => 2 * next(), [keys, width], type),
-    v: matrix(next, [keys, 5], type),
+    ...{ ...PLAIN_TASK, type, rule, scale: Math.fround(1 / Math.sqrt(width)) },
+    q: matrix(() => 2 * draw(), [queries, width], type),
+    k: matrix(() => 2 * draw(), [keys, width], type),
+    v: matrix(draw, [keys, 5], type),
     ...features,
   };
 }

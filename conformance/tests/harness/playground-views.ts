@@ -9,14 +9,14 @@ type View = (properties: never) => unknown;
  * Returns a component of `playground/src/views/FILE.tsx`. These files use browser types, which the tests do not load, so they are
  * imported by path.
  */
-export async function viewOf(file: string, name: string): Promise<View> {
+export async function loadView(file: string, name: string): Promise<View> {
   const path = new URL(`../../../playground/src/views/${file}.tsx`, import.meta.url).pathname;
   const views = (await import(path)) as Readonly<Record<string, View>>;
   return views[name] as View;
 }
 
 /** The text that a view shows, with single spaces. Effects, which draw charts, do not run. */
-export function shownText(view: View, properties: object): string {
+export function renderText(view: View, properties: object): string {
   const { document } = parseHTML("<html><body></body></html>");
   Object.assign(globalThis, { document });
   const root = document.body as unknown as Parameters<typeof render>[1];

@@ -20,19 +20,19 @@ export const DETERMINISTIC_RECIPES: Readonly<Record<string, () => Recipe | undef
   nvfp4: () => new NVFP4BlockScaling({ disableStochasticRounding: true }),
 };
 
-const drawnBefore = new Map<string, PlainTensor<"bf16">>();
+const valuesCache = new Map<string, PlainTensor<"bf16">>();
 
 /** Values from -1 to 1 in bf16. Cached, because the oracle's rounding is slow. */
 export function drawnValues(seed: number, shape: readonly number[]): PlainTensor<"bf16"> {
   const key = `${seed}: ${shape}`;
-  const before = drawnBefore.get(key);
-  if (before) return before;
+  const cachedValues = valuesCache.get(key);
+  if (cachedValues) return cachedValues;
   const size = shape.reduce((a, b) => a * b, 1);
-  const drawn = rounded(
+  const values = rounded(
     "bf16",
     shape,
     Array.from(words(seed, size), (word) => Math.fround(word / 2 ** 31 - 1)),
   );
-  drawnBefore.set(key, drawn);
-  return drawn;
+  valuesCache.set(key, values);
+  return values;
 }

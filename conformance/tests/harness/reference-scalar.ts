@@ -19,10 +19,10 @@ export function encodeBits(
   random: RandomSource = { seed: 0n, offset: 0n },
 ): Uint32Array {
   using _scope = new Scope();
-  const even = bits.length + (bits.length % 2);
-  const padded = new Uint32Array(even);
-  padded.set(bits);
-  const codes = encode(upload(backend, fromCodes("f32", [even], padded)), {
+  const evenLength = bits.length + (bits.length % 2);
+  const paddedBits = new Uint32Array(evenLength);
+  paddedBits.set(bits);
+  const codes = encode(upload(backend, fromCodes("f32", [evenLength], paddedBits)), {
     format: layout,
     rounding,
     overflow,
@@ -34,7 +34,7 @@ export function encodeBits(
 /** The f32 bit pattern of each code. */
 export function decodeCodes(codes: Uint32Array, layout: ScalarLayout): Uint32Array {
   using _scope = new Scope();
-  const x = upload(backend, codesOf(layout, codes));
+  const x = upload(backend, packCodes(layout, codes));
   return Uint32Array.from(download(decode(x, { format: layout })).codes).slice(0, codes.length);
 }
 
@@ -42,13 +42,13 @@ function storedCodes(codes: ArrayLike<number>, layout: ScalarLayout): ArrayLike<
   return storageBitsOf(layout) === 4 ? Array.from(codes).flatMap((byte) => [byte & 15, byte >> 4]) : codes;
 }
 
-function codesOf(layout: ScalarLayout, codes: Uint32Array) {
+function packCodes(layout: ScalarLayout, codes: Uint32Array) {
   switch (storageBitsOf(layout)) {
     case 4: {
-      const even = Uint8Array.from({ length: Math.ceil(codes.length / 2) }, (_, i) => {
+      const packed = Uint8Array.from({ length: Math.ceil(codes.length / 2) }, (_, i) => {
         return (codes[2 * i] as number) | ((codes[2 * i + 1] ?? 0) << 4);
       });
-      return fromCodes("u8", [even.length], even);
+      return fromCodes("u8", [packed.length], packed);
     }
     case 8:
       return fromCodes("u8", [codes.length], codes);

@@ -16,14 +16,14 @@ export function refusals(name: string, rows: readonly Refusal[]): void {
   describe(name, () => {
     it.each(rows)("%s", (_, call, error, words) => {
       using _scope = new Scope();
-      const thrown = thrownBy(call);
-      expect(thrown).toBeInstanceOf(error);
-      for (const word of words) expect((thrown as Error).message).toContain(word);
+      const thrownValue = catchError(call);
+      expect(thrownValue).toBeInstanceOf(error);
+      for (const word of words) expect((thrownValue as Error).message).toContain(word);
     });
   });
 }
 
-function thrownBy(call: () => unknown): unknown {
+function catchError(call: () => unknown): unknown {
   try {
     call();
   } catch (error) {
@@ -33,4 +33,4 @@ function thrownBy(call: () => unknown): unknown {
 }
 
 /** Any value as an argument that TypeScript would refuse. */
-export const wrong = (value: unknown): never => value as never;
+export const untyped = (value: unknown): never => value as never;

@@ -16,24 +16,24 @@ import { draws } from "./draws.js";
  * A reference backend for the test file, with poisoned and fenced memory. After every test it may not have live memory.
  */
 export function useBackend(options: OpenOptions = { threads: 1 }): () => Backend {
-  const opened: Backend[] = [];
-  const current = (): Backend => opened[0] as Backend;
+  const backends: Backend[] = [];
+  const current = (): Backend => backends[0] as Backend;
   beforeAll(async () => {
-    opened.push(new GuardedBackend(await openBackend("wasm", options)));
+    backends.push(new GuardedBackend(await openBackend("wasm", options)));
   });
   afterEach(() => {
     expect(current().memoryUse()).toMatchObject({ live: 0, blocks: 0 });
   });
-  afterAll(() => opened.pop()?.dispose());
+  afterAll(() => backends.pop()?.dispose());
   return current;
 }
 
 /** Gives each test a new reference backend and disposes of it afterwards. No allocation may then be alive. */
-export function useFreshBackend(give: (backend: Backend) => void): void {
+export function useBackendPerTest(receive: (backend: Backend) => void): void {
   let backend: Backend;
   beforeEach(async () => {
     backend = await openBackend("wasm", { threads: 1 });
-    give(backend);
+    receive(backend);
   });
   afterEach(async () => {
     const { live, blocks } = backend.memoryUse();
@@ -44,25 +44,25 @@ export function useFreshBackend(give: (backend: Backend) => void): void {
 
 /** Reference backends with 1, 2 and 3 threads. */
 export function useThreads(): () => readonly Backend[] {
-  const each = [1, 2, 3].map((threads) => useBackend({ threads }));
-  return () => each.map((current) => current());
+  const getBackends = [1, 2, 3].map((threads) => useBackend({ threads }));
+  return () => getBackends.map((current) => current());
 }
 
 /** Tests that `run` gives the same bits on all backends. */
-export function sameOnAll(
+export function testEqualBits(
   name: string,
   backends: () => readonly Backend[],
   run: (b: Backend) => Answer,
 ): void {
-  scoped(name, () => {
-    const [first = {}, ...others] = backends().map(run);
-    expect(Object.keys(first)).not.toEqual([]);
-    for (const other of others) assertSameAnswer(other, first);
+  testInScope(name, () => {
+    const [firstAnswer = {}, ...otherAnswers] = backends().map(run);
+    expect(Object.keys(firstAnswer)).not.toEqual([]);
+    for (const answer of otherAnswers) assertSameAnswer(answer, firstAnswer);
   });
 }
 
-/** A test that must free all its memory. */
-export function scoped(name: string, body: () => void): void {
+/** A test that runs in a scope, which frees the memory of its tensors. */
+export function testInScope(name: string, body: () => void): void {
   it(name, () => {
     using _scope = new Scope();
     body();
@@ -87,18 +87,19 @@ export function describeLaws(
 }
 
 /**
- * Runs `body` with an injected failure of allocation number `failing` (from 0). Returns the error, and the number of allocations.
+ * Runs `body` with an injected failure of allocation number `failingIndex` (from 0). Returns the error, and the number of
+ * allocations.
  */
-export function failingAt(
+export function runWithFailure(
   backend: Backend,
-  failing: number,
+  failingIndex: number,
   body: () => void,
 ): { readonly error: unknown; readonly allocations: number } {
   const memory = memoryOf(backend);
   const { allocate } = memory;
   let allocations = 0;
   memory.allocate = (bytes) => {
-    if (allocations++ === failing) throw new OutOfMemoryError(bytes, 0, "for this test");
+    if (allocations++ === failingIndex) throw new OutOfMemoryError(bytes, 0, "for this test");
     return allocate.call(memory, bytes);
   };
   try {

@@ -19,7 +19,7 @@ import { DelayedScaling } from "../../../src/recipes/per-tensor.js";
 import { QuantizedTensor } from "../../../src/tensor/quantized.js";
 import { Scope } from "../../../src/tensor/scope.js";
 import type { Tensor } from "../../../src/tensor/tensor.js";
-import { draws, sampled } from "../harness/draws.js";
+import { draws, sampleCases } from "../harness/draws.js";
 import { useBackend } from "../harness/suite.js";
 import { type DrawnPlan, DrawnRun, drawnPlans } from "../harness/training/drawn.js";
 import { RECIPE_NAMES } from "../harness/training/run.js";
@@ -39,7 +39,7 @@ const PLAN: DrawnPlan = {
   layers: ["bare", "mlp"],
   optimizer: "adamw",
   dtype: "bf16",
-  quantized: true,
+  quantizesWeights: true,
   seed: 5n,
 };
 const anyPlan = fc.constantFrom(...RECIPE_NAMES).chain(drawnPlans);
@@ -64,7 +64,7 @@ async function savedRun(plan: DrawnPlan): Promise<DrawnRun> {
 }
 
 describe("a run resumed from a checkpoint", () => {
-  it.each(sampled(RECIPE_NAMES))("has the bits of one that was not interrupted: %s", async (recipe) => {
+  it.each(sampleCases(RECIPE_NAMES))("has the bits of one that was not interrupted: %s", async (recipe) => {
     const counts = fc.record({ before: few, after: fc.integer({ min: 1, max: 3 }), used: few });
     await fc.assert(
       fc.asyncProperty(drawnPlans(recipe), counts, async (plan, { before, after, used }) => {
@@ -251,7 +251,7 @@ describe("a checkpoint that does not fit the run", () => {
       [{ layers: ["linear", "bare"] }, /"1.weight" is quantized in the module and not there/],
       [{ layers: ["bare"] }, /updates "0.bias" and this one does not/],
       [{ dtype: "f32" }, /"0.weight" has dtype "bf16" there and "f32" in the module/],
-      [{ quantized: false }, /"0.weight" is quantized there and not in the module/],
+      [{ quantizesWeights: false }, /"0.weight" is quantized there and not in the module/],
       [{ recipe: "current" }, /"0.weight" has quantizer "mxfp8" there and "fp8-current"/],
       [{ optimizer: "momentum" }, /"optimizer.0.weight.v" has no place/],
       [{ optimizer: "sgd" }, /"optimizer.0.weight.m" has no place/],
@@ -263,7 +263,13 @@ describe("a checkpoint that does not fit the run", () => {
   });
 
   it("is refused if it lacks buffers, scales or a step count, or has shapes of another model", async () => {
-    const base: DrawnPlan = { ...PLAN, layers: ["bare"], optimizer: "sgd", dtype: "f32", quantized: false };
+    const base: DrawnPlan = {
+      ...PLAN,
+      layers: ["bare"],
+      optimizer: "sgd",
+      dtype: "f32",
+      quantizesWeights: false,
+    };
     {
       using _run = await savedRun(base);
       using other = otherRun({ ...base, optimizer: "momentum" }, 0);
@@ -310,7 +316,7 @@ describe("a checkpoint that does not fit the run", () => {
     const saved = readFileSync(path);
     const plans = await plansOf();
     expect(plans.length).toBeGreaterThan(20);
-    for (const [i, { name, dtype, shape }] of sampled([...plans.entries()], 4)) {
+    for (const [i, { name, dtype, shape }] of sampleCases([...plans.entries()], 4)) {
       const [first = 1, ...rest] = shape;
       const others: readonly (Pick<TensorPlan, "dtype" | "shape"> | undefined)[] = [
         undefined,

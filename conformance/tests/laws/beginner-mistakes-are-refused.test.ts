@@ -14,11 +14,11 @@ import { MXFP8BlockScaling } from "../../../src/recipes/block-scaled.js";
 import { CustomRecipe } from "../../../src/recipes/custom.js";
 import { noGrad } from "../../../src/tape/grad-mode.js";
 import { Variable } from "../../../src/tape/variable.js";
-import { type Refusal, refusals, wrong } from "../harness/refusals.js";
+import { type Refusal, refusals, untyped } from "../harness/refusals.js";
 import { useBackend } from "../harness/suite.js";
 
 const backend = useBackend({ threads: 1, datapath: "hopper" });
-const none = wrong(undefined);
+const none = untyped(undefined);
 
 function forward(inFeatures: number, outFeatures: number): void {
   using layer = new Linear(backend(), inFeatures, outFeatures);
@@ -32,7 +32,7 @@ refusals("mistakes of a new user are refused", [
     "a body without options",
     () =>
       autocast(
-        wrong(() => 1),
+        untyped(() => 1),
         none,
       ),
     ArgumentError,
@@ -41,13 +41,13 @@ refusals("mistakes of a new user are refused", [
   ["options without a body", () => autocast({}, none), ArgumentError, ["autocast", "body"]],
   [
     "a recipe in place of options",
-    () => autocast(wrong(new MXFP8BlockScaling()), () => 1),
+    () => autocast(untyped(new MXFP8BlockScaling()), () => 1),
     ArgumentError,
     ["autocast", "{ recipe }"],
   ],
   [
     "the name of a backend for a region",
-    () => autocast({ backend: wrong("wasm") }, () => 1),
+    () => autocast({ backend: untyped("wasm") }, () => 1),
     ArgumentError,
     ["autocast", "backend", "openBackend"],
   ],
@@ -55,7 +55,7 @@ refusals("mistakes of a new user are refused", [
     "weights without a body",
     () =>
       quantizedModelInit(
-        wrong(() => 1),
+        untyped(() => 1),
         none,
       ),
     ArgumentError,
@@ -63,15 +63,20 @@ refusals("mistakes of a new user are refused", [
   ],
   [
     "a layer without a backend",
-    () => new Linear(wrong(64), 32, none),
+    () => new Linear(untyped(64), 32, none),
     ArgumentError,
     ["Linear", "openBackend"],
   ],
-  ["the promise of one", () => new Linear(wrong(Promise.resolve()), 64, 32), ArgumentError, ["openBackend"]],
-  ["a tensor without one", () => tensor(wrong([1, 2]), [2]), ArgumentError, ["tensor", "openBackend"]],
+  [
+    "the promise of one",
+    () => new Linear(untyped(Promise.resolve()), 64, 32),
+    ArgumentError,
+    ["openBackend"],
+  ],
+  ["a tensor without one", () => tensor(untyped([1, 2]), [2]), ArgumentError, ["tensor", "openBackend"]],
   [
     "a list of layers",
-    () => new Sequential(backend(), wrong([() => none])),
+    () => new Sequential(backend(), untyped([() => none])),
     ArgumentError,
     ["Sequential", "layers[0]", "an argument"],
   ],
@@ -79,7 +84,7 @@ refusals("mistakes of a new user are refused", [
     "a list of parameters",
     () => {
       using layer = new Linear(backend(), 64, 32);
-      new SGD(wrong(layer.parameters()), { learningRate: 1 });
+      new SGD(untyped(layer.parameters()), { learningRate: 1 });
     },
     ArgumentError,
     ["names", "module"],
@@ -87,7 +92,7 @@ refusals("mistakes of a new user are refused", [
   ...[[1, 2], undefined, "x"].map(
     (input): Refusal => [
       `${typeof input} as an input`,
-      () => functional.activation(wrong(input), "relu"),
+      () => functional.activation(untyped(input), "relu"),
       ArgumentError,
       ["tensor", typeof input],
     ],
@@ -101,17 +106,22 @@ refusals("mistakes of a new user are refused", [
     DTypeError,
     ["grad is f32", "bf16"],
   ],
-  ["a number as a seed", () => new RandomState(wrong(1)), ArgumentError, ["seed is 1", "1n"]],
-  ["a number as the shared seed", () => manualSeed(backend(), wrong(1)), ArgumentError, ["seed is 1", "1n"]],
+  ["a number as a seed", () => new RandomState(untyped(1)), ArgumentError, ["seed is 1", "1n"]],
+  [
+    "a number as the shared seed",
+    () => manualSeed(backend(), untyped(1)),
+    ArgumentError,
+    ["seed is 1", "1n"],
+  ],
   [
     "a number as an offset",
-    () => normal({ seed: 1n, offset: wrong(0) }, 1, 1),
+    () => normal({ seed: 1n, offset: untyped(0) }, 1, 1),
     ArgumentError,
     ["offset is 0"],
   ],
   [
     "the class of a quantizer",
-    () => new CustomRecipe({ quantizerFactory: () => wrong(MXFP8BlockScaling) }).quantizer("input"),
+    () => new CustomRecipe({ quantizerFactory: () => untyped(MXFP8BlockScaling) }).quantizer("input"),
     ArgumentError,
     ["the class MXFP8BlockScaling", "for input"],
   ],
@@ -125,7 +135,7 @@ refusals("mistakes of a new user are refused", [
         `a flag for the cached weight that is ${word}, ${"recipe" in options ? "under a recipe" : "without one"}`,
         () => {
           using layer = new Linear(backend(), 64, 32);
-          const call = { skipFp8WeightUpdate: wrong(flag()) };
+          const call = { skipFp8WeightUpdate: untyped(flag()) };
           autocast(options, () => layer.forward(zeros(backend(), "bf16", [32, 64]), call));
         },
         error,

@@ -2,19 +2,19 @@
 import fc from "fast-check";
 import { it, vi } from "vitest";
 import { expectNoLeak } from "../../operations/guarded.js";
-import { draws, seeded } from "../harness/draws.js";
+import { derivedSeed, draws } from "../harness/draws.js";
 import { ALL_COMMANDS } from "../harness/state/commands.js";
 import { matrix, recipeModel } from "../harness/state/draws.js";
-import { modelOf, type Start, World } from "../harness/state/world.js";
+import { createModel, type InitialState, World } from "../harness/state/world.js";
 import { useBackend } from "../harness/suite.js";
 
 const RUNS = draws(200);
 const backend = useBackend();
 
-const start: fc.Arbitrary<Start> = fc.record({
+const start: fc.Arbitrary<InitialState> = fc.record({
   weights: fc.array(matrix, { minLength: 3, maxLength: 3 }),
   recipes: fc.tuple(recipeModel, recipeModel),
-  others: fc.array(fc.constantFrom(0, 0, 0.75, 3, 96, Number.POSITIVE_INFINITY), {
+  otherAmaxes: fc.array(fc.constantFrom(0, 0, 0.75, 3, 96, Number.POSITIVE_INFINITY), {
     minLength: 1,
     maxLength: 7,
   }),
@@ -25,20 +25,20 @@ it("every state and every bit agree with a model in plain numbers, for any seque
   await fc.assert(
     fc.asyncProperty(start, commands, async (drawn, cmds) => {
       const before = backend().memoryUse();
-      const model = modelOf(drawn);
+      const model = createModel(drawn);
       const world = new World(backend(), drawn);
       const warned = vi.spyOn(console, "warn").mockImplementation(() => {
         world.warnings++;
       });
       try {
         await fc.asyncModelRun(() => ({ model, real: world }), cmds);
-        await world.end(model);
+        await world.leaveRegions(model);
       } finally {
         world.dispose();
         warned.mockRestore();
       }
       expectNoLeak(backend(), before);
     }),
-    { numRuns: RUNS, seed: seeded(71) },
+    { numRuns: RUNS, seed: derivedSeed(71) },
   );
 });

@@ -14,7 +14,7 @@ import type { Answer } from "../../operations/operation.js";
 import { ORACLE } from "../../operations/operations.js";
 import type { QuantizeCase } from "../../operations/quantize/quantize.js";
 import { fromCodes, PlainTensor } from "../../values/plain.js";
-import { draws, sampled } from "../harness/draws.js";
+import { draws, sampleCases } from "../harness/draws.js";
 
 const FEW = { runs: 2, seed: 1 } as const;
 /** The largest input, so that the oracle answers quickly. */
@@ -54,7 +54,7 @@ function withFlippedBit(answer: Answer): Answer {
   );
 }
 
-describe.each(sampled(DIALECT_NAMES, 5))("kernels of %s", (dialect) => {
+describe.each(sampleCases(DIALECT_NAMES, 5))("kernels of %s", (dialect) => {
   it("are given each spec of the dialect, and no NaN and infinity that its package treats in its own way", () => {
     const { nonFinite = {} }: Dialect = DIALECTS[dialect];
     for (const spec of specsOf(dialect)) {

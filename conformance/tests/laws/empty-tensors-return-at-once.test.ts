@@ -27,8 +27,8 @@ import type { QuantizedTensor, ScaleLayout } from "../../../src/tensor/quantized
 import { Scope } from "../../../src/tensor/scope.js";
 import { asMatrix, type DType, type Shape } from "../../../src/tensor/shape.js";
 import type { Tensor } from "../../../src/tensor/tensor.js";
-import { declared } from "../harness/arguments/declared.js";
-import { completed } from "../harness/arguments/derived.js";
+import { readDeclarations } from "../harness/arguments/declared.js";
+import { completeRows } from "../harness/arguments/derived.js";
 import { OPERATION_ROWS } from "../harness/arguments/rows-ops.js";
 import { World } from "../harness/arguments/world.js";
 import { draws } from "../harness/draws.js";
@@ -244,15 +244,18 @@ const OWN: { readonly [K in OpName]?: (shape: Shape) => void } = {
   },
 };
 
-const declarations = declared("dist/src/index.d.ts");
+const declarations = readDeclarations("dist/src/index.d.ts");
 
 /** The calls of every operation, from the rows of arguments, on tensors of one shape. */
-const CALLS = Object.entries(completed(declarations, OPERATION_ROWS))
-  .filter(([name, { costly }]) => /^[a-z]/.test(name) && !(name in OWN) && !costly)
+const CALLS = Object.entries(completeRows(declarations, OPERATION_ROWS))
+  .filter(([name, { isSlow }]) => /^[a-z]/.test(name) && !(name in OWN) && !isSlow)
   .flatMap(([name, { calls }]) =>
     calls.map((call, i) => {
       const run = (shape: Shape): unknown => {
-        const world = new World({ backend: backend(), other: backend(), gone: backend() }, shape);
+        const world = new World(
+          { backend: backend(), otherBackend: backend(), disposedBackend: backend() },
+          shape,
+        );
         return Reflect.apply(Reflect.get(lockstep, name) as () => unknown, undefined, call(world));
       };
       return [`${name}, call ${i}`, run] as const;

@@ -9,8 +9,8 @@ import { COMMANDS } from "../../../src/cli/main.js";
 import type { Option } from "../../../src/cli/options.js";
 import type { ErrorCode } from "../../../src/errors.js";
 import { useWorkspace } from "../harness/cli.js";
-import { GOOD, TENSORS, withOption } from "../harness/commands.js";
-import { sampled } from "../harness/draws.js";
+import { SUCCESSFUL_ARGUMENTS, TENSORS, withOption } from "../harness/commands.js";
+import { sampleCases } from "../harness/draws.js";
 
 const w = useWorkspace();
 
@@ -71,7 +71,7 @@ const CASES: readonly Case[] = [
   ["an unknown command", "encrypt"],
   ["help of an unknown command", "help", "encrypt"],
   ...JSON_COMMANDS.flatMap(({ name, inputs, options }): Case[] => {
-    const good = GOOD[name] ?? [];
+    const good = SUCCESSFUL_ARGUMENTS[name] ?? [];
     const mistakes: Case[] = [
       ["an unknown option", name, ...good, "--frobnicate"],
       ["an unknown short option", name, ...good, "-z"],
@@ -115,7 +115,7 @@ async function expectJsonError(what: string, args: readonly string[]): Promise<v
   expect(stderr, call).toContain(error.message.slice(-40));
 }
 
-it.each(sampled(CASES, 30))("%s: %s %s", async (what, ...args) => {
+it.each(sampleCases(CASES, 30))("%s: %s %s", async (what, ...args) => {
   await w.write("in", TENSORS);
   for (const [kind, create] of Object.entries(BAD_FILES))
     if (args.some((word) => word === `@${kind}`)) create(w.path(kind));
@@ -142,7 +142,7 @@ it("an option that takes --json for its value is told so in JSON, and an argumen
 it("a command that is not asked for JSON prints none", async () => {
   await w.write("in", TENSORS);
   for (const { name } of COMMANDS) {
-    const { status, stdout } = await w.run(name, ...(GOOD[name] ?? []), "--frobnicate");
+    const { status, stdout } = await w.run(name, ...(SUCCESSFUL_ARGUMENTS[name] ?? []), "--frobnicate");
     expect({ name, status, stdout }).toEqual({ name, status: 2, stdout: "" });
   }
 });

@@ -8,7 +8,7 @@ import { bitsOf, f32, fromBits, ofNumber, times } from "../../oracle/core/ration
 import * as oracle from "../../oracle/core/scalar.js";
 import { assertSame } from "../../values/difference.js";
 import { download, fromCodes, type PlainTensor, upload } from "../../values/plain.js";
-import { scoped, useBackend } from "../harness/suite.js";
+import { testInScope, useBackend } from "../harness/suite.js";
 
 const backend = useBackend();
 
@@ -33,11 +33,11 @@ describe("every code", () => {
     const codes = allCodes(format);
     const values = fromCodes("f32", codes.shape, allValues(format));
 
-    scoped(`of ${format} decodes to its value`, () => {
+    testInScope(`of ${format} decodes to its value`, () => {
       assertSame("values", download(decode(upload(backend(), codes))), values);
     });
 
-    scoped(`a finite code of ${format} is the encoding of its value under every rounding`, () => {
+    testInScope(`a finite code of ${format} is the encoding of its value under every rounding`, () => {
       const x = upload(backend(), values);
       // encoding does not write the least code of a symmetric integer
       const unwritten = SCALAR_FORMATS[format].specials === "symmetric" ? values.codes.length / 2 : -1;
@@ -69,7 +69,7 @@ describe("every product of two codes", () => {
       const products = rights?.flatMap((y) => lefts?.map((x) => bitsOf(product(x, y))) ?? []) ?? [];
 
       for (const datapath of ["exact", "fp32", "hopper"] as const) {
-        scoped(`${left} by ${right}, alone in its sum, is exact on datapath ${datapath}`, () => {
+        testInScope(`${left} by ${right}, alone in its sum, is exact on datapath ${datapath}`, () => {
           const column = (format: ScalarFormat) => upload(backend(), allCodes(format)).reshape([256, 1]);
           const { out } = gemm({ a: column(left), b: column(right), datapath, outDtype: "f32" });
           assertSame("products", download(out), fromCodes("f32", [256, 256], products));

@@ -15,10 +15,10 @@ import { noGrad } from "../../../src/tape/grad-mode.js";
 import type { Variable } from "../../../src/tape/variable.js";
 import { QuantizedTensor } from "../../../src/tensor/quantized.js";
 import { Scope } from "../../../src/tensor/scope.js";
-import { inputsOf, regionOf, rowsWhere } from "../harness/modules/calls.js";
-import { type Built, SETTING_NAMES } from "../harness/modules/row.js";
-import { builtFrom, MODULES } from "../harness/modules/table.js";
-import { filesIn, ROOT } from "../harness/sources/sources.js";
+import { createInputs, regionOptions, rowsWhere } from "../harness/modules/calls.js";
+import { type BuiltModule, SETTING_NAMES } from "../harness/modules/row.js";
+import { MODULES, wrapModule } from "../harness/modules/table.js";
+import { listFiles, ROOT } from "../harness/sources/sources.js";
 import { useBackend } from "../harness/suite.js";
 
 const backend = useBackend({ threads: 1, datapath: "hopper" });
@@ -28,7 +28,7 @@ const seeded = () => ({ random: new RandomState(7n) });
 
 /** The classes of `src` that extend `Module`, directly or indirectly. */
 function moduleClasses(): readonly { readonly name: string; readonly isAbstract: boolean }[] {
-  const classes = filesIn("src").flatMap((file) =>
+  const classes = listFiles("src").flatMap((file) =>
     [...textOf(file).matchAll(/^export (abstract )?class (\w+)\b.*? extends (\w+) \{$/gm)].map(
       ([, abstract, name = "", base = ""]) => ({ name, base, isAbstract: abstract !== undefined }),
     ),
@@ -60,15 +60,15 @@ describe("the table of modules", () => {
 
 describe.each(rowsWhere())("the row of %s", (_, row) => {
   /** The results of a module in a region, without gradients. */
-  const run = (built: Built, recipe: Recipe | undefined): readonly Variable[] => {
-    const inputs = inputsOf(backend(), built, SIZES);
-    return noGrad(() => autocast(regionOf(recipe), () => built.run(inputs)));
+  const run = (built: BuiltModule, recipe: Recipe | undefined): readonly Variable[] => {
+    const inputs = createInputs(backend(), built, SIZES);
+    return noGrad(() => autocast(regionOptions(recipe), () => built.run(inputs)));
   };
 
   it("lists the settings of its constructor", () => {
     const isTaken = (name: string): boolean => {
       try {
-        row.unfiltered(backend(), SIZES, { ...seeded(), [name]: undefined }).dispose();
+        row.buildUnfiltered(backend(), SIZES, { ...seeded(), [name]: undefined }).dispose();
         return true;
       } catch (error) {
         expect(String(error)).toContain(name);
@@ -94,7 +94,7 @@ describe.each(rowsWhere())("the row of %s", (_, row) => {
       ["fp8Grad", () => true],
     ] as const) {
       using built = row.build(backend(), SIZES, seeded());
-      const inputs = inputsOf(backend(), built, SIZES);
+      const inputs = createInputs(backend(), built, SIZES);
       const call = { [name]: value() };
       const called = () =>
         autocast({ recipe: new Float8CurrentScaling() }, () => built.runUnfiltered(inputs, call));
@@ -116,7 +116,7 @@ describe.each(rowsWhere())("the row of %s", (_, row) => {
   it("says whether it computes attention", () => {
     using _scope = new Scope();
     using built = row.build(exact(), SIZES, seeded());
-    const inputs = inputsOf(exact(), built, SIZES);
+    const inputs = createInputs(exact(), built, SIZES);
     const called = () => noGrad(() => built.run(inputs));
     if (row.attends) expect(called).toThrow(UnsupportedError);
     else expect(called).not.toThrow();
@@ -141,6 +141,6 @@ describe.each(rowsWhere())("the row of %s", (_, row) => {
 
   it("finds the inputs of a module that was created elsewhere", () => {
     using built = row.build(backend(), SIZES, seeded());
-    expect(builtFrom(built.module)?.inputs(8)).toEqual(built.inputs(8));
+    expect(wrapModule(built.module)?.inputs(8)).toEqual(built.inputs(8));
   });
 });

@@ -25,8 +25,8 @@ import { noGrad } from "../../../src/tape/grad-mode.js";
 import { membersOf } from "../../../src/tape/value.js";
 import { Scope } from "../../../src/tensor/scope.js";
 import { product } from "../../arbitraries/covering.js";
-import { casesOf, inputsOf, regionOf, rowsWhere } from "../harness/modules/calls.js";
-import { failingAt, useBackend } from "../harness/suite.js";
+import { createInputs, regionOptions, rowsWhere, testedCases } from "../harness/modules/calls.js";
+import { runWithFailure, useBackend } from "../harness/suite.js";
 
 const backend = useBackend();
 
@@ -40,7 +40,7 @@ function expectAllFreed<M extends { dispose(): void }>(make: () => M, work: (mod
   let k = 0;
   do {
     const module = make();
-    ({ error } = failingAt(backend(), k++, () => work(module)));
+    ({ error } = runWithFailure(backend(), k++, () => work(module)));
     if (error !== undefined) work(module);
     module.dispose();
     expect(backend().memoryUse(), `after allocation ${k - 1} failed`).toMatchObject({ live, blocks });
@@ -169,16 +169,16 @@ const CALLED = rowsWhere().flatMap(([name, row]) =>
 );
 
 describe("a forward pass that runs out of memory keeps no memory, and no state of delayed scaling", () => {
-  it.each(casesOf(CALLED, ([, , row]) => row))("of %s, recipe: %s", (_, __, row, recipe) => {
+  it.each(testedCases(CALLED, ([, , row]) => row))("of %s, recipe: %s", (_, __, row, recipe) => {
     using scope = new Scope();
     const probe = row.build(backend(), SIZES);
-    const inputs = inputsOf(backend(), probe, { ...SIZES, isZero: true });
+    const inputs = createInputs(backend(), probe, { ...SIZES, isZero: true });
     probe.module.dispose();
     expectAllFreed(
       () => row.build(backend(), SIZES).module,
       (module) => {
         using _ = new Scope();
-        noGrad(() => autocast(regionOf(recipe), () => row.of(module)?.run(inputs)));
+        noGrad(() => autocast(regionOptions(recipe), () => row.wrap(module)?.run(inputs)));
       },
     );
     scope.dispose();

@@ -15,7 +15,7 @@ import {
 import { FileError } from "../../../src/errors.js";
 import { type LoadCausalLMOptions, loadCausalLM } from "../../../src/models/index.js";
 import { asBytes } from "../../../src/tensor/data.js";
-import { draws, sampled } from "../harness/draws.js";
+import { draws, sampleCases } from "../harness/draws.js";
 import { useBackend } from "../harness/suite.js";
 import { TINY, tinyChoices, tinyModel, writeGguf, writeHub } from "../models/tiny-model.js";
 
@@ -88,7 +88,7 @@ it("in every form, of a file of bf16", async () => {
   const stored = parametersOf(await outcomeOf(path, { dtype: "f32" }));
   const names = [...(stored?.keys() ?? [])];
   const refused: string[] = [];
-  const tested = sampled(CONVERSION_TARGETS, 8);
+  const tested = sampleCases(CONVERSION_TARGETS, 8);
   for (const weights of tested) {
     const parameters = parametersOf(await requireEqual(path, { weights, dtype: "f32" }));
     if (!parameters) refused.push(weights);

@@ -7,22 +7,28 @@ import { RotaryPositionEmbedding } from "../../../src/modules/rotary-position-em
 import { tensor } from "../../../src/ops/create.js";
 import type { Variable } from "../../../src/tape/variable.js";
 import { elementCount, type Shape } from "../../../src/tensor/shape.js";
-import { type Drawn, differentiatesOn, EDGED, labels, type Make } from "../harness/differentiates.js";
+import {
+  type DrawnCase,
+  differentiatesOn,
+  KINKED_ACTIVATIONS,
+  labels,
+  type Make,
+} from "../harness/differentiates.js";
 import { gridLeaf, gridValues } from "../harness/gradients.js";
 import { useBackend } from "../harness/suite.js";
 
 const differentiates = differentiatesOn(useBackend({ threads: 1, datapath: "exact" }));
-const matrix = ({ rows, columns }: Drawn): Shape => [rows, columns];
+const matrix = ({ rows, columns }: DrawnCase): Shape => [rows, columns];
 
 /** A function of one random leaf. */
 function ofLeaf(
-  shape: (drawn: Drawn) => Shape,
-  run: (x: Variable, drawn: Drawn) => Variable,
+  shape: (drawn: DrawnCase) => Shape,
+  run: (x: Variable, drawn: DrawnCase) => Variable,
   edges = false,
 ): Make {
   return (b, each) => {
     const x = gridLeaf(b, each.seed, shape(each));
-    return { leaves: [x], edges, run: () => run(x, each) };
+    return { leaves: [x], hasKinks: edges, run: () => run(x, each) };
   };
 }
 
@@ -30,26 +36,24 @@ describe("functions", () => {
   differentiates(
     "dotProductAttention, causal and not",
     ofLeaf(
-      ({ rows, others, one }) => [2, rows, 3 * (one ? 2 : 1) * others],
-      (x, { one, other }) => functional.dotProductAttention(x, { heads: one ? 2 : 1, causal: other }),
+      ({ rows, extra, firstFlag }) => [2, rows, 3 * (firstFlag ? 2 : 1) * extra],
+      (x, { firstFlag, secondFlag }) =>
+        functional.dotProductAttention(x, { heads: firstFlag ? 2 : 1, causal: secondFlag }),
     ),
     20,
   );
   differentiates(
     "attention, with a bias and sinks, bounded and not",
-    (b, { rows, others, seed, one, other }) => {
+    (b, { rows, extra, seed, firstFlag, secondFlag }) => {
       const [q, k, v] = [
         gridLeaf(b, seed, [1, rows, 2, 4]),
-        gridLeaf(b, seed + 1, [1, others, 1, 4]),
-        gridLeaf(b, seed + 2, [1, others, 1, 3]),
+        gridLeaf(b, seed + 1, [1, extra, 1, 4]),
+        gridLeaf(b, seed + 2, [1, extra, 1, 3]),
       ] as const;
-      const [bias, sinks] = [
-        gridLeaf(b, seed + 3, [1, 1, rows, others]),
-        gridLeaf(b, seed + 4, [2]),
-      ] as const;
-      const softcap = one ? 2 : undefined;
+      const [bias, sinks] = [gridLeaf(b, seed + 3, [1, 1, rows, extra]), gridLeaf(b, seed + 4, [2])] as const;
+      const softcap = firstFlag ? 2 : undefined;
       const options = {
-        ...{ causal: other, align: "end" as const, softcap, bias, sinks },
+        ...{ causal: secondFlag, align: "end" as const, softcap, bias, sinks },
         datapath: "fp32" as const,
       };
       return { leaves: [q, k, v, bias, sinks], run: () => functional.attention(q, k, v, options) };
@@ -84,7 +88,7 @@ describe("functions", () => {
     multiply: functional.multiply,
   }))
     differentiates(`${name} of a row or a column to a matrix`, (b, each) => {
-      const small = each.one ? [each.columns] : [each.rows, 1];
+      const small = each.firstFlag ? [each.columns] : [each.rows, 1];
       const [x, y] = [gridLeaf(b, each.seed, matrix(each)), gridLeaf(b, each.seed + 1, small)];
       return { leaves: [x, y], run: () => run(x, y) };
     });
@@ -109,8 +113,9 @@ describe("functions", () => {
   differentiates(
     "sum and mean of some dimensions",
     ofLeaf(
-      ({ rows, columns, others }) => [rows, columns, others],
-      (x, { one, other }) => (one ? functional.sum : functional.mean)(x, { dim: other ? 1 : [0, -1] }),
+      ({ rows, columns, extra }) => [rows, columns, extra],
+      (x, { firstFlag, secondFlag }) =>
+        (firstFlag ? functional.sum : functional.mean)(x, { dim: secondFlag ? 1 : [0, -1] }),
     ),
   );
   differentiates(
@@ -120,7 +125,7 @@ describe("functions", () => {
   differentiates(
     "softmax along any dimension",
     ofLeaf(
-      ({ rows, columns, others }) => [rows, columns, others],
+      ({ rows, columns, extra }) => [rows, columns, extra],
       (x, { seed }) => functional.softmax(x, { dim: seed % 3 }),
     ),
   );
@@ -130,8 +135,8 @@ describe("functions", () => {
   );
   differentiates("gather along any dimension", (b, each) => {
     const x = gridLeaf(b, each.seed, matrix(each));
-    const dim = Number(each.one);
-    const shape = dim === 0 ? [each.others, each.columns] : [each.rows, each.others];
+    const dim = Number(each.firstFlag);
+    const shape = dim === 0 ? [each.extra, each.columns] : [each.rows, each.extra];
     const index = labels(b, each.seed, elementCount(shape), matrix(each)[dim] as number).reshape(shape);
     return { leaves: [x], run: () => functional.gather(x, dim, index) };
   });
@@ -144,11 +149,11 @@ describe("functions", () => {
       `a router of ${scoreFunction}, and its loss`,
       ofLeaf(
         matrix,
-        (x, { rows, columns, one, other, seed }) => {
+        (x, { rows, columns, firstFlag, secondFlag, seed }) => {
           const topk = 1 + (seed % columns);
-          const usePreSoftmax = one && scoreFunction === "softmax";
+          const usePreSoftmax = firstFlag && scoreFunction === "softmax";
           const { probs, tokensPerExpert } = functional.fusedTopkWithScoreFunction(x, {
-            ...{ topk, scoreFunction, usePreSoftmax, scalingFactor: other ? 1.5 : undefined },
+            ...{ topk, scoreFunction, usePreSoftmax, scalingFactor: secondFlag ? 1.5 : undefined },
           });
           const { scores } = functional.fusedComputeScoreForMoeAuxLoss(x, { topk, scoreFunction });
           const options = { totalNumTokens: rows, numExperts: columns, topk, coeff: 0.5 };
@@ -161,18 +166,18 @@ describe("functions", () => {
   differentiates("moePermuteWithProbs and moeUnpermute", (b, each) => {
     const x = gridLeaf(b, each.seed, matrix(each));
     const shape = [each.rows, 3];
-    const experts = labels(b, each.seed + 1, 3 * each.rows, each.others).reshape(shape);
+    const experts = labels(b, each.seed + 1, 3 * each.rows, each.extra).reshape(shape);
     const probs = gridLeaf(b, each.seed + 2, shape);
     const options = {
       mapType: "index",
-      numExperts: each.others,
+      numExperts: each.extra,
       alignSize: 4,
       numOutTokens: 4 * each.rows,
     } as const;
     const run = () => {
       const { output, permutedProbs, rowIdMap } = functional.moePermuteWithProbs(x, probs, experts, options);
       const scaled = functional.multiply(output, functional.reshape(permutedProbs, [4 * each.rows, 1]));
-      return functional.moeUnpermute(scaled, rowIdMap, { mergingProbs: each.one ? probs : undefined });
+      return functional.moeUnpermute(scaled, rowIdMap, { mergingProbs: each.firstFlag ? probs : undefined });
     };
     return { leaves: [x, probs], run };
   });
@@ -182,7 +187,7 @@ describe("functions", () => {
     const run = () => {
       const sorted = functional.moeSortChunksByIndex(x, splits, [2, 0, 1]);
       const padded = functional.padding(sorted, [1, each.rows - 1, 0], 4);
-      return each.one ? padded.output : functional.unpadding(padded.output, [1, each.rows - 1, 0], 4);
+      return each.firstFlag ? padded.output : functional.unpadding(padded.output, [1, each.rows - 1, 0], 4);
     };
     return { leaves: [x], run };
   });
@@ -190,67 +195,72 @@ describe("functions", () => {
     "expand",
     ofLeaf(
       ({ columns }) => [1, columns, 1],
-      (x, { rows, columns, others }) => functional.expand(x, [2, rows, columns, others]),
+      (x, { rows, columns, extra }) => functional.expand(x, [2, rows, columns, extra]),
     ),
   );
   differentiates(
     "slice",
-    ofLeaf(matrix, (x, { columns, seed, one }) => {
+    ofLeaf(matrix, (x, { columns, seed, firstFlag }) => {
       const start = seed % columns;
-      return functional.slice(x, 1, one ? start : start - columns, columns - (seed % (columns - start)));
+      return functional.slice(
+        x,
+        1,
+        firstFlag ? start : start - columns,
+        columns - (seed % (columns - start)),
+      );
     }),
   );
   differentiates("concatenate", (b, each) => {
     const [x, y] = [
       gridLeaf(b, each.seed, matrix(each)),
-      gridLeaf(b, each.seed + 1, [each.rows, each.others]),
+      gridLeaf(b, each.seed + 1, [each.rows, each.extra]),
     ];
     return { leaves: [x, y], run: () => functional.concatenate([x, y, x], -1) };
   });
   differentiates(
     "transpose",
     ofLeaf(
-      ({ rows, columns, others }) => [rows, columns, others],
+      ({ rows, columns, extra }) => [rows, columns, extra],
       (x) => functional.transpose(x, 0, -1),
     ),
   );
   differentiates(
     "permute",
     ofLeaf(
-      ({ rows, columns, others }) => [rows, columns, others],
+      ({ rows, columns, extra }) => [rows, columns, extra],
       (x) => functional.permute(x, [1, 2, 0]),
     ),
   );
   for (const kind of Object.keys(ACTIVATION) as ActivationName[]) {
     differentiates(
       `activation ${kind}`,
-      ofLeaf(matrix, (x) => functional.activation(x, kind), EDGED.includes(kind)),
+      ofLeaf(matrix, (x) => functional.activation(x, kind), KINKED_ACTIVATIONS.includes(kind)),
     );
-    const halves = ({ rows, others }: Drawn): Shape => [rows, 2 * others];
+    const halves = ({ rows, extra }: DrawnCase): Shape => [rows, 2 * extra];
     differentiates(
       `gated ${kind}`,
-      ofLeaf(halves, (x) => functional.gated(x, kind), EDGED.includes(kind)),
+      ofLeaf(halves, (x) => functional.gated(x, kind), KINKED_ACTIVATIONS.includes(kind)),
     );
   }
   differentiates("rotaryEmbedding", (b, each) => {
-    const { rows, columns, others, one, other } = each;
-    const x = gridLeaf(b, each.seed, [rows, columns, 2, 2 * others + 1]);
-    const rotary = new RotaryPositionEmbedding(b, 2 * others, { interleaved: one });
-    const { cos, sin, interleaved } = rotary.forward(other ? columns : rows);
-    const layout = other ? ("bshd" as const) : ("sbhd" as const);
+    const { rows, columns, extra, firstFlag, secondFlag } = each;
+    const x = gridLeaf(b, each.seed, [rows, columns, 2, 2 * extra + 1]);
+    const rotary = new RotaryPositionEmbedding(b, 2 * extra, { interleaved: firstFlag });
+    const { cos, sin, interleaved } = rotary.forward(secondFlag ? columns : rows);
+    const layout = secondFlag ? ("bshd" as const) : ("sbhd" as const);
     return { leaves: [x], run: () => functional.rotaryEmbedding(x, cos, sin, { layout, interleaved }) };
   });
   differentiates("embedding", (b, each) => {
-    const table = gridLeaf(b, each.seed, [each.others, each.columns]);
-    const ids = labels(b, each.seed, 2 * each.rows, each.others).reshape([2, each.rows]);
+    const table = gridLeaf(b, each.seed, [each.extra, each.columns]);
+    const ids = labels(b, each.seed, 2 * each.rows, each.extra).reshape([2, each.rows]);
     return { leaves: [table], run: () => functional.embedding(table, ids) };
   });
   differentiates(
     "crossEntropyLoss, smoothed and not, with rows that are ignored and without",
-    ofLeaf(matrix, (x, { rows, columns, seed, one, other }) =>
+    ofLeaf(matrix, (x, { rows, columns, seed, firstFlag, secondFlag }) =>
       functional.crossEntropyLoss(x, labels(x.value.backend, seed, rows, columns), {
-        smoothing: one ? 0.25 : 0,
-        ...(other ? { ignore: 0 } : {}),
+        smoothing: firstFlag ? 0.25 : 0,
+        ...(secondFlag ? { ignore: 0 } : {}),
       }),
     ),
     30,

@@ -8,7 +8,7 @@ import { tensor } from "../../../src/ops/create.js";
 import { noGrad } from "../../../src/tape/grad-mode.js";
 import type { Variable } from "../../../src/tape/variable.js";
 import { Scope } from "../../../src/tensor/scope.js";
-import { sampled } from "../harness/draws.js";
+import { sampleCases } from "../harness/draws.js";
 import { useBackend } from "../harness/suite.js";
 import { readWitness, WITNESS_NAMES } from "../models/witnesses.js";
 
@@ -40,7 +40,7 @@ function lossAfter(model: CausalLM, text: Int32Array, parameter: Parameter, step
   return loss;
 }
 
-it.each(sampled(WITNESS_NAMES))("%s", async (name) => {
+it.each(sampleCases(WITNESS_NAMES))("%s", async (name) => {
   const { path, tokens } = await readWitness(name);
   using model = await loadCausalLM(backend(), path, { dtype: "f32" });
   const gradients = new Map<string, Float32Array>();

@@ -14,11 +14,17 @@ import { Sequential } from "../../../src/modules/sequential.js";
 import { tensor } from "../../../src/ops/create.js";
 import { Variable } from "../../../src/tape/variable.js";
 import { elementCount } from "../../../src/tensor/shape.js";
-import { type Drawn, differentiatesOn, EDGED, labels, type Make } from "../harness/differentiates.js";
-import { sampled } from "../harness/draws.js";
+import {
+  type DrawnCase,
+  differentiatesOn,
+  KINKED_ACTIVATIONS,
+  labels,
+  type Make,
+} from "../harness/differentiates.js";
+import { sampleCases } from "../harness/draws.js";
 import { gridLeaf, gridValues } from "../harness/gradients.js";
-import { casesOf, leavesOf, recomputed, rowsWhere } from "../harness/modules/calls.js";
-import type { Built, ModuleRow, ModuleSettings } from "../harness/modules/row.js";
+import { inputsWithGradients, recomputeModule, rowsWhere, testedCases } from "../harness/modules/calls.js";
+import type { BuiltModule, ModuleRow, ModuleSettings } from "../harness/modules/row.js";
 import { useBackend } from "../harness/suite.js";
 
 const differentiates = differentiatesOn(useBackend({ threads: 1, datapath: "exact" }));
@@ -35,10 +41,10 @@ function parametersOf(module: Module, seed: number): readonly Variable[] {
   });
 }
 
-const settingsOf = ({ seed, one, other }: Drawn): ModuleSettings => ({
+const settingsOf = ({ seed, firstFlag, secondFlag }: DrawnCase): ModuleSettings => ({
   ...F32,
-  normalization: NORMS[Number(one)] as Normalization,
-  zeroCenteredGamma: other,
+  normalization: NORMS[Number(firstFlag)] as Normalization,
+  zeroCenteredGamma: secondFlag,
   eps: 2 ** -6,
   bias: seed % 2 === 0,
 });
@@ -57,22 +63,22 @@ function flattened(all: readonly Variable[]): Variable {
 function ofRow(
   row: ModuleRow,
   { activation }: ModuleSettings = {},
-  run = (built: Built, inputs: readonly Variable[]): readonly Variable[] => built.run(inputs),
+  run = (built: BuiltModule, inputs: readonly Variable[]): readonly Variable[] => built.run(inputs),
 ): Make {
   return (b, each, using) => {
-    const { rows, columns, others, seed } = each;
+    const { rows, columns, extra, seed } = each;
     // a norm after the module is nearly a step function if it has very few columns
-    const to = row.composed ? others + 4 : others;
-    const sizes = { rows, from: columns, to, middle: others };
+    const to = row.composed ? extra + 4 : extra;
+    const sizes = { rows, from: columns, to, middle: extra };
     const built = row.build(b, sizes, { ...settingsOf(each), ...(activation ? { activation } : {}) });
     using(built.module);
     const inputs = built.inputs(rows).map(({ shape, ids }, i) => {
       if (ids === undefined) return gridLeaf(b, seed + 100 * i, shape);
       return new Variable(labels(b, seed, elementCount(shape), ids).reshape(shape));
     });
-    const leaves = [...leavesOf(inputs), ...parametersOf(built.module, seed)];
-    const edges = row.edges === true || EDGED.includes(activation ?? "");
-    return { leaves, edges, run: () => flattened(run(built, inputs)) };
+    const leaves = [...inputsWithGradients(inputs), ...parametersOf(built.module, seed)];
+    const edges = row.edges === true || KINKED_ACTIVATIONS.includes(activation ?? "");
+    return { leaves, hasKinks: edges, run: () => flattened(run(built, inputs)) };
   };
 }
 
@@ -88,7 +94,7 @@ const CASES = ROWS.flatMap(([name, row]) =>
 );
 
 describe("modules", () => {
-  for (const [name, row, activation] of casesOf(
+  for (const [name, row, activation] of testedCases(
     CASES,
     ([, each]) => each,
     () => false,
@@ -96,10 +102,10 @@ describe("modules", () => {
     if (activation) differentiatesRow(row)(`${name} of ${activation}`, ofRow(row, { activation }), 6);
     else differentiatesRow(row)(name, ofRow(row));
 
-  for (const [name, row] of sampled(ROWS))
+  for (const [name, row] of sampleCases(ROWS))
     differentiatesRow(row)(
       `${name}, computed again, and its inputs, which are used twice`,
-      ofRow(row, {}, (built, inputs) => [recomputed(built, inputs), ...leavesOf(inputs)]),
+      ofRow(row, {}, (built, inputs) => [recomputeModule(built, inputs), ...inputsWithGradients(inputs)]),
     );
 
   for (const [name, options] of Object.entries({
@@ -110,32 +116,37 @@ describe("modules", () => {
     differentiates(
       `MoELayer of ${name}`,
       ofModule(
-        (b, { columns, others, one, other }) =>
-          new MoELayer(b, columns, others, 3, { ...F32, topk: one ? 1 : 2, bias: other, ...options }),
+        (b, { columns, extra, firstFlag, secondFlag }) =>
+          new MoELayer(b, columns, extra, 3, {
+            ...F32,
+            topk: firstFlag ? 1 : 2,
+            bias: secondFlag,
+            ...options,
+          }),
         forwardOf,
         true,
       ),
       6,
     );
   differentiates("Embedding, as the first of several layers", (b, each, using) => {
-    const table = new Embedding(b, each.others, each.columns, F32);
+    const table = new Embedding(b, each.extra, each.columns, F32);
     const module = new Sequential(b, table, new Linear(b, each.columns, each.rows, F32));
     using(module);
-    const ids = tensor(b, Int32Array.of(0, each.others - 1, 0), [3], "i32");
+    const ids = tensor(b, Int32Array.of(0, each.extra - 1, 0), [3], "i32");
     return { leaves: parametersOf(module, each.seed), run: () => module.forward(ids) };
   });
 
   differentiates("Embedding, of ids that repeat", (b, each, using) => {
-    const module = new Embedding(b, each.others, each.columns, F32);
+    const module = new Embedding(b, each.extra, each.columns, F32);
     using(module);
-    const ids = labels(b, each.seed, each.rows + 2, each.others);
+    const ids = labels(b, each.seed, each.rows + 2, each.extra);
     return { leaves: parametersOf(module, each.seed), run: () => module.forward(ids) };
   });
 });
 
 /** A module as a function of x and its parameters. */
 function ofModule<M extends Module>(
-  make: (b: Backend, drawn: Drawn) => M,
+  make: (b: Backend, drawn: DrawnCase) => M,
   forward: (module: M, x: Variable) => Variable,
   edges = false,
 ): Make {
@@ -144,7 +155,7 @@ function ofModule<M extends Module>(
     using(module);
     const x = gridLeaf(b, each.seed, [each.rows, each.columns]);
     const leaves = [x, ...parametersOf(module, each.seed)];
-    return { leaves, edges, run: () => forward(module, x) };
+    return { leaves, hasKinks: edges, run: () => forward(module, x) };
   };
 }
 
@@ -174,9 +185,9 @@ describe("values that are used twice", () => {
     ),
   );
   differentiates("one table looked up twice", (b, each, using) => {
-    const module = new Embedding(b, each.others, each.columns, F32);
+    const module = new Embedding(b, each.extra, each.columns, F32);
     using(module);
-    const look = (seed: number): Variable => module.forward(labels(b, seed, each.rows, each.others));
+    const look = (seed: number): Variable => module.forward(labels(b, seed, each.rows, each.extra));
     const run = (): Variable =>
       functional.add(look(each.seed), functional.activation(look(each.seed + 1), "silu"));
     return { leaves: parametersOf(module, each.seed), run };

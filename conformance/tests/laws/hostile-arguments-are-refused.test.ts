@@ -22,16 +22,16 @@ import {
   zeros,
 } from "../../../src/index.js";
 import { words } from "../../arbitraries/random.js";
-import { costumesOf, disguised, LATER } from "../harness/arguments/disguises.js";
+import { costumesOf, disguiseArgument, LATER_VALUES } from "../harness/arguments/disguises.js";
 import { inWorld } from "../harness/arguments/law.js";
 import { type Outcome, outcomeOf } from "../harness/arguments/outcome.js";
-import { rows, targetOf, useBackends } from "../harness/arguments/package.js";
+import { resolveTarget, rows, useBackends } from "../harness/arguments/package.js";
 import type { Row } from "../harness/arguments/row.js";
-import { isFunction, replaced, spotsIn, WRONG } from "../harness/arguments/wrong.js";
+import { INVALID_VALUES, isFunction, pathsOf, replaceAt } from "../harness/arguments/wrong.js";
 import { drawsOr, SEED } from "../harness/draws.js";
 
 const backends = useBackends();
-const cheap = rows.filter(([, , { costly }]) => !costly);
+const cheap = rows.filter(([, , { isSlow }]) => !isSlow);
 
 /** The arguments of a valid call. */
 function argsOf(row: Row, call: number): readonly unknown[] {
@@ -63,12 +63,12 @@ describe("hostile arguments", () => {
         if (!costume) return;
         const key = `${name} ${call}`;
         const expected =
-          plain.get(key) ?? (await outcomeOf(targetOf(callable), row, call, backends(), (args) => args));
+          plain.get(key) ?? (await outcomeOf(resolveTarget(callable), row, call, backends(), (args) => args));
         plain.set(key, expected);
         let turn = later;
-        const other = (): unknown => LATER[turn++ % LATER.length];
-        const outcome = await outcomeOf(targetOf(callable), row, call, backends(), (args) =>
-          disguised(args, costume, other),
+        const other = (): unknown => LATER_VALUES[turn++ % LATER_VALUES.length];
+        const outcome = await outcomeOf(resolveTarget(callable), row, call, backends(), (args) =>
+          disguiseArgument(args, costume, other),
         );
         const what = `${key}: ${costume.path.join(".")} as ${costume.kind}`;
         expect(outcome.fault && `${what}: ${outcome.fault}`).toBeUndefined();
@@ -80,16 +80,20 @@ describe("hostile arguments", () => {
   });
 
   it("of any kind are refused by typed errors with short messages, at once", async () => {
-    const drawn = fc.record({ at: calls, spot: fc.nat(), value: fc.constantFrom(...Object.keys(WRONG)) });
+    const drawn = fc.record({
+      at: calls,
+      spot: fc.nat(),
+      value: fc.constantFrom(...Object.keys(INVALID_VALUES)),
+    });
     await fc.assert(
       fc.asyncProperty(drawn, async ({ at, spot: n, value }) => {
         const { name, callable, row, call } = chosen(at);
-        const spots = spotsIn(argsOf(row, call));
+        const spots = pathsOf(argsOf(row, call));
         const spot = spots[n % Math.max(1, spots.length)];
         // a caller's function may throw anything
         if (!spot || (isFunction(argsOf(row, call), spot) && /class|function/.test(value))) return;
-        const outcome = await outcomeOf(targetOf(callable), row, call, backends(), (args) =>
-          replaced(args, spot, (WRONG[value] as () => unknown)()),
+        const outcome = await outcomeOf(resolveTarget(callable), row, call, backends(), (args) =>
+          replaceAt(args, spot, (INVALID_VALUES[value] as () => unknown)()),
         );
         expect(
           outcome.fault && `${name} ${call}: ${spot.join(".")} is ${value}: ${outcome.fault}`,

@@ -6,20 +6,27 @@ import { readFileSync } from "node:fs";
 import fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import type { Callable } from "../harness/arguments/declared.js";
-import { areApart, type Refusals, type Trial, trialsOf, tried, valid } from "../harness/arguments/law.js";
+import {
+  enumerateTrials,
+  haveDisjointPaths,
+  makeInvalidCall,
+  makeValidCall,
+  type Refusals,
+  type Trial,
+} from "../harness/arguments/law.js";
 import {
   callables,
   declarations,
   ENTRIES,
   ROWS,
+  resolveTarget,
   rows,
-  taking,
-  targetOf,
+  testedCallables,
   useBackends,
 } from "../harness/arguments/package.js";
 import type { Row } from "../harness/arguments/row.js";
 import { WITHOUT_LAW } from "../harness/arguments/rows-others.js";
-import { draws, drawsOr, SEED, sampled } from "../harness/draws.js";
+import { draws, drawsOr, SEED, sampleCases } from "../harness/draws.js";
 
 /**
  * Functions that check an argument for another function, by the name of that other function: the class that it extends, or the
@@ -44,9 +51,9 @@ function trialsFor(callable: Callable): readonly Trial[] {
   const { name } = callable;
   const row = ROWS[name];
   if (!row) return [];
-  const all = trialsOfCall.get(name) ?? trialsOf(declarations, callable, row, backends());
+  const all = trialsOfCall.get(name) ?? enumerateTrials(declarations, callable, row, backends());
   trialsOfCall.set(name, all);
-  return row.costly ? all.filter(({ wrong }) => wrong) : all;
+  return row.isSlow ? all.filter(({ mustRefuse }) => mustRefuse) : all;
 }
 
 describe("arguments", () => {
@@ -59,17 +66,19 @@ describe("arguments", () => {
   });
 
   it("every export is covered, and every row covers an export", () => {
-    const left = taking.filter(({ name }) => !ROWS[name] && !WITHOUT_LAW[name]).map(({ name }) => name);
+    const left = testedCallables
+      .filter(({ name }) => !ROWS[name] && !WITHOUT_LAW[name])
+      .map(({ name }) => name);
     expect(left, "exports without a row that says how they are called").toEqual([]);
     const stale = [...Object.keys(ROWS), ...Object.keys(WITHOUT_LAW)].filter((name) => !callables.has(name));
     expect(stale, "rows of what is not exported").toEqual([]);
   });
 
-  it.each(sampled(rows, Math.ceil(rows.length / 4)))(
+  it.each(sampleCases(rows, Math.ceil(rows.length / 4)))(
     "%s is called validly",
     async (_name, callable, row: Row) => {
       for (const call of row.calls.keys())
-        expect(await valid(targetOf(callable), row, call, backends())).toBeUndefined();
+        expect(await makeValidCall(resolveTarget(callable), row, call, backends())).toBeUndefined();
     },
   );
 
@@ -78,13 +87,17 @@ describe("arguments", () => {
     "%s refuses wrong arguments by errors that its docstring names, and changes nothing",
     async (_name, callable) => {
       const faults: string[] = [];
-      const refusals: Refusals = { errors: new Set(), users: new Set(), unnamed: new Map() };
-      for (const trial of sampled(
+      const refusals: Refusals = {
+        errors: new Set(),
+        refusingFunctions: new Set(),
+        unnamedArguments: new Map(),
+      };
+      for (const trial of sampleCases(
         trialsFor(callable),
         3,
         rows.findIndex(([name]) => name === _name),
       )) {
-        const fault = await tried(targetOf(callable), [trial], backends(), refusals);
+        const fault = await makeInvalidCall(resolveTarget(callable), [trial], backends(), refusals);
         if (fault) faults.push(fault);
         count++;
       }
@@ -92,23 +105,23 @@ describe("arguments", () => {
       const unsaid = [...refusals.errors].filter((error) => !callable.doc.includes(error));
       expect(unsaid, `typed errors of ${callable.name} that its docstring does not name`).toEqual([]);
       const { name } = callable;
-      const strangers = [...refusals.users].filter(
+      const strangers = [...refusals.refusingFunctions].filter(
         (user) =>
           !name.includes(".") && user !== name && callables.has(user) && !SPEAKS_FOR[name]?.includes(user),
       );
-      expect([...refusals.unnamed], `arguments of ${name} that errors do not name`).toEqual([]);
+      expect([...refusals.unnamedArguments], `arguments of ${name} that errors do not name`).toEqual([]);
       expect(strangers, `functions that errors of ${name} name instead of it`).toEqual([]);
     },
   );
 
   it("what was disposed of refuses calls with any arguments", async () => {
     const taken: string[] = [];
-    for (const [, callable] of sampled(rows, Math.ceil(rows.length / 4), 1)) {
+    for (const [, callable] of sampleCases(rows, Math.ceil(rows.length / 4), 1)) {
       const trials = trialsFor(callable);
       const disposed = trials.find(({ disposedSelf }) => disposedSelf);
       if (!disposed) continue;
-      for (const other of trials.filter((each) => each.call === disposed.call && !each.wrong)) {
-        const fault = await tried(targetOf(callable), [disposed, other], backends());
+      for (const other of trials.filter((each) => each.call === disposed.call && !each.mustRefuse)) {
+        const fault = await makeInvalidCall(resolveTarget(callable), [disposed, other], backends());
         if (fault) taken.push(fault);
       }
     }
@@ -116,7 +129,7 @@ describe("arguments", () => {
   });
 
   it("two wrong arguments at once are refused as well", async () => {
-    const some = rows.filter(([, , { costly }]) => !costly).map(([name]) => name);
+    const some = rows.filter(([, , { isSlow }]) => !isSlow).map(([name]) => name);
     const pairs = fc.record({
       name: fc.constantFrom(...some),
       first: fc.nat(),
@@ -127,10 +140,10 @@ describe("arguments", () => {
         const callable = callables.get(name) as Callable;
         const trials = trialsFor(callable);
         const one = trials[first % trials.length];
-        const others = trials.filter((each) => one && each.call === one.call && areApart(each, one));
+        const others = trials.filter((each) => one && each.call === one.call && haveDisjointPaths(each, one));
         const other = others[second % others.length];
         if (!one || !other) return;
-        expect(await tried(targetOf(callable), [one, other], backends())).toBeUndefined();
+        expect(await makeInvalidCall(resolveTarget(callable), [one, other], backends())).toBeUndefined();
       }),
       { numRuns: drawsOr(1000), seed: SEED },
     );

@@ -4,24 +4,24 @@
  */
 import { writeFileSync } from "node:fs";
 import { describe, expect, it } from "vitest";
-import { IS_FULL, sampled } from "../harness/draws.js";
-import { type ParallelPlan, parallelSteps, ranksOf } from "../harness/training/parallel.js";
+import { IS_FULL, sampleCases } from "../harness/draws.js";
+import { meshSize, type ParallelPlan, parallelSteps } from "../harness/training/parallel.js";
 import {
-  hashesAt,
+  listPlans,
   loadParallelRuns,
-  plansOf,
+  planTitle,
   RECORDED_STEPS,
   RECORDS,
   type RecordedParallelRun,
   type RecordName,
-  recordOf,
-  titleOf,
+  recordPath,
+  selectRecordedHashes,
 } from "../harness/training/parallel-recorded.js";
 import { useRanks } from "../modules/tensor-parallel/ranks.js";
 
 const { RECORD } = process.env;
-const all = RECORDS.flatMap(plansOf);
-const groups = useRanks(Math.max(...all.map(({ mesh }) => ranksOf(mesh))), "hopper");
+const all = RECORDS.flatMap(listPlans);
+const groups = useRanks(Math.max(...all.map(({ mesh }) => meshSize(mesh))), "hopper");
 
 /** The number of steps that this run replays. A full run replays more steps of layers, which recompute and drop elements. */
 const stepsOf = (name: RecordName): number => (IS_FULL && name === "training-layers" ? 10 : 2);
@@ -31,29 +31,31 @@ describe.each(RECORDS)("100 steps of networks on a mesh: %s", (name) => {
   const steps = records ? RECORDED_STEPS : stepsOf(name);
   const recorded = records ? [] : loadParallelRuns([name]);
   const made: RecordedParallelRun[] = [];
-  const plans = plansOf(name);
-  const titled = plans.map((plan) => [titleOf(plan), plan] as const);
+  const plans = listPlans(name);
+  const titled = plans.map((plan) => [planTitle(plan), plan] as const);
 
-  it.each(records ? titled : sampled(titled, 3, RECORDS.indexOf(name)))(
+  it.each(records ? titled : sampleCases(titled, 3, RECORDS.indexOf(name)))(
     "%s",
     async (_, plan) => {
-      const hashes = hashesAt(await parallelSteps(groups(ranksOf(plan.mesh)), plan, steps));
+      const hashes = selectRecordedHashes(await parallelSteps(groups(meshSize(plan.mesh)), plan, steps));
       if (records) {
         made.push({ ...plan, hashes });
         const lines = made.map((each) => ` ${JSON.stringify(each)}`);
-        writeFileSync(recordOf(name), `{"runs": [\n${lines.join(",\n")}\n]}\n`);
+        writeFileSync(recordPath(name), `{"runs": [\n${lines.join(",\n")}\n]}\n`);
         return;
       }
-      const run = recorded.find((each) => titleOf(each) === titleOf(plan));
+      const run = recorded.find((each) => planTitle(each) === planTitle(plan));
       if (!run) throw new Error("this run is not recorded; record all anew by RECORD=1");
       expect(hashes).toEqual(run.hashes.slice(0, hashes.length));
-      expect(run.hashes).toHaveLength(hashesAt(Array.from({ length: RECORDED_STEPS }, () => "")).length);
+      expect(run.hashes).toHaveLength(
+        selectRecordedHashes(Array.from({ length: RECORDED_STEPS }, () => "")).length,
+      );
     },
     records ? 1_200_000 : undefined,
   );
 
   it("the recorded runs are exactly those of the table", () => {
-    expect(recorded.map(titleOf)).toEqual(records ? [] : plans.map(titleOf));
+    expect(recorded.map(planTitle)).toEqual(records ? [] : plans.map(planTitle));
   });
 });
 

@@ -21,16 +21,16 @@ import { QuantizedTensor } from "../../../src/tensor/quantized.js";
 import { Tensor } from "../../../src/tensor/tensor.js";
 import { GuardedBackend } from "../../operations/guarded.js";
 import { isPlain } from "../harness/arguments/candidates.js";
-import { type Callable, declared } from "../harness/arguments/declared.js";
-import { completed } from "../harness/arguments/derived.js";
+import { type Callable, readDeclarations } from "../harness/arguments/declared.js";
+import { completeRows } from "../harness/arguments/derived.js";
 import { inWorld } from "../harness/arguments/law.js";
 import type { Row } from "../harness/arguments/row.js";
 import { OPERATION_ROWS } from "../harness/arguments/rows-ops.js";
 import { QUANTIZER_ROWS } from "../harness/arguments/rows-quantizers.js";
-import { type Backends, filled, openBackends, type World } from "../harness/arguments/world.js";
+import { type Backends, fillTensor, openBackends, type World } from "../harness/arguments/world.js";
 
-const declarations = declared("dist/src/index.d.ts");
-const ROWS = completed(declarations, { ...OPERATION_ROWS, ...QUANTIZER_ROWS });
+const declarations = readDeclarations("dist/src/index.d.ts");
+const ROWS = completeRows(declarations, { ...OPERATION_ROWS, ...QUANTIZER_ROWS });
 const FUNCTIONS: Readonly<Record<string, unknown>> = {
   ...operations,
   ...creations,
@@ -106,11 +106,11 @@ function put(target: unknown, [key, ...rest]: readonly string[], wrong: unknown)
 
 /** A tensor of the same type and shape on another backend or with other bytes. */
 const similar = (x: Tensor, backend: Backend, shape = x.shape): Tensor =>
-  filled(empty(backend, x.dtype, shape));
+  fillTensor(empty(backend, x.dtype, shape));
 
 /** Mistakes in place of a valid argument. */
 function mistakesFor(world: World, { valid, keys, path }: Place): readonly Mistake[] {
-  const { backend, other, gone } = world.backends;
+  const { backend, otherBackend, disposedBackend } = world.backends;
   const disposed = <T extends Tensor | QuantizedTensor>(x: T): Mistake => {
     x.dispose();
     return { what: "disposed", wrong: x, error: DisposedError, path: "disposed" };
@@ -120,7 +120,7 @@ function mistakesFor(world: World, { valid, keys, path }: Place): readonly Mista
   };
   const none: Mistake = { what: "no tensor", wrong: Symbol("none"), error: DTypeError, path: "Symbol(none)" };
   if (valid instanceof QuantizedTensor)
-    return [none, disposed(world.quantized()), elsewhere(world.quantized(undefined, other))];
+    return [none, disposed(world.quantize()), elsewhere(world.quantize(undefined, otherBackend))];
   if (valid instanceof Tensor) {
     const typed = { wrong: empty(backend, "u16", valid.shape), error: DTypeError, path: "u16" };
     const sized = valid.shape.map((_, size): Mistake => {
@@ -133,13 +133,13 @@ function mistakesFor(world: World, { valid, keys, path }: Place): readonly Mista
         size,
       };
     });
-    const others = [disposed(similar(valid, backend)), elsewhere(similar(valid, other))];
+    const others = [disposed(similar(valid, backend)), elsewhere(similar(valid, otherBackend))];
     return [none, ...others, { what: TYPED, ...typed }, ...sized];
   }
   if (valid instanceof Object && "supports" in valid)
     return [
       { what: "an object", wrong: {}, error: ArgumentError, path: "backend is a plain object" },
-      { what: "disposed", wrong: gone, error: DisposedError, path: "backend" },
+      { what: "disposed", wrong: disposedBackend, error: DisposedError, path: "backend" },
     ];
   if (!isPlain(valid)) return [];
   const name = keys.length === 1 || keys.at(-1) === "format" ? "nonsense" : `${keys.at(-1)}.nonsense`;
@@ -173,7 +173,7 @@ beforeAll(async () => {
 });
 afterAll(async () => {
   await backends.backend.dispose();
-  await backends.other.dispose();
+  await backends.otherBackend.dispose();
 });
 
 /** The error of a call or of its promise, or its result. */
@@ -207,9 +207,9 @@ describe("an argument that does not go with the others", () => {
     for (const { outcome, place, mistake } of outcomes) {
       const { what, error, path, size } = mistake;
       const thrown = await outcome;
-      const by = place.path.endsWith(".format") ? "format" : `${row.refusedBy ?? name}:`;
+      const by = place.path.endsWith(".format") ? "format" : `${row.refusingFunction ?? name}:`;
       // another function does not know where its argument was in the call
-      const namedPath = row.refusedBy ? (path.split(".").at(-1) as string) : path;
+      const namedPath = row.refusingFunction ? (path.split(".").at(-1) as string) : path;
       if (thrown instanceof error && thrown.message.startsWith(by) && thrown.message.includes(namedPath))
         continue;
       const where = `${place.path} ${size}`;

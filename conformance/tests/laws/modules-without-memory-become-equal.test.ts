@@ -30,8 +30,14 @@ import {
   saveCheckpoint,
   saveShardedCheckpoint,
 } from "../../../src/io/index.js";
-import { combined, gradientOf, inputsOf, leavesOf, rowsWhere } from "../harness/modules/calls.js";
-import type { Built, ModuleRow } from "../harness/modules/row.js";
+import {
+  combineResults,
+  createInputs,
+  inputsWithGradients,
+  randomGradient,
+  rowsWhere,
+} from "../harness/modules/calls.js";
+import type { BuiltModule, ModuleRow } from "../harness/modules/row.js";
 import { useBackend } from "../harness/suite.js";
 
 const backend = useBackend({ threads: 1 });
@@ -41,7 +47,7 @@ const folder = mkdtempSync(join(tmpdir(), "lockstep-meta-"));
 afterAll(() => rmSync(folder, { recursive: true }));
 
 interface Drawn {
-  readonly built: Built;
+  readonly built: BuiltModule;
   readonly random: RandomState;
 }
 
@@ -61,12 +67,15 @@ const bitsOf = (module: Module): unknown =>
   ]);
 
 /** The results and gradients of one step. */
-function step(built: Built): unknown {
+function step(built: BuiltModule): unknown {
   using _ = new Scope();
-  const inputs = inputsOf(backend(), built, SIZES);
-  const y = combined(built.run(inputs));
-  if (leavesOf(inputs).length + built.module.parameters().length > 0) y.backward(gradientOf(y));
-  const grads = [...leavesOf(inputs), ...built.module.parameters()].map(({ grad }) => grad?.dataSync());
+  const inputs = createInputs(backend(), built, SIZES);
+  const y = combineResults(built.run(inputs));
+  if (inputsWithGradients(inputs).length + built.module.parameters().length > 0)
+    y.backward(randomGradient(y));
+  const grads = [...inputsWithGradients(inputs), ...built.module.parameters()].map(({ grad }) =>
+    grad?.dataSync(),
+  );
   for (const each of [...inputs, ...built.module.parameters()]) each.zeroGrad();
   return [y.tensor.dataSync(), grads];
 }
@@ -81,7 +90,7 @@ describe.each(rowsWhere())("%s", (_name, row) => {
     const deferred = onMetaDevice(() => build(row));
     using meta = deferred.built;
     expect(live()).toBe(before);
-    const described = ({ module }: Built) =>
+    const described = ({ module }: BuiltModule) =>
       [...module.namedParameters()].map(([name, { dtype, shape }]) => [name, dtype, shape]);
     expect(described(meta)).toEqual(described(built));
     expect(meta.module.parameters().every(({ isMeta }) => isMeta)).toBe(true);

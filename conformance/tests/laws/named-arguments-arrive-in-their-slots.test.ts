@@ -25,7 +25,7 @@ import type { ExportName } from "../../../src/backends/wasm/instance.js";
 import { WIDE } from "../../../src/formats/contract.gen.js";
 import { draws } from "../harness/draws.js";
 import { type Field, referenceExports } from "../harness/sources/assembly.js";
-import { filesIn, ROOT } from "../harness/sources/sources.js";
+import { listFiles, ROOT } from "../harness/sources/sources.js";
 
 const EXPORTS = referenceExports();
 
@@ -162,7 +162,7 @@ describe("the object literals that calls pass", () => {
     expect(slowIn('pool.run("add", job, {\n  ...sum,\n});')).toHaveLength(1);
     expect(slowIn("addon.norm(device, { x, rowwise: { ...copy } });")).toHaveLength(1);
     expect(slowIn("addon.add(device, { count, ...sum }); const y = { ...x };")).toEqual([]);
-    const files = filesIn("src/backends").filter((file) => file.endsWith(".ts"));
+    const files = listFiles("src/backends").filter((file) => file.endsWith(".ts"));
     const slow = files.flatMap((file) => slowIn(readFileSync(join(ROOT, file), "utf8")));
     expect(slow).toEqual([]);
   });

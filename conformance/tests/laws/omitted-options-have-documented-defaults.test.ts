@@ -16,24 +16,24 @@ import { Variable } from "../../../src/tape/variable.js";
 import { QuantizedTensor } from "../../../src/tensor/quantized.js";
 import { Scope } from "../../../src/tensor/scope.js";
 import { Tensor } from "../../../src/tensor/tensor.js";
-import { type Callable, declared } from "../harness/arguments/declared.js";
-import { completed } from "../harness/arguments/derived.js";
+import { type Callable, readDeclarations } from "../harness/arguments/declared.js";
+import { completeRows } from "../harness/arguments/derived.js";
 import { inWorld } from "../harness/arguments/law.js";
 import { domainOf, type Row, type Rows } from "../harness/arguments/row.js";
 import { MODULE_ROWS, RECIPE_ROWS } from "../harness/arguments/rows-modules.js";
 import { OPERATION_ROWS } from "../harness/arguments/rows-ops.js";
 import { QUANTIZER_ROWS } from "../harness/arguments/rows-quantizers.js";
-import { takenBy } from "../harness/arguments/types.js";
+import { acceptedTypes } from "../harness/arguments/types.js";
 import { type Backends, openBackends, type World } from "../harness/arguments/world.js";
-import { combined } from "../harness/modules/calls.js";
-import { builtFrom } from "../harness/modules/table.js";
-import { AskedBackend } from "../harness/surface/asked-backend.js";
+import { combineResults } from "../harness/modules/calls.js";
+import { wrapModule } from "../harness/modules/table.js";
+import { RecordingBackend } from "../harness/surface/asked-backend.js";
 
 /** Functions and classes. Methods are not listed, because they have no options of their own. */
-const declarations = declared("dist/src/index.d.ts");
+const declarations = readDeclarations("dist/src/index.d.ts");
 const { checker, callables } = declarations;
 
-const ROWS: Rows = completed(declarations, {
+const ROWS: Rows = completeRows(declarations, {
   ...OPERATION_ROWS,
   ...QUANTIZER_ROWS,
   ...MODULE_ROWS,
@@ -75,9 +75,9 @@ function optionsOf(callable: Callable): readonly Option[] {
   if (!row || row.self) return [];
   return callable.parameters.flatMap(({ name, type }, at) =>
     checker.getPropertiesOfType(checker.getNonNullableType(type)).flatMap((property): Option[] => {
-      const field = takenBy(checker, type).fields.get(property.name);
+      const field = acceptedTypes(checker, type).fields.get(property.name);
       if (!field?.optional) return [];
-      const { literals, kinds } = takenBy(checker, field.type);
+      const { literals, kinds } = acceptedTypes(checker, field.type);
       const doc = ts.displayPartsToString(property.getDocumentationComment(checker));
       const documented = defaultIn(doc, literals);
       if (documented === undefined) return [];
@@ -98,10 +98,11 @@ const options = callables.flatMap(optionsOf);
 
 let backends: Backends;
 beforeAll(async () => {
-  backends = await openBackends((backend) => new AskedBackend(backend));
+  backends = await openBackends((backend) => new RecordingBackend(backend));
 });
 afterAll(async () => {
-  for (const each of [backends.backend, backends.other]) await (each as AskedBackend).inner.dispose();
+  for (const each of [backends.backend, backends.otherBackend])
+    await (each as RecordingBackend).inner.dispose();
 });
 
 /**
@@ -123,7 +124,7 @@ function plain(value: unknown): unknown {
       plain(each),
       [...each.tensor.dataSync()],
     ]);
-  if (value instanceof Optimizer || value instanceof AskedBackend) return value.constructor.name;
+  if (value instanceof Optimizer || value instanceof RecordingBackend) return value.constructor.name;
   if (typeof value === "function") return "a function";
   if (typeof value !== "object" || value === null) return value;
   if (Array.isArray(value)) return value.map(plain);
@@ -152,14 +153,14 @@ function used(result: unknown, [first]: readonly unknown[], world: World): void 
 
 /** Runs a module forward and backward, if it has a row in the table of modules. */
 function trained(module: Module, world: World): void {
-  const built = builtFrom(module);
+  const built = wrapModule(module);
   if (!built) return;
   const inputs = built.inputs(16).map(({ shape, ids }) => {
     const x = world.tensor(ids === undefined ? "bf16" : "i32", shape);
     return new Variable(x, ids === undefined);
   });
   const recipe = new Float8CurrentScaling();
-  const y = autocast({ recipe }, () => combined(built.run(inputs)));
+  const y = autocast({ recipe }, () => combineResults(built.run(inputs)));
   y.backward(world.tensor(y.tensor.dtype, y.shape));
 }
 
@@ -177,10 +178,10 @@ function isRead(target: unknown): boolean {
 function outcome({ callable, row, at, key }: Option, call: number, value: Literal | undefined): unknown {
   return inWorld(backends, (world) => {
     using _scope = new Scope();
-    const backend = world.backend as AskedBackend;
-    const { asked } = backend;
+    const backend = world.backend as RecordingBackend;
+    const { calls } = backend;
     const args = [...(row.calls[call] as Row["calls"][0])(world)];
-    asked.length = 0;
+    calls.length = 0;
     const { [key]: _, ...rest } = (args[at] ?? {}) as Record<string, unknown>;
     args[at] = value === undefined ? rest : { ...rest, [key]: value };
     const target = callable.name
@@ -194,7 +195,7 @@ function outcome({ callable, row, at, key }: Option, call: number, value: Litera
         : Reflect.apply(target as () => unknown, undefined, args);
       used(result, args, world);
       if (callable.name === "learningRateSchedule") result = ratesOf(result as (step: number) => number);
-      return plain({ result, asked });
+      return plain({ result, asked: calls });
     } catch (error) {
       return `${error}`;
     } finally {

@@ -3,7 +3,7 @@ import { describe, expect, it } from "vitest";
 import { FILE_DTYPES } from "../../../src/io/dtypes.js";
 import { ENTRIES, publicNames } from "../harness/surface/names.js";
 
-const { exported, members, texts } = publicNames();
+const { exports, members, strings } = publicNames();
 
 /** Groups of synonyms. The API uses the first of each. */
 const SYNONYMS: readonly (readonly string[])[] = [
@@ -80,7 +80,7 @@ describe("names of the package", () => {
   it.each(ENTRIES)(
     "no two exports of %s of one kind differ by case, by order of words or by a synonym",
     (entry) => {
-      expect(clashes(exported.get(entry) ?? [], (name) => `${kindOf(name)} ${meaning(name)}`)).toEqual([]);
+      expect(clashes(exports.get(entry) ?? [], (name) => `${kindOf(name)} ${meaning(name)}`)).toEqual([]);
     },
   );
 
@@ -90,7 +90,7 @@ describe("names of the package", () => {
   });
 
   it("a function, a method and an operation of a backend that do one thing have one name", () => {
-    const values = [...exported.values()].flat().filter((name) => kindOf(name) === "value");
+    const values = [...exports.values()].flat().filter((name) => kindOf(name) === "value");
     expect(
       clashes(
         [...values, ...members].filter((name) => kindOf(name) === "value"),
@@ -102,7 +102,7 @@ describe("names of the package", () => {
   it("no two values that an option accepts differ by spelling only", () => {
     expect(
       clashes(
-        [...texts].filter((text) => !isFormat(text)),
+        [...strings].filter((text) => !isFormat(text)),
         meaning,
       ),
     ).toEqual([]);

@@ -24,7 +24,7 @@ import {
 } from "../../../src/index.js";
 import { noGrad } from "../../../src/tape/grad-mode.js";
 import { elementCount, type Shape } from "../../../src/tensor/shape.js";
-import { sampled } from "../harness/draws.js";
+import { sampleCases } from "../harness/draws.js";
 import { type WatchedGroup, watchedGroup } from "../modules/tensor-parallel/side-work.js";
 
 const [ROWS, FEATURES, HIDDEN, LAYERS] = [32, 64, 128, 3];
@@ -52,7 +52,7 @@ describe("a backward pass that reduces gradients", () => {
   });
   afterEach(() => watched.dispose());
 
-  it.each(sampled(Object.keys(WAYS), 1))("does not wait for a reduction: %s", (way) => {
+  it.each(sampleCases(Object.keys(WAYS), 1))("does not wait for a reduction: %s", (way) => {
     const { group, record } = watched;
     const { backend } = group;
     using _ = new Scope();
@@ -98,7 +98,7 @@ describe("a backward pass that reduces gradients", () => {
     expect(exchanges("allGather")).toHaveLength(2);
   });
 
-  it.each(sampled(RECIPES, 1))(
+  it.each(sampleCases(RECIPES, 1))(
     "waits once in each operation, for the weights gathered for it: %s",
     (_name, recipe) => {
       const { group, record } = watched;

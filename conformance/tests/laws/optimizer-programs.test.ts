@@ -34,7 +34,7 @@ import { Value } from "../../oracle/training/tape.js";
 import { assertSame } from "../../values/difference.js";
 import { download, wideValues } from "../../values/plain.js";
 import { drawsOr } from "../harness/draws.js";
-import { recipeNamed } from "../harness/step/library-recipes.js";
+import { recipeByName } from "../harness/step/library-recipes.js";
 import { OPTIMIZERS } from "../harness/step/options.js";
 import { useBackend } from "../harness/suite.js";
 
@@ -189,7 +189,7 @@ class Side {
     const data = values(seed, shape, 0.25);
     if (kind !== "quantized") return new Parameter(wide(dtypeOf(kind), data, shape));
     const layer = quantizedModelInit(
-      { recipe: recipeNamed("current"), preserveHighPrecisionInitVal: keepsInitial(seed) },
+      { recipe: recipeByName("current"), preserveHighPrecisionInitVal: keepsInitial(seed) },
       () => new Linear(backend(), ...LINEAR, { bias: false, initMethod: () => data }),
     );
     this.#layers.push(layer);
@@ -257,7 +257,7 @@ class Side {
 
   /** Once a step has written the quantized parameter, it has the codes of the step's f32 result. */
   #checkCodes(value: QuantizedTensor, data: Float32Array): void {
-    using layer = quantizedModelInit({ recipe: recipeNamed("current") }, () => {
+    using layer = quantizedModelInit({ recipe: recipeByName("current") }, () => {
       return new Linear(backend(), ...LINEAR, { bias: false, dtype: "f32", initMethod: () => data });
     });
     const expected = layer.weight.value as QuantizedTensor;

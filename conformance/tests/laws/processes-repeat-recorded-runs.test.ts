@@ -5,9 +5,9 @@ import { fileURLToPath } from "node:url";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { compileHarness } from "../../../scripts/compile-harness.mjs";
 import { runJob } from "../../../scripts/parallel-runs.mjs";
-import { draws, sampled } from "../harness/draws.js";
-import { ranksOf } from "../harness/training/parallel.js";
-import { loadParallelRuns, titleOf } from "../harness/training/parallel-recorded.js";
+import { draws, sampleCases } from "../harness/draws.js";
+import { meshSize } from "../harness/training/parallel.js";
+import { loadParallelRuns, planTitle } from "../harness/training/parallel-recorded.js";
 
 const STEPS = draws(2, 1);
 const DEADLINE_MS = 100_000;
@@ -27,7 +27,7 @@ const TITLES = [
   "transformer, current, TP 2 x DP 2",
 ];
 
-const recorded = loadParallelRuns().filter((run) => TITLES.includes(titleOf(run)));
+const recorded = loadParallelRuns().filter((run) => TITLES.includes(planTitle(run)));
 let program = "";
 beforeAll(async () => {
   program = await compileHarness(FOLDER);
@@ -35,13 +35,13 @@ beforeAll(async () => {
 afterAll(() => rmSync(new URL(`../../../${FOLDER}`, import.meta.url), { recursive: true, force: true }));
 
 describe("training with ranks as processes gives the recorded hashes", () => {
-  it.each(sampled([2, 4], 1))(
+  it.each(sampleCases([2, 4], 1))(
     "%i of them",
     async (ranks) => {
-      const all = recorded.filter((run) => ranksOf(run.mesh) === ranks);
+      const all = recorded.filter((run) => meshSize(run.mesh) === ranks);
       expect(all.length).toBeGreaterThan(3);
-      const runs = sampled(all, 1);
-      const titles = runs.map(titleOf);
+      const runs = sampleCases(all, 1);
+      const titles = runs.map(planTitle);
       const { status, said, stderr } = await runJob(program, {
         ranks,
         backend: "wasm",
@@ -52,7 +52,7 @@ describe("training with ranks as processes gives the recorded hashes", () => {
       expect([status, stderr]).toEqual([0, ""]);
       expect(said).toEqual(
         runs.map((run) => ({
-          title: titleOf(run),
+          title: planTitle(run),
           hashes: run.hashes.slice(0, STEPS),
           transport: "host",
         })),
@@ -70,7 +70,7 @@ describe("training with ranks as processes gives the recorded hashes", () => {
     [["--backend", "foo"], "--backend is foo; give wasm or cuda"],
     [["--bogus"], "Unknown option '--bogus'"],
   ] as const;
-  it.each(sampled<readonly [readonly string[], string]>(REFUSALS, 1))(
+  it.each(sampleCases<readonly [readonly string[], string]>(REFUSALS, 1))(
     "and the script that compares them refuses %j, with which it would compare nothing",
     (args, reason) => {
       const script = fileURLToPath(new URL("../../../scripts/parallel-runs.mjs", import.meta.url));
@@ -82,6 +82,6 @@ describe("training with ranks as processes gives the recorded hashes", () => {
   );
 
   it("reports a run that is not recorded by its name", () => {
-    expect(recorded.map(titleOf).sort()).toEqual([...TITLES].sort());
+    expect(recorded.map(planTitle).sort()).toEqual([...TITLES].sort());
   });
 });

@@ -16,7 +16,7 @@ import {
 import { fromCodes, GuardedBackend } from "../../index.js";
 import { inWorld } from "../harness/arguments/law.js";
 import { outcomeOf } from "../harness/arguments/outcome.js";
-import { ENTRIES, rows, targetOf, useBackends } from "../harness/arguments/package.js";
+import { ENTRIES, resolveTarget, rows, useBackends } from "../harness/arguments/package.js";
 import type { World } from "../harness/arguments/world.js";
 
 const backends = useBackends();
@@ -45,7 +45,7 @@ describe("over a transparent proxy of an object", () => {
     const faults: string[] = [];
     for (const [name, callable, row] of methods) {
       const self = (world: World): object => new Proxy(row.self(world), {});
-      const target = targetOf(callable);
+      const target = resolveTarget(callable);
       const { fault } = await outcomeOf(target, { ...row, self }, 0, backends(), (args) => args);
       if (fault !== undefined && !fault.startsWith("it took")) faults.push(`${name}: ${fault}`);
     }

@@ -11,9 +11,9 @@ import { Scope } from "../../../src/tensor/scope.js";
 import type { Shape, WideDType } from "../../../src/tensor/shape.js";
 import type { Tensor } from "../../../src/tensor/tensor.js";
 import { draws } from "../harness/draws.js";
-import { combined, rowsWhere } from "../harness/modules/calls.js";
+import { combineResults, rowsWhere } from "../harness/modules/calls.js";
 import type { ModuleRow } from "../harness/modules/row.js";
-import { GRADIENT_NAMES, recipeNamed } from "../harness/step/library-recipes.js";
+import { GRADIENT_RECIPE_NAMES, recipeByName } from "../harness/step/library-recipes.js";
 import type { RecipeName } from "../harness/step/options.js";
 import { useBackend } from "../harness/suite.js";
 
@@ -38,13 +38,13 @@ function noise(seed: bigint, offset: bigint, shape: Shape): Tensor<WideDType> {
 function results(row: ModuleRow, name: RecipeName, { rows, inward, out, seed }: Drawn) {
   const random = new RandomState(seed);
   using built = row.build(backend(), { rows, from: inward, to: out, middle: out }, { random });
-  const region = name === "none" ? { enabled: false } : { recipe: recipeNamed(name) };
+  const region = name === "none" ? { enabled: false } : { recipe: recipeByName(name) };
   const x = new Variable(noise(seed, 100n, [rows, inward]), true);
   const dy = noise(seed, 101n, [rows, out]);
   const step = (): Variable => {
     x.zeroGrad();
     for (const parameter of built.module.parameters()) parameter.zeroGrad();
-    const y = autocast(region, () => combined(built.run([x])));
+    const y = autocast(region, () => combineResults(built.run([x])));
     y.backward(dy);
     return y;
   };
@@ -85,20 +85,23 @@ const BOUNDS = {
 } as const;
 
 describe.each(LAYERS)("%s", (_, row) => {
-  it.each(GRADIENT_NAMES)("%s: errors against bf16 have the size that its number of bits allows", (name) => {
-    const bounds = BOUNDS[name.startsWith("nvfp4") ? 4 : 8];
-    fc.assert(
-      fc.property(drawn, (each) => {
-        using _scope = new Scope();
-        const [ours, exact] = [results(row, name, each), results(row, "none", each)];
-        for (const key of ["y", "dgrad", "wgrad", "bgrad"] as const) {
-          const error = relativeError(ours[key], exact[key]);
-          const [least, most] = bounds[key];
-          expect(error, key).toBeGreaterThanOrEqual(least);
-          expect(error, key).toBeLessThanOrEqual(most);
-        }
-      }),
-      { numRuns: draws(3, 1) },
-    );
-  });
+  it.each(GRADIENT_RECIPE_NAMES)(
+    "%s: errors against bf16 have the size that its number of bits allows",
+    (name) => {
+      const bounds = BOUNDS[name.startsWith("nvfp4") ? 4 : 8];
+      fc.assert(
+        fc.property(drawn, (each) => {
+          using _scope = new Scope();
+          const [ours, exact] = [results(row, name, each), results(row, "none", each)];
+          for (const key of ["y", "dgrad", "wgrad", "bgrad"] as const) {
+            const error = relativeError(ours[key], exact[key]);
+            const [least, most] = bounds[key];
+            expect(error, key).toBeGreaterThanOrEqual(least);
+            expect(error, key).toBeLessThanOrEqual(most);
+          }
+        }),
+        { numRuns: draws(3, 1) },
+      );
+    },
+  );
 });

@@ -19,8 +19,8 @@ import { Variable } from "../../../src/tape/variable.js";
 import { Scope } from "../../../src/tensor/scope.js";
 import type { DType, Shape, WideDType } from "../../../src/tensor/shape.js";
 import { Tensor } from "../../../src/tensor/tensor.js";
-import { casesOf, inputsOf, rowsWhere } from "../harness/modules/calls.js";
-import type { Built, ModuleRow, ModuleSettings } from "../harness/modules/row.js";
+import { createInputs, rowsWhere, testedCases } from "../harness/modules/calls.js";
+import type { BuiltModule, ModuleRow, ModuleSettings } from "../harness/modules/row.js";
 import { useBackend } from "../harness/suite.js";
 
 const backend = useBackend({ threads: 1, datapath: "hopper" });
@@ -29,7 +29,7 @@ const other = useBackend({ threads: 1, datapath: "hopper" });
 const FEATURES = 128;
 const SIZES = { rows: FEATURES, from: FEATURES, to: FEATURES, middle: FEATURES };
 
-const build = (row: ModuleRow, settings: ModuleSettings = {}, sizes = SIZES): Built =>
+const build = (row: ModuleRow, settings: ModuleSettings = {}, sizes = SIZES): BuiltModule =>
   row.build(backend(), sizes, { initMethod: constantInit(0.5), ...settings });
 
 /**
@@ -47,15 +47,15 @@ const RECIPES: readonly (readonly [name: string, recipe: Recipe, narrow: number]
 
 type Inputs = readonly Variable[];
 
-const inputs = (built: Built, dtype: WideDType = "bf16"): Inputs =>
-  inputsOf(backend(), built, { ...SIZES, dtype, requiresGrad: false, isZero: true });
+const inputs = (built: BuiltModule, dtype: WideDType = "bf16"): Inputs =>
+  createInputs(backend(), built, { ...SIZES, dtype, requiresGrad: false, isZero: true });
 
 const memory = () => {
   const { live, blocks } = backend().memoryUse();
   return { live, blocks };
 };
 
-function pass(built: Built, region: AutocastOptions, x?: Inputs, call: LinearCall = {}): void {
+function pass(built: BuiltModule, region: AutocastOptions, x?: Inputs, call: LinearCall = {}): void {
   using _ = new Scope();
   autocast(region, () => built.run(x ?? inputs(built), call));
 }
@@ -63,7 +63,7 @@ function pass(built: Built, region: AutocastOptions, x?: Inputs, call: LinearCal
 const plain = (_: string, value: unknown) => (value instanceof Float32Array ? [...value] : value);
 
 /** The scales, histories and amaxes of a layer. */
-function scalesOf({ module }: Built): string {
+function scalesOf({ module }: BuiltModule): string {
   const states = [...module.namedQuantizations()].map(([name, of]) => [name, of.snapshotSync() ?? "none"]);
   return JSON.stringify(states, plain);
 }
@@ -75,7 +75,7 @@ function scalesOf({ module }: Built): string {
 const ANY = [new Float8CurrentScaling(), new DelayedScaling()];
 
 /** Runs a layer under both recipes. Returns the number of warnings. */
-function warningsUnderAny(built: Built): number {
+function warningsUnderAny(built: BuiltModule): number {
   const warn = vi.spyOn(console, "warn").mockImplementation(() => undefined);
   warn.mockClear();
   for (const recipe of ANY) pass(built, { recipe });
@@ -98,7 +98,7 @@ function warningsOf(row: ModuleRow): number {
 /** A layer, its row, and the recipe in force before a call: none, or one of another kind. */
 interface Subject {
   readonly row: ModuleRow;
-  readonly built: Built;
+  readonly built: BuiltModule;
   readonly before: Recipe | undefined;
 }
 
@@ -176,7 +176,7 @@ const CASES = rowsWhere().flatMap(([layer, row]) =>
   ),
 );
 /** A short run tests a sample of the composed layers, and of rows that differ from another row only in a result. */
-const TESTED = casesOf(
+const TESTED = testedCases(
   CASES,
   ({ row }) => row,
   ({ operationsOf, type }) => operationsOf === type.name,

@@ -5,7 +5,7 @@ import { allows } from "../../arbitraries/supported.js";
 import { aimedInputs } from "../../laws/supported.js";
 import { OPERATION_NAMES, OPERATIONS, type OperationName } from "../../operations/operations.js";
 import { PlainTensor } from "../../values/plain.js";
-import { IS_FULL, SEED, sampled } from "../harness/draws.js";
+import { IS_FULL, SEED, sampleCases } from "../harness/draws.js";
 
 const DRAWS = 120;
 /** The maximum number of rejected draws for each supported one. */
@@ -36,7 +36,7 @@ function rejectedFor(
 }
 
 describe("a subject that supports one value of a field", () => {
-  it.each(sampled(OPERATION_NAMES, 12))("of %s gets it in few draws", (operation) => {
+  it.each(sampleCases(OPERATION_NAMES, 12))("of %s gets it in few draws", (operation) => {
     const leaves = leavesOf(drawn(operation, SEED));
     // some fields of each operation, because each costs many draws
     const every = Math.ceil(leaves.length / (IS_FULL ? 3 : 1) || 1);

@@ -20,7 +20,7 @@ import { noGrad } from "../../../src/tape/grad-mode.js";
 import { Scope } from "../../../src/tensor/scope.js";
 import type { WideDType } from "../../../src/tensor/shape.js";
 import { pairwise } from "../../arbitraries/covering.js";
-import { draws, sampled } from "../harness/draws.js";
+import { draws, sampleCases } from "../harness/draws.js";
 import { useBackend } from "../harness/suite.js";
 import { fill } from "../modules/attention/drawn.js";
 import { fullRows, LONGEST, type Rollout, rollouts, steppedRows } from "../modules/attention/rollout.js";
@@ -105,7 +105,7 @@ describe("steps with a cache have the bits of the full forward pass", () => {
   const titled = CASES.map(
     (of) => [`${of.recipe}, ${of.form}, ${of.dtype}, pages ${of.pageSize}`, of] as const,
   );
-  it.each(sampled(titled, 3))("%s", (_title, of) => {
+  it.each(sampleCases(titled, 3))("%s", (_title, of) => {
     fc.assert(
       fc.property(rollouts, (run) => {
         const [steps, full] = rowsOf(of, run, RECIPES[of.recipe]?.());

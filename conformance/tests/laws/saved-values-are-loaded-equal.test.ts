@@ -19,7 +19,7 @@ import { zeros } from "../../../src/ops/create.js";
 import { AdamW } from "../../../src/optimizers/adamw.js";
 import { RandomState } from "../../../src/quantizers/random-state.js";
 import type { Tensor } from "../../../src/tensor/tensor.js";
-import { draws, IS_FULL, sampled } from "../harness/draws.js";
+import { draws, IS_FULL, sampleCases } from "../harness/draws.js";
 import { useBackend } from "../harness/suite.js";
 import { useFolder } from "../io/folder.js";
 
@@ -89,7 +89,7 @@ describe("a safetensors file", () => {
   });
 
   it.each(
-    sampled<readonly [string, { name?: string; metadata?: Record<string, string>; count?: number }]>(
+    sampleCases<readonly [string, { name?: string; metadata?: Record<string, string>; count?: number }]>(
       [
         ["a name of 8 MB", { name: "n".repeat(2 ** 23) }],
         ["a name of 8 MB of quotes and backslashes", { name: '\\"'.repeat(2 ** 22) }],
@@ -203,7 +203,7 @@ describe("the caller's extra values in a checkpoint", () => {
   });
 
   it.each<readonly [string, () => unknown]>([
-    ...sampled<readonly [string, () => unknown]>(
+    ...sampleCases<readonly [string, () => unknown]>(
       [
         ["a text of 8 MB", () => "x".repeat(2 ** 23)],
         ["a text of 8 MB of quotes", () => '"\\'.repeat(2 ** 22)],

@@ -36,7 +36,7 @@ import {
   GROUP,
   type Meant,
 } from "../checkpoints/files/drawn-files.js";
-import { sampled } from "../harness/draws.js";
+import { sampleCases } from "../harness/draws.js";
 import { useBackend } from "../harness/suite.js";
 
 const backend = useBackend({ threads: 1 });
@@ -127,31 +127,34 @@ async function writeWeight(folder: string, form: Form, dtype: FileDType): Promis
 
 const CASES = FORMS.flatMap((form) => DTYPES.map((dtype) => [form.name, form.kind, dtype, form] as const));
 
-it.each(sampled(CASES, 10))("%s, a scale for each %s, in %s: read or refused", async (_, __, dtype, form) => {
-  await inFolder(async (folder) => {
-    const values = await writeWeight(folder, form, dtype);
-    const output = join(folder, "wide");
-    const isTransposed = conventionOf(form.name).transposedWide === true;
-    const isOfConvention = conventionOf(form.name).scale.dtypes.includes(dtype);
-    const errors = errorsIn((await reportOf(folder)).findings);
-    let refused: unknown;
-    try {
-      await convertTo(backend(), folder, output, "f32");
-    } catch (error) {
-      refused = error;
-    }
-    expect(refused === undefined, `${refused}`).toBe(errors.length === 0);
-    if (isOfConvention) expect({ errors, refused }).toEqual({ errors: [], refused: undefined });
-    if (refused !== undefined) {
-      expect(refused).toBeInstanceOf(LockstepError);
-      return;
-    }
-    const [wide] = (await readContents(output)).tensors.values();
-    expect(new Float32Array((wide as Held).bytes.slice().buffer)).toEqual(
-      Float32Array.from(isTransposed ? transposed(values, rowsOf(form), COLUMNS) : values),
-    );
-  });
-});
+it.each(sampleCases(CASES, 10))(
+  "%s, a scale for each %s, in %s: read or refused",
+  async (_, __, dtype, form) => {
+    await inFolder(async (folder) => {
+      const values = await writeWeight(folder, form, dtype);
+      const output = join(folder, "wide");
+      const isTransposed = conventionOf(form.name).transposedWide === true;
+      const isOfConvention = conventionOf(form.name).scale.dtypes.includes(dtype);
+      const errors = errorsIn((await reportOf(folder)).findings);
+      let refused: unknown;
+      try {
+        await convertTo(backend(), folder, output, "f32");
+      } catch (error) {
+        refused = error;
+      }
+      expect(refused === undefined, `${refused}`).toBe(errors.length === 0);
+      if (isOfConvention) expect({ errors, refused }).toEqual({ errors: [], refused: undefined });
+      if (refused !== undefined) {
+        expect(refused).toBeInstanceOf(LockstepError);
+        return;
+      }
+      const [wide] = (await readContents(output)).tensors.values();
+      expect(new Float32Array((wide as Held).bytes.slice().buffer)).toEqual(
+        Float32Array.from(isTransposed ? transposed(values, rowsOf(form), COLUMNS) : values),
+      );
+    });
+  },
+);
 
 /** The kind of the scales of a target. */
 function kindOf({ dialect }: Target): ScaleKind {
@@ -191,7 +194,7 @@ const CARRIED = FORMS.flatMap((form) =>
   }),
 );
 
-it.each(sampled(CARRIED, 4))(
+it.each(sampleCases(CARRIED, 4))(
   "%s, a scale for each %s, in %s: repacked without a change wherever a target can hold it",
   async (_, __, dtype, form, targets) => {
     await inFolder(async (folder) => {

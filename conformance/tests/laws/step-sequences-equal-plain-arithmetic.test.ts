@@ -6,16 +6,16 @@ import * as fc from "fast-check";
 import { beforeEach, describe, expect, it, vi } from "vitest";
 import { pairwise, tuplesAmong } from "../../arbitraries/covering.js";
 import { splitmix32 } from "../../arbitraries/random.js";
-import { sampled } from "../harness/draws.js";
+import { sampleCases } from "../harness/draws.js";
 import {
   MICROBATCHES,
   type MicrobatchCall,
   type RecipeName,
+  type StepActions,
   type StepOptions,
-  type StepTurn,
 } from "../harness/step/options.js";
-import { planOf, type StepPlan } from "../harness/step/plan.js";
-import { departure } from "../harness/step/run.js";
+import { createPlan, type StepPlan } from "../harness/step/plan.js";
+import { firstDifference } from "../harness/step/run.js";
 import { useBackend } from "../harness/suite.js";
 
 const STEPS = 4;
@@ -66,7 +66,7 @@ const OTHERS: Readonly<Record<(typeof CASES)["recipe"][number], readonly RecipeN
 
 const turns = pairwise(TURNS, draw);
 
-function turnsFrom(i: number, recipe: (typeof CASES)["recipe"][number]): readonly StepTurn[] {
+function turnsFrom(i: number, recipe: (typeof CASES)["recipe"][number]): readonly StepActions[] {
   return Array.from({ length: STEPS }, (_, step) => {
     const { isOther, ...turn } = turns[(STEPS * i + step) % turns.length] as (typeof turns)[number];
     const others = OTHERS[recipe];
@@ -89,8 +89,8 @@ const REST = {
 } as const;
 
 const rows = pairwise(CASES, draw).map((row, i) => {
-  const plan = planOf({ ...REST, ...row } as StepOptions, (seed + 7919 * i) >>> 1, STEPS);
-  const given: StepPlan = { ...plan, turns: turnsFrom(i, row.recipe) };
+  const plan = createPlan({ ...REST, ...row } as StepOptions, (seed + 7919 * i) >>> 1, STEPS);
+  const given: StepPlan = { ...plan, actions: turnsFrom(i, row.recipe) };
   return { ...row, i, given };
 });
 
@@ -104,8 +104,8 @@ describe(`${STEPS} steps of a layer, cases drawn from ${seed}`, () => {
   });
 
   it("has every pair of options of a step", () => {
-    const drawn = rows.flatMap(({ given }) => given.turns ?? []);
-    const pairs = (all: readonly Pick<StepTurn, "calls" | "stepping" | "zeroes" | "evaluated">[]) =>
+    const drawn = rows.flatMap(({ given }) => given.actions ?? []);
+    const pairs = (all: readonly Pick<StepActions, "calls" | "stepping" | "zeroes" | "evaluated">[]) =>
       tuplesAmong(
         all.map(({ calls, stepping, zeroes, evaluated }) => ({ calls, stepping, zeroes, evaluated })),
         2,
@@ -113,7 +113,7 @@ describe(`${STEPS} steps of a layer, cases drawn from ${seed}`, () => {
     expect([...pairs(turns)].filter((pair) => !pairs(drawn).has(pair))).toEqual([]);
   });
 
-  it.each(sampled(rows, Math.ceil(rows.length / 3)))("$i: $layer under $recipe", ({ given }) => {
-    expect(departure(backend(), given), JSON.stringify(given)).toBe(undefined);
+  it.each(sampleCases(rows, Math.ceil(rows.length / 3)))("$i: $layer under $recipe", ({ given }) => {
+    expect(firstDifference(backend(), given), JSON.stringify(given)).toBe(undefined);
   });
 });

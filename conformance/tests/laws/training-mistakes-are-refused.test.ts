@@ -22,7 +22,7 @@ import { Variable } from "../../../src/tape/variable.js";
 import type { DType, Shape } from "../../../src/tensor/shape.js";
 import type { Tensor } from "../../../src/tensor/tensor.js";
 import { rowsWhere } from "../harness/modules/calls.js";
-import { type Refusal, refusals, wrong } from "../harness/refusals.js";
+import { type Refusal, refusals, untyped } from "../harness/refusals.js";
 import { useBackend } from "../harness/suite.js";
 
 const backend = useBackend({ threads: 1, datapath: "hopper" });
@@ -51,7 +51,7 @@ refusals("norms and the modules behind them", [
   ...rowsWhere(({ takes }) => takes.includes("normalization")).map(
     ([name, row]): Refusal => [
       `an unknown norm of ${name}`,
-      () => row.build(backend(), SIZES, { normalization: wrong("BatchNorm") }),
+      () => row.build(backend(), SIZES, { normalization: untyped("BatchNorm") }),
       ArgumentError,
       ["BatchNorm", "LayerNorm", "RMSNorm"],
     ],
@@ -67,13 +67,13 @@ refusals("norms and the modules behind them", [
   ],
   [
     "an unknown activation",
-    () => new LayerNormMLP(backend(), 64, 32, { activation: wrong("softplus") }),
+    () => new LayerNormMLP(backend(), 64, 32, { activation: untyped("softplus") }),
     ArgumentError,
     ["softplus", "swiglu"],
   ],
   [
     "an activation by the name of a property of objects",
-    () => new LayerNormMLP(backend(), 64, 32, { activation: wrong("toString") }),
+    () => new LayerNormMLP(backend(), 64, 32, { activation: untyped("toString") }),
     ArgumentError,
     ["toString"],
   ],
@@ -117,7 +117,7 @@ refusals("functions", [
   ["another number of elements", () => functional.reshape(zero([4]), [5]), ShapeError, ["reshape", "4", "5"]],
   [
     "an unknown activation",
-    () => functional.activation(zero([4]), wrong("softplus")),
+    () => functional.activation(zero([4]), untyped("softplus")),
     ArgumentError,
     ["softplus", "gelu"],
   ],
@@ -317,7 +317,7 @@ refusals("optimizers", [
       `a main gradient without ${words[1]}`,
       () => {
         using layer = new Linear(backend(), 64, 32, { fuseWgradAccumulation: true });
-        layer.weight.mainGrad = wrong(main());
+        layer.weight.mainGrad = untyped(main());
         layer.forward(zero([32, 64])).backward(zero([32, 32]));
       },
       error,

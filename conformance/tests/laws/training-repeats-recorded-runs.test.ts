@@ -17,15 +17,15 @@ import { clipGradNorm } from "../../../src/optimizers/clip-grad-norm.js";
 import { RandomState } from "../../../src/quantizers/random-state.js";
 import { normal } from "../../../src/random.js";
 import { Scope } from "../../../src/tensor/scope.js";
-import { IS_FULL, sampled } from "../harness/draws.js";
+import { IS_FULL, sampleCases } from "../harness/draws.js";
 import { useBackend } from "../harness/suite.js";
 import {
   ALL_RUNS,
   loadRuns,
-  partOf,
   recordedRun,
   resumedSteps,
-  stepsOf,
+  runSteps,
+  selectSteps,
 } from "../harness/training/recorded.js";
 import { RECIPE_NAMES, RECIPES_UNDER_TEST, type RecipeName, TrainingRun } from "../harness/training/run.js";
 
@@ -42,20 +42,20 @@ describe("training on the reference", () => {
     );
   });
 
-  it.each(sampled(ALL_RUNS, 3))("$task under $recipe begins as recorded", ({ task, recipe }) => {
+  it.each(sampleCases(ALL_RUNS, 3))("$task under $recipe begins as recorded", ({ task, recipe }) => {
     using run = new TrainingRun(backend(), task, recipe);
-    expect(stepsOf(run, PREFIX)).toEqual(partOf(recordedRun(recorded, task, recipe), 0, PREFIX));
+    expect(runSteps(run, PREFIX)).toEqual(selectSteps(recordedRun(recorded, task, recipe), 0, PREFIX));
   });
 
-  it.each(sampled(ALL_RUNS, 2, 1))(
+  it.each(sampleCases(ALL_RUNS, 2, 1))(
     "$task under $recipe resumed from a checkpoint is as recorded",
     async (which) => {
       const steps = await resumedSteps([backend(), backend()], which, { middle: PREFIX / 2, end: PREFIX });
-      expect(steps).toEqual(partOf(recordedRun(recorded, which.task, which.recipe), 0, PREFIX));
+      expect(steps).toEqual(selectSteps(recordedRun(recorded, which.task, which.recipe), 0, PREFIX));
     },
   );
 
-  it.each(sampled(RECIPE_NAMES, 1))("lowers a loss to less than two thirds, under %s", (name) => {
+  it.each(sampleCases(RECIPE_NAMES, 1))("lowers a loss to less than two thirds, under %s", (name) => {
     const losses = (learningRate: number): number[] => trained(backend(), name, learningRate);
     const [first, last] = [0, -1].map((at) => losses(1e-2).at(at) as number) as [number, number];
     expect(last).toBeLessThan((first * 2) / 3);
@@ -97,11 +97,11 @@ function trained(backend: Backend, name: RecipeName, learningRate: number): numb
 }
 
 describe("the number of threads", () => {
-  it.each(sampled([1, 3], 1))("changes no bit of a run: %i", async (threads) => {
+  it.each(sampleCases([1, 3], 1))("changes no bit of a run: %i", async (threads) => {
     const backend = await openBackend("wasm", { datapath: "hopper", threads });
     for (const task of ["mlp", "transformer"] as const) {
       using run = new TrainingRun(backend, task, "nvfp4");
-      expect(stepsOf(run, PREFIX)).toEqual(partOf(recordedRun(recorded, task, "nvfp4"), 0, PREFIX));
+      expect(runSteps(run, PREFIX)).toEqual(selectSteps(recordedRun(recorded, task, "nvfp4"), 0, PREFIX));
     }
     await backend.dispose();
   });

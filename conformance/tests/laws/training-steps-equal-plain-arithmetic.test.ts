@@ -7,11 +7,11 @@ import { describe, expect, it } from "vitest";
 import { pairwise, tuplesAmong } from "../../arbitraries/covering.js";
 import { splitmix32 } from "../../arbitraries/random.js";
 import type { Matrix } from "../../oracle/training/matrix.js";
-import { sampled } from "../harness/draws.js";
+import { sampleCases } from "../harness/draws.js";
 import { OPTIONS, RECIPES, type RecipeName, type StepOptions } from "../harness/step/options.js";
-import { type CellPlan, planOf, type StepPlan } from "../harness/step/plan.js";
-import { departure, modelled } from "../harness/step/run.js";
-import { difference, type Seen } from "../harness/step/seen.js";
+import { type CellPlan, createPlan, type StepPlan } from "../harness/step/plan.js";
+import { firstDifference, modelResults } from "../harness/step/run.js";
+import { difference, type StepResults } from "../harness/step/seen.js";
 import { useBackend } from "../harness/suite.js";
 
 const [drawSeed] = fc.sample(fc.noBias(fc.nat()), 1) as [number];
@@ -31,11 +31,11 @@ describe(`every pair of options, cases drawn from ${drawSeed}`, () => {
     expect(found.size).toBe(pairs.reduce((a, b) => a + b));
   });
 
-  it.each(sampled(rows))("$i: $options.layer under $options.recipe", ({ options, i }) => {
+  it.each(sampleCases(rows))("$i: $options.layer under $options.recipe", ({ options, i }) => {
     // histories and optimizer state have an effect only from the second step on
     const steps = i % 3 === 0 || options.recipe === "delayed" ? 2 : 1;
-    const plan = planOf(options, (drawSeed + 7919 * i) >>> 1, steps);
-    expect(departure(backend(), plan), JSON.stringify(plan)).toBe(undefined);
+    const plan = createPlan(options, (drawSeed + 7919 * i) >>> 1, steps);
+    expect(firstDifference(backend(), plan), JSON.stringify(plan)).toBe(undefined);
   });
 });
 
@@ -80,7 +80,11 @@ function deepPlan(
   layer: CellPlan["layer"] = "linear",
 ): StepPlan {
   const { rows, from, to } = DEEP[deep];
-  const plan = planOf({ ...PLAIN, recipe, parameters: "f32", input: "f32" }, (drawSeed + from + to) >>> 1, 1);
+  const plan = createPlan(
+    { ...PLAIN, recipe, parameters: "f32", input: "f32" },
+    (drawSeed + from + to) >>> 1,
+    1,
+  );
   const model = RECIPES[recipe];
   const cell = { layer, wrap: "plain", from, to, middle: 144 } as const;
   return { ...plan, quantization: split ? { ...model, split } : model, rows, features: from, cells: [cell] };
@@ -88,22 +92,22 @@ function deepPlan(
 
 describe(`products on Hopper's datapath, numbers drawn from ${drawSeed}`, () => {
   const backend = useBackend({ threads: 1, datapath: "hopper" });
-  describe.each(sampled(PRODUCTS, 1))("a deep %s", (deep) => {
+  describe.each(sampleCases(PRODUCTS, 1))("a deep %s", (deep) => {
     const alone = Object.fromEntries(PRODUCTS.map((product) => [product, product === deep])) as Split;
     const others = Object.fromEntries(PRODUCTS.map((product) => [product, product !== deep])) as Split;
 
-    it.each(sampled([undefined, alone, others], 1))("accumulates by its own option: %j", (split) => {
-      for (const recipe of sampled(["current", "delayed"] as const, 1)) {
-        const found = departure(backend(), deepPlan(recipe, deep, split));
+    it.each(sampleCases([undefined, alone, others], 1))("accumulates by its own option: %j", (split) => {
+      for (const recipe of sampleCases(["current", "delayed"] as const, 1)) {
+        const found = firstDifference(backend(), deepPlan(recipe, deep, split));
         expect(found, recipe).toBe(undefined);
       }
     });
 
     it("uses only its own option in the model", () => {
       const none = { fprop: false, dgrad: false, wgrad: false };
-      const before = modelled(deepPlan("current", deep, none), "hopper");
-      for (const product of sampled(PRODUCTS, 1)) {
-        const after = modelled(deepPlan("current", deep, { ...none, [product]: true }), "hopper");
+      const before = modelResults(deepPlan("current", deep, none), "hopper");
+      for (const product of sampleCases(PRODUCTS, 1)) {
+        const after = modelResults(deepPlan("current", deep, { ...none, [product]: true }), "hopper");
         const differing = [...before.keys()].filter(
           (name) => name.startsWith("0 0 ") && difference(only(after, name), only(before, name)),
         );
@@ -112,28 +116,28 @@ describe(`products on Hopper's datapath, numbers drawn from ${drawSeed}`, () => 
     });
   });
 
-  it.each(sampled(["normLinear", "mlp"] as const, 1))("%s passes them on", (layer) => {
-    for (const [bits, deep] of sampled([...PRODUCTS.entries()], 1)) {
+  it.each(sampleCases(["normLinear", "mlp"] as const, 1))("%s passes them on", (layer) => {
+    for (const [bits, deep] of sampleCases([...PRODUCTS.entries()], 1)) {
       const split = { fprop: bits === 0, dgrad: bits === 1, wgrad: bits === 2 };
       for (const each of [split, undefined]) {
         const plan = deepPlan("current", deep, each, layer);
         const [cell] = plan.cells as [CellPlan];
         const kept = layer === "mlp" ? { ...plan, cells: [{ ...cell, to: cell.from, middle: 16 }] } : plan;
-        expect(departure(backend(), kept), deep).toBe(undefined);
+        expect(firstDifference(backend(), kept), deep).toBe(undefined);
       }
     }
   });
 
-  it.each(sampled(["none", "block", "mxfp8", "nvfp4"] as const, 1))(
+  it.each(sampleCases(["none", "block", "mxfp8", "nvfp4"] as const, 1))(
     "%s is multiplied by the backend's datapath",
     (recipe) => {
-      const plan = planOf({ ...PLAIN, recipe, layer: "mlp of swiglu" }, drawSeed >>> 1, 1);
-      expect(departure(backend(), plan)).toBe(undefined);
+      const plan = createPlan({ ...PLAIN, recipe, layer: "mlp of swiglu" }, drawSeed >>> 1, 1);
+      expect(firstDifference(backend(), plan)).toBe(undefined);
     },
   );
 });
 
-function only(seen: Seen, name: string): Seen {
+function only(seen: StepResults, name: string): StepResults {
   return new Map([...seen].filter(([each]) => each === name));
 }
 
@@ -143,12 +147,12 @@ describe(`any number of rows, numbers drawn from ${drawSeed}`, () => {
   const layers = ["linear", "normLinear", "mlp of swiglu"] as const;
   const cases = names.flatMap((name) => layers.map((layer) => ({ name, layer })));
 
-  it.each(sampled(cases, 1))("$layer under $name takes 1, 7 and 33 rows", ({ name, layer }) => {
+  it.each(sampleCases(cases, 1))("$layer under $name takes 1, 7 and 33 rows", ({ name, layer }) => {
     const [recipe] = name.split(",") as [StepOptions["recipe"]];
     for (const rows of [1, 7, 33]) {
-      const plan = planOf({ ...PLAIN, parameters: "f32", recipe, layer }, (drawSeed + rows) >>> 1, 1);
+      const plan = createPlan({ ...PLAIN, parameters: "f32", recipe, layer }, (drawSeed + rows) >>> 1, 1);
       const all = { ...plan, recipe: name, quantization: RECIPES[name], rows };
-      expect(departure(backend(), all), `${rows} rows`).toBe(undefined);
+      expect(firstDifference(backend(), all), `${rows} rows`).toBe(undefined);
     }
   });
 });
@@ -156,25 +160,28 @@ describe(`any number of rows, numbers drawn from ${drawSeed}`, () => {
 describe(`f32 outside of regions, numbers drawn from ${drawSeed}`, () => {
   const backend = useBackend({ threads: 1, datapath: "hopper" });
 
-  it.each(sampled(["linear", "attention", "mlp of gelu"] as const, 1))("%s is multiplied in f32", (layer) => {
-    const plan = planOf({ ...PLAIN, recipe: "none", parameters: "f32", layer }, drawSeed >>> 1, 1);
-    expect(departure(backend(), plan)).toBe(undefined);
-  });
+  it.each(sampleCases(["linear", "attention", "mlp of gelu"] as const, 1))(
+    "%s is multiplied in f32",
+    (layer) => {
+      const plan = createPlan({ ...PLAIN, recipe: "none", parameters: "f32", layer }, drawSeed >>> 1, 1);
+      expect(firstDifference(backend(), plan)).toBe(undefined);
+    },
+  );
 });
 
 describe(`evaluation, numbers drawn from ${drawSeed}`, () => {
   const backend = useBackend({ threads: 1, datapath: "exact" });
   const names = Object.keys(RECIPES) as RecipeName[];
 
-  it.each(sampled(names))("under %s updates no scale, and layers pass codes to each other", (name) => {
+  it.each(sampleCases(names))("under %s updates no scale, and layers pass codes to each other", (name) => {
     const [recipe] = name.split(",") as [StepOptions["recipe"]];
     const features = { parameters: "f32", input: "bf16" } as const;
-    const plan = planOf(
+    const plan = createPlan(
       { ...PLAIN, ...(recipe === "none" ? {} : features), recipe, layer: "between" },
       drawSeed >>> 1,
     );
     const evaluated = { ...plan, recipe: name, quantization: RECIPES[name], evaluates: true };
-    expect(departure(backend(), evaluated)).toBe(undefined);
+    expect(firstDifference(backend(), evaluated)).toBe(undefined);
   });
 });
 
@@ -190,8 +197,8 @@ describe("a comparison", () => {
     "rows in another order": (x) => ({ ...x, data: x.data.slice().reverse() }),
   };
 
-  it.each(sampled(Object.entries(wrong)))("refuses %s, wherever it is", (name, change) => {
-    const seen = modelled(planOf({ ...PLAIN, layer: "mlp of geglu" }, drawSeed >>> 1, 1), "exact");
+  it.each(sampleCases(Object.entries(wrong)))("refuses %s, wherever it is", (name, change) => {
+    const seen = modelResults(createPlan({ ...PLAIN, layer: "mlp of geglu" }, drawSeed >>> 1, 1), "exact");
     expect(difference(seen, seen)).toBe(undefined);
     for (const [key, x] of seen) {
       if (name === "rows in another order" && new Set(x.data).size < 2) continue;
@@ -243,16 +250,16 @@ describe("every option matters", () => {
     return JSON.stringify(rest);
   };
 
-  it.each(sampled(Object.keys(OPTIONS) as (keyof StepOptions)[]))(
+  it.each(sampleCases(Object.keys(OPTIONS) as (keyof StepOptions)[]))(
     "%s: each of its values is another case",
     (name) => {
       const base = { ...PLAIN, ...beside[name] };
-      const plans = OPTIONS[name].map((value) => planOf({ ...base, [name]: value } as StepOptions, 5, 1));
+      const plans = OPTIONS[name].map((value) => createPlan({ ...base, [name]: value } as StepOptions, 5, 1));
       const distinct = new Set(plans.map(digest)).size;
       expect(distinct).toBe(OPTIONS[name].length);
       if (invisible.has(name)) return;
       const seen = plans.map((plan) =>
-        JSON.stringify([...modelled(plan, "exact")].map(([key, { data }]) => [key, [...data]])),
+        JSON.stringify([...modelResults(plan, "exact")].map(([key, { data }]) => [key, [...data]])),
       );
       expect(new Set(seen).size).toBe(OPTIONS[name].length - (repeated[name] ?? 0));
     },

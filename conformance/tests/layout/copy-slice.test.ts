@@ -7,26 +7,26 @@ import { elementCount } from "../../../src/tensor/shape.js";
 import { words } from "../../arbitraries/random.js";
 import { assertSame } from "../../values/difference.js";
 import { download, fromCodes, upload } from "../../values/plain.js";
-import { seeded } from "../harness/draws.js";
-import { describeLaws, sameOnAll, scoped, useBackend, useThreads } from "../harness/suite.js";
+import { derivedSeed } from "../harness/draws.js";
+import { describeLaws, testEqualBits, testInScope, useBackend, useThreads } from "../harness/suite.js";
 
 const backend = useBackend();
 const threads = useThreads();
 
-describeLaws(backend, ["copySlice"], { runs: 600, seed: seeded(141) });
+describeLaws(backend, ["copySlice"], { runs: 600, seed: derivedSeed(141) });
 
 describe("results do not depend on the number of threads", () => {
   const shape = [70, 201, 33];
   const x = fromCodes("bf16", shape, words(4, elementCount(shape)));
   const column = fromCodes("bf16", [70, 1, 33], words(5, 70 * 33));
-  sameOnAll("slice", threads, (each) => ({ out: download(slice(upload(each, x), 1, 3, 200)) }));
-  sameOnAll("concatenate", threads, (each) => ({
+  testEqualBits("slice", threads, (each) => ({ out: download(slice(upload(each, x), 1, 3, 200)) }));
+  testEqualBits("concatenate", threads, (each) => ({
     out: download(concatenate([upload(each, x), upload(each, x)], 1)),
   }));
-  sameOnAll("expand", threads, (each) => ({ out: download(expand(upload(each, column), shape)) }));
+  testEqualBits("expand", threads, (each) => ({ out: download(expand(upload(each, column), shape)) }));
 });
 
-scoped("slices that are concatenated are the tensor", () => {
+testInScope("slices that are concatenated are the tensor", () => {
   const x = upload(backend(), fromCodes("f32", [3, 10, 7], words(6, 210)));
   for (const [dim, size] of x.shape.entries())
     for (let cut = 0; cut <= size; cut++) {
@@ -71,7 +71,7 @@ describe("refused are", () => {
     ],
   };
   for (const [name, [call, error]] of Object.entries(refused))
-    scoped(name, () => expect(call).toThrow(error));
+    testInScope(name, () => expect(call).toThrow(error));
 });
 
 it("a scalar has no dimension to slice", () => {

@@ -18,13 +18,13 @@ import { OPERATIONS } from "../../operations/operations.js";
 import { SpecQuantizer } from "../../operations/quantize/quantized.js";
 import { assertSame } from "../../values/difference.js";
 import { download, fromCodes, upload } from "../../values/plain.js";
-import { draws, seeded } from "../harness/draws.js";
-import { describeLaws, sameOnAll, scoped, useBackend, useThreads } from "../harness/suite.js";
+import { derivedSeed, draws } from "../harness/draws.js";
+import { describeLaws, testEqualBits, testInScope, useBackend, useThreads } from "../harness/suite.js";
 
 const backend = useBackend();
 const threads = useThreads();
 
-describeLaws(backend, ["transpose", "swapAxes", "relayout"], { runs: 400, seed: seeded(14) });
+describeLaws(backend, ["transpose", "swapAxes", "relayout"], { runs: 400, seed: derivedSeed(14) });
 
 describe("results do not depend on the number of threads", () => {
   for (const dtype of ["e2m1", "e4m3", "bf16", "f32"] as const) {
@@ -33,7 +33,9 @@ describe("results do not depend on the number of threads", () => {
       [642, 700],
       words(4, 642 * 700).map((word) => (dtype === "e2m1" ? word & 15 : word)),
     );
-    sameOnAll(`transpose of ${dtype}`, threads, (each) => ({ out: download(transpose(upload(each, x))) }));
+    testEqualBits(`transpose of ${dtype}`, threads, (each) => ({
+      out: download(transpose(upload(each, x))),
+    }));
   }
 });
 
@@ -44,8 +46,8 @@ describe("results do not depend on the number of threads: swapAxes", () => {
     [4, 201, 203],
   ]) {
     const x = fromCodes("bf16", shape, words(4, elementCount(shape)));
-    sameOnAll(`of [${shape}]`, threads, (each) => ({ out: download(swapAxes(upload(each, x), 1, -2)) }));
-    sameOnAll(`of [${shape}], the last`, threads, (each) => ({
+    testEqualBits(`of [${shape}]`, threads, (each) => ({ out: download(swapAxes(upload(each, x), 1, -2)) }));
+    testEqualBits(`of [${shape}], the last`, threads, (each) => ({
       out: download(swapAxes(upload(each, x), 1, -1)),
     }));
   }
@@ -59,7 +61,7 @@ describe("inverses", () => {
         const there = swapAxes(upload(backend(), x), axis1, axis2);
         assertSame("the tensor", download(swapAxes(there, axis2, axis1)), x);
       }),
-      { numRuns: draws(300), seed: seeded(17) },
+      { numRuns: draws(300), seed: derivedSeed(17) },
     );
   });
 
@@ -71,7 +73,7 @@ describe("inverses", () => {
         if (x.dtype === "e2m1" && x.matrix[0] % 2 === 1) return;
         assertSame("the transpose's transpose", download(transpose(transpose(matrix))), download(matrix));
       }),
-      { numRuns: draws(300), seed: seeded(15) },
+      { numRuns: draws(300), seed: derivedSeed(15) },
     );
   });
 
@@ -100,7 +102,7 @@ describe("inverses", () => {
         const there = new QuantizedTensor({ ...t, ops, scaleLayout: to, [direction]: moved });
         assertSame("the scales", download(relayoutScales(there, direction, "logical")), scales);
       }),
-      { numRuns: draws(300), seed: seeded(16) },
+      { numRuns: draws(300), seed: derivedSeed(16) },
     );
   });
 });
@@ -112,7 +114,7 @@ describe("layouts", () => {
     return DIRECTIONS.map((direction) => download(t.copy(direction).scaleInv));
   };
 
-  scoped("rowwise scales are padded to 128 rows by 4, columnwise ones to 4 by 128, with zeros", () => {
+  testInScope("rowwise scales are padded to 128 rows by 4, columnwise ones to 4 by 128, with zeros", () => {
     const [logical, padded] = [scalesOf("logical"), scalesOf("padded")];
     expect(logical.map(({ shape }) => shape)).toEqual([
       [32, 5],
@@ -126,7 +128,7 @@ describe("layouts", () => {
       expect(Array.from(scales.codes).filter((code) => code !== 0)).toHaveLength(160);
   });
 
-  scoped("a swizzled buffer has row 32 of the scales right after the first four of row 0", () => {
+  testInScope("a swizzled buffer has row 32 of the scales right after the first four of row 0", () => {
     const t = new MXFP8Quantizer().makeEmpty(backend(), [64, 128]);
     t.copy("rowwise").scaleInv.write(Uint8Array.from({ length: 64 * 4 }, (_, i) => Math.floor(i / 4)));
     const swizzled = relayoutScales(t, "rowwise", "swizzled").dataSync();
@@ -135,14 +137,14 @@ describe("layouts", () => {
     );
   });
 
-  scoped("a relayout to the same layout is a copy", () => {
+  testInScope("a relayout to the same layout is a copy", () => {
     const t = new MXFP8Quantizer().quantize(tensor(backend(), new Float32Array(1024).fill(3), [32, 32]));
     const copy = relayoutScales(t, "rowwise", "logical");
     assertSame("the scales", download(copy), download(t.copy("rowwise").scaleInv));
     expect(copy.address).not.toBe(t.copy("rowwise").scaleInv.address);
   });
 
-  scoped("leading dimensions are rows of the transpose's columns", () => {
+  testInScope("leading dimensions are rows of the transpose's columns", () => {
     const x = tensor(backend(), [0, 1, 2, 3, 4, 5, 6, 7], [2, 2, 2]);
     const turned = transpose(x);
     expect(turned.shape).toEqual([2, 4]);
@@ -153,7 +155,7 @@ describe("layouts", () => {
 });
 
 describe("exchanged axes", () => {
-  scoped("are those named, from the front or the end", () => {
+  testInScope("are those named, from the front or the end", () => {
     const x = tensor(
       backend(),
       Float32Array.from({ length: 12 }, (_, i) => i),
@@ -166,7 +168,7 @@ describe("exchanged axes", () => {
     expect([...swapAxes(x, 2, 0).dataSync()]).toEqual([0, 6, 2, 8, 4, 10, 1, 7, 3, 9, 5, 11]);
   });
 
-  scoped("of a matrix transpose it; an axis with itself copies", () => {
+  testInScope("of a matrix transpose it; an axis with itself copies", () => {
     const x = tensor(backend(), [1, 2, 3, 4, 5, 6], [2, 3]);
     assertSame("the transpose", download(swapAxes(x, 0, 1)), download(transpose(x)));
     const copy = swapAxes(x, 1, -1);
@@ -176,7 +178,7 @@ describe("exchanged axes", () => {
 });
 
 describe("scales that relayout does not support are refused", () => {
-  scoped("axes that do not exist, and codes that share bytes", () => {
+  testInScope("axes that do not exist, and codes that share bytes", () => {
     const x = empty(backend(), "f32", [2, 3]);
     for (const axis of [2, -3, 0.5, Number.NaN])
       expect(() => swapAxes(x, 0, axis)).toThrow(
@@ -188,18 +190,18 @@ describe("scales that relayout does not support are refused", () => {
     expect(() => swapAxes(empty(backend(), "e2m1", [2, 4]), 0, 1)).toThrow(DTypeError);
   });
 
-  scoped("FP4 with an odd number of rows", () => {
+  testInScope("FP4 with an odd number of rows", () => {
     const x = empty(backend(), "e2m1", [3, 4]);
     expect(() => transpose(x)).toThrow(ShapeError);
     expect(() => transpose(x)).toThrow(/3 rows.*pad to 4/);
   });
 
-  scoped("f32 scales swizzled", () => {
+  testInScope("f32 scales swizzled", () => {
     const t = new Float8BlockQuantizer().quantize(empty(backend(), "f32", [4, 128]));
     expect(() => relayoutScales(t, "rowwise", "swizzled")).toThrow(ArgumentError);
   });
 
-  scoped("scales of a copy that does not exist", () => {
+  testInScope("scales of a copy that does not exist", () => {
     const t = new MXFP8Quantizer().makeEmpty(backend(), [32, 32]);
     expect(() => relayoutScales(t, "columnwise", "padded")).toThrow(ArgumentError);
     expect(() => relayoutScales(t, "columnwise", "padded")).toThrow(/quantize with columnwise usage/);

@@ -9,8 +9,8 @@ import { elementCount } from "../../../src/tensor/shape.js";
 import { words } from "../../arbitraries/random.js";
 import { assertSame } from "../../values/difference.js";
 import { download, fromCodes, upload } from "../../values/plain.js";
-import { drawsOr, seeded } from "../harness/draws.js";
-import { scoped, useBackend } from "../harness/suite.js";
+import { derivedSeed, drawsOr } from "../harness/draws.js";
+import { testInScope, useBackend } from "../harness/suite.js";
 
 const backend = useBackend();
 
@@ -46,11 +46,11 @@ it("element i of the result is the element of x whose index has the dimensions i
       const result = permute(upload(backend(), x), negative);
       assertSame("the permutation", download(result), fromCodes(dtype, permuted, codes));
     }),
-    { numRuns: drawsOr(500), seed: seeded(142) },
+    { numRuns: drawsOr(500), seed: derivedSeed(142) },
   );
 });
 
-scoped("the result has its own memory, also where no dimension of more than one element moves", () => {
+testInScope("the result has its own memory, also where no dimension of more than one element moves", () => {
   const x = upload(backend(), fromCodes("f32", [1, 3, 1], words(1, 3)));
   for (const dims of [
     [0, 1, 2],
@@ -62,7 +62,7 @@ scoped("the result has its own memory, also where no dimension of more than one 
   }
 });
 
-scoped("orders that do not have each dimension once are refused", () => {
+testInScope("orders that do not have each dimension once are refused", () => {
   const x = empty(backend(), "f32", [2, 3]);
   for (const dims of [[0], [0, 0], [0, 1, 2], [0, 2], []])
     expect(() => permute(x, dims)).toThrow(ArgumentError);

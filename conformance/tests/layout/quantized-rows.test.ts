@@ -41,8 +41,8 @@ import { assertSameAnswer } from "../../laws/laws.js";
 import { downloadQuantized, SpecQuantizer } from "../../operations/quantize/quantized.js";
 import { assertSame } from "../../values/difference.js";
 import { download, fromCodes, type PlainTensor, upload } from "../../values/plain.js";
-import { draws, seeded } from "../harness/draws.js";
-import { scoped, useBackend } from "../harness/suite.js";
+import { derivedSeed, draws } from "../harness/draws.js";
+import { testInScope, useBackend } from "../harness/suite.js";
 
 const backend = useBackend();
 const BOTH = { rowwise: true, columnwise: true } as const;
@@ -147,7 +147,7 @@ describe("rows of a quantized tensor", () => {
               delete (answer as Record<string, unknown>)[name];
         assertSameAnswer(actual, expected);
       }),
-      { numRuns: draws(800), seed: seeded(211) },
+      { numRuns: draws(800), seed: derivedSeed(211) },
     );
   });
 
@@ -178,7 +178,7 @@ describe("rows of a quantized tensor", () => {
             downloadQuantized(slice),
           );
       }),
-      { numRuns: draws(400), seed: seeded(212), examples: [[AMAXES_OF_LINES]] },
+      { numRuns: draws(400), seed: derivedSeed(212), examples: [[AMAXES_OF_LINES]] },
     );
   });
 
@@ -201,7 +201,7 @@ describe("rows of a quantized tensor", () => {
           assertSameAnswer(downloadQuantized(part), downloadQuantized(slice));
         });
       }),
-      { numRuns: draws(200), seed: seeded(213) },
+      { numRuns: draws(200), seed: derivedSeed(213) },
     );
   });
 
@@ -222,7 +222,7 @@ describe("rows of a quantized tensor", () => {
         const expected = sliceRows(t.updateUsage({ columnwise: true }), start, end);
         assertSameAnswer(downloadQuantized(slice), downloadQuantized(expected));
       }),
-      { numRuns: draws(200), seed: seeded(214) },
+      { numRuns: draws(200), seed: derivedSeed(214) },
     );
   });
 
@@ -251,7 +251,7 @@ describe("rows of a quantized tensor", () => {
         }
         expect(backend().memoryUse().live).toBe(before);
       }),
-      { numRuns: draws(300), seed: seeded(215) },
+      { numRuns: draws(300), seed: derivedSeed(215) },
     );
   });
 });
@@ -263,23 +263,26 @@ describe("slices of the first of several dimensions", () => {
   const made = (quantizer: Quantizer, rows: number) =>
     quantizer.quantize(upload(backend(), fromCodes("bf16", [rows, 64], words(5, rows * 64))));
 
-  scoped("are rows of the matrix", () => {
+  testInScope("are rows of the matrix", () => {
     const t = made(new MXFP8Quantizer(BOTH), 128);
     const slice = sliceRows(t.reshape([4, 2, 16, 64]), 1, 3);
     expect(slice.shape).toEqual([2, 2, 16, 64]);
     assertSameAnswer(downloadQuantized(slice.reshape([64, 64])), downloadQuantized(sliceRows(t, 32, 96)));
   });
 
-  scoped("are in memory of their own, which is quantized again like that of any quantized tensor", () => {
-    const quantizer = new MXFP8Quantizer(BOTH);
-    const [t, next] = [made(quantizer, 64), upload(backend(), fromCodes("bf16", [32, 64], words(6, 2048)))];
-    const before = downloadQuantized(t);
-    const slice = sliceRows(t, 32).quantize_(next as Tensor<WideDType>);
-    assertSameAnswer(downloadQuantized(slice), downloadQuantized(quantizer.quantize(next)));
-    assertSameAnswer(downloadQuantized(t), before);
-  });
+  testInScope(
+    "are in memory of their own, which is quantized again like that of any quantized tensor",
+    () => {
+      const quantizer = new MXFP8Quantizer(BOTH);
+      const [t, next] = [made(quantizer, 64), upload(backend(), fromCodes("bf16", [32, 64], words(6, 2048)))];
+      const before = downloadQuantized(t);
+      const slice = sliceRows(t, 32).quantize_(next as Tensor<WideDType>);
+      assertSameAnswer(downloadQuantized(slice), downloadQuantized(quantizer.quantize(next)));
+      assertSameAnswer(downloadQuantized(t), before);
+    },
+  );
 
-  scoped("are refused with what is needed", () => {
+  testInScope("are refused with what is needed", () => {
     const t = made(new MXFP8Quantizer(BOTH), 100);
     expect(() => sliceRows(t, 5)).toThrow(
       new ArgumentError(

@@ -11,7 +11,7 @@ import { tensor } from "../../../src/ops/create.js";
 import { noGrad } from "../../../src/tape/grad-mode.js";
 import { Scope } from "../../../src/tensor/scope.js";
 import { u32 } from "../checkpoints/gguf/files.js";
-import { draws, sampled } from "../harness/draws.js";
+import { draws, sampleCases } from "../harness/draws.js";
 import { useBackend } from "../harness/suite.js";
 import { plainLogits } from "./plain-decoder.js";
 import { TINY, type TinyModel, tinyChoices, tinyModel, writeGguf, writeHub } from "./tiny-model.js";
@@ -170,7 +170,7 @@ describe("the model of a folder", () => {
       "torchao-mxfp4-floor",
       "ct-fp8-tensor",
     ] as const;
-    for (const to of sampled(forms)) {
+    for (const to of sampleCases(forms)) {
       const [quantized, again] = [fresh(), fresh()];
       await convertCheckpoint(wide, quantized, { to });
       await convertCheckpoint(quantized, again, { to: "bf16" });

@@ -17,11 +17,11 @@ import { disown, Scope } from "../../../src/tensor/scope.js";
 import type { Tensor } from "../../../src/tensor/tensor.js";
 import { covering, product } from "../../arbitraries/covering.js";
 import { download, upload } from "../../values/plain.js";
-import { casesOf, combined, rowsWhere } from "../harness/modules/calls.js";
-import type { Built } from "../harness/modules/row.js";
+import { combineResults, rowsWhere, testedCases } from "../harness/modules/calls.js";
+import type { BuiltModule } from "../harness/modules/row.js";
 import { moduleRow } from "../harness/modules/table.js";
 import { DETERMINISTIC_RECIPES, drawnValues } from "../harness/recipes.js";
-import { scoped, useBackend } from "../harness/suite.js";
+import { testInScope, useBackend } from "../harness/suite.js";
 
 const backend = useBackend({ threads: 1, datapath: "hopper" });
 const [SIZE, ROWS] = [128, 24];
@@ -53,13 +53,13 @@ const ALL = covering(
 type Case = (typeof ALL)[number];
 
 /** A short run tests a sample of the composed layers, and of rows that differ from another row only in a result. */
-const CASES = casesOf(
+const CASES = testedCases(
   ALL,
   ({ layer }) => moduleRow(layer),
   ({ operationsOf, type }) => operationsOf === type.name,
 );
 
-function layerOf(row: Case, delayWgradCompute: boolean): Built {
+function layerOf(row: Case, delayWgradCompute: boolean): BuiltModule {
   const recipe = DETERMINISTIC_RECIPES[row.recipe]?.();
   const make = () =>
     moduleRow(row.layer).build(backend(), SIZES, {
@@ -87,13 +87,13 @@ const gradsOf = (module: Module, chosen: (each: Named) => boolean = () => true) 
     .map(([name, { grad, mainGrad }]) => [name, bitsOf(grad), bitsOf(mainGrad)]);
 
 /** Runs one microbatch. All tensors of the pass are freed when it returns. */
-function pass(row: Case, layer: Built, recipe: Recipe | undefined, index: number): unknown {
+function pass(row: Case, layer: BuiltModule, recipe: Recipe | undefined, index: number): unknown {
   using _ = new Scope();
   const call = row.microbatches ? { isFirstMicrobatch: index === 0 } : {};
   const x = new Variable(upload(backend(), drawnValues(10 + index, [ROWS, SIZE])), true);
   const forward = (input: Variable): Variable => {
     let y = input;
-    for (let i = 0; i < row.calls; i++) y = combined(layer.run([y], call));
+    for (let i = 0; i < row.calls; i++) y = combineResults(layer.run([y], call));
     return y;
   };
   const body = () => (row.recomputes ? recompute(forward, x) : forward(x));
@@ -125,7 +125,7 @@ describe("gradients equal those of a layer that computes them in the backward pa
     }
     if (row.atEnd) for (const _pass of PASSES) module.backwardDw();
     expect(gradsOf(module)).toEqual(gradsOf(atOnce.module));
-    const states = (each: Built) =>
+    const states = (each: BuiltModule) =>
       [...each.module.namedQuantizations().values()].map((state) => state.snapshotSync());
     expect(states(delayed)).toEqual(states(atOnce));
     expect(() => module.backwardDw()).toThrow(ArgumentError);
@@ -141,7 +141,7 @@ function trained(layer: Linear | Sequential): void {
 
 const delayedLayer = (): Linear => new Linear(backend(), SIZE, SIZE, { delayWgradCompute: true });
 
-scoped("hooks of the weight are called by backwardDw, those of the bias by the backward pass", () => {
+testInScope("hooks of the weight are called by backwardDw, those of the bias by the backward pass", () => {
   using layer = delayedLayer();
   const seen: string[] = [];
   for (const [name, parameter] of layer.namedParameters())
@@ -155,24 +155,27 @@ scoped("hooks of the weight are called by backwardDw, those of the bias by the b
   expect(seen.slice(2)).toEqual(["weight true", "end of weight"]);
 });
 
-scoped("all hooks of a call get the same pass, with the weights whose gradients the call completes", () => {
-  using model = new Sequential(backend(), delayedLayer(), delayedLayer(), delayedLayer());
-  const seen: HookedPass[] = [];
-  const weights = [...model.namedParameters()].flatMap(([name, each]) =>
-    name.endsWith("weight") ? [each] : [],
-  );
-  for (const each of weights) each.registerPostAccumulateGradHook((_, pass) => void seen.push(pass));
-  trained(model);
-  expect(seen).toEqual([]);
-  const [frozen, ...others] = weights as [Parameter, ...Parameter[]];
-  frozen.requiresGrad = false;
-  model.backwardDw();
-  expect(seen).toHaveLength(2);
-  expect(seen[1]).toBe(seen[0]);
-  expect(seen[0]?.delayedLeaves).toEqual(others);
-});
+testInScope(
+  "all hooks of a call get the same pass, with the weights whose gradients the call completes",
+  () => {
+    using model = new Sequential(backend(), delayedLayer(), delayedLayer(), delayedLayer());
+    const seen: HookedPass[] = [];
+    const weights = [...model.namedParameters()].flatMap(([name, each]) =>
+      name.endsWith("weight") ? [each] : [],
+    );
+    for (const each of weights) each.registerPostAccumulateGradHook((_, pass) => void seen.push(pass));
+    trained(model);
+    expect(seen).toEqual([]);
+    const [frozen, ...others] = weights as [Parameter, ...Parameter[]];
+    frozen.requiresGrad = false;
+    model.backwardDw();
+    expect(seen).toHaveLength(2);
+    expect(seen[1]).toBe(seen[0]);
+    expect(seen[0]?.delayedLeaves).toEqual(others);
+  },
+);
 
-scoped("a weight that is frozen after the pass gets no gradient", () => {
+testInScope("a weight that is frozen after the pass gets no gradient", () => {
   using layer = delayedLayer();
   trained(layer);
   layer.weight.requiresGrad = false;
@@ -182,7 +185,7 @@ scoped("a weight that is frozen after the pass gets no gradient", () => {
   layer.backwardDw();
 });
 
-scoped("a module without delayed gradients has nothing to compute", () => {
+testInScope("a module without delayed gradients has nothing to compute", () => {
   using layer = new Linear(backend(), SIZE, SIZE);
   trained(layer);
   const before = gradsOf(layer);
@@ -190,7 +193,7 @@ scoped("a module without delayed gradients has nothing to compute", () => {
   expect(gradsOf(layer)).toEqual(before);
 });
 
-scoped("gradients that are never computed are freed with the module", () => {
+testInScope("gradients that are never computed are freed with the module", () => {
   const layer = delayedLayer();
   const before = backend().memoryUse().live;
   trained(layer);
@@ -198,7 +201,7 @@ scoped("gradients that are never computed are freed with the module", () => {
   layer.dispose();
 });
 
-scoped("a missing mainGrad is refused in the backward pass, and by backwardDw", () => {
+testInScope("a missing mainGrad is refused in the backward pass, and by backwardDw", () => {
   using layer = new Linear(backend(), SIZE, SIZE, { delayWgradCompute: true, fuseWgradAccumulation: true });
   expect(() => trained(layer)).toThrow(ArgumentError);
   layer.weight.mainGrad = zeros(backend(), "f32", [SIZE, SIZE]);

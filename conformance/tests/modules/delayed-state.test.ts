@@ -18,8 +18,8 @@ import {
 import { DelayedState } from "../../../src/modules/delayed-state.js";
 import { updateScales } from "../../../src/ops/update/delayed-scaling.js";
 import { draws } from "../harness/draws.js";
-import { quantizationOf } from "../harness/state/world.js";
-import { scoped, useBackend } from "../harness/suite.js";
+import { linearQuantization } from "../harness/state/world.js";
+import { testInScope, useBackend } from "../harness/suite.js";
 
 const backend = useBackend();
 const SIZE = 16;
@@ -56,7 +56,7 @@ class Probe {
 
   /** The state of the input or of another slot, as `[scale, ...history]`, newest amax last. */
   state(slot = 0, pass: "forward" | "backward" = "forward"): number[] {
-    const state = quantizationOf(this.layer).snapshotSync()?.[pass];
+    const state = linearQuantization(this.layer).snapshotSync()?.[pass];
     if (!state) return [];
     const slots = state.scale.length;
     const history = state.amaxHistory.filter((_, i) => i % slots === slot);
@@ -69,7 +69,7 @@ class Probe {
 }
 
 describe("the scale of an input", () => {
-  scoped("is 1 at first, and then follows the largest amax of the history", () => {
+  testInScope("is 1 at first, and then follows the largest amax of the history", () => {
     using probe = new Probe();
     const scales = [4, 8, 1, 1, 1].map((amax) => {
       probe.forward(matrix(amax));
@@ -84,14 +84,14 @@ describe("the scale of an input", () => {
     ]);
   });
 
-  scoped("is unchanged, and its history too, if the input is zero", () => {
+  testInScope("is unchanged, and its history too, if the input is zero", () => {
     using probe = new Probe();
     probe.forward(matrix(4));
     probe.forward(matrix(0));
     expect(probe.state()).toEqual([112, 0, 0, 4]);
   });
 
-  scoped("is unchanged while an infinite amax is in the history, and ignores NaN", () => {
+  testInScope("is unchanged while an infinite amax is in the history, and ignores NaN", () => {
     using probe = new Probe();
     const scales = [4, inf, 2, 2, 2].map((amax) => {
       probe.forward(matrix(amax));
@@ -102,19 +102,19 @@ describe("the scale of an input", () => {
     expect(probe.state()).toEqual([56, 0, 2, 8]);
   });
 
-  scoped("is at most the largest f32, however small the input", () => {
+  testInScope("is at most the largest f32, however small the input", () => {
     using probe = new Probe();
     probe.forward(matrix(2 ** -140));
     expect(probe.state()).toEqual([FLT_MAX, 0, 0, 2 ** -140]);
   });
 
-  scoped("applies the margin, and follows only the last amax if so configured", () => {
+  testInScope("applies the margin, and follows only the last amax if so configured", () => {
     using probe = new Probe({ margin: 2, amaxComputeAlgo: "mostRecent" });
     for (const amax of [8, 2]) probe.forward(matrix(amax));
     expect(probe.state()).toEqual([56, 0, 8, 2]);
   });
 
-  scoped("follows the largest amax of all passes within a region", () => {
+  testInScope("follows the largest amax of all passes within a region", () => {
     using probe = new Probe();
     autocast({ recipe: probe.recipe }, () => {
       for (const amax of [2, 7, 4]) probe.layer.forward(matrix(amax));
@@ -158,7 +158,7 @@ it.each([
   using _scope = new Scope();
   using probe = new Probe({ amaxComputeAlgo });
   probe.forward(matrix(4));
-  const quantization = quantizationOf(probe.layer);
+  const quantization = linearQuantization(probe.layer);
   const snapshot = quantization.snapshotSync();
   snapshot?.forward.scale.fill(scale);
   quantization.restore(snapshot);
@@ -167,7 +167,7 @@ it.each([
 });
 
 describe("the columns of the amax history", () => {
-  scoped("for weights, outputs, gradients and their results have the amaxes of those", () => {
+  testInScope("for weights, outputs, gradients and their results have the amaxes of those", () => {
     using first = new Probe();
     using second = new Probe();
     const x = matrix(4);
@@ -191,16 +191,19 @@ describe("the columns of the amax history", () => {
     expect(third.state(2)).toEqual([56, 0, 0, 8]);
   });
 
-  scoped("for gradients are updated at the end of the backward pass, inside or outside of a region", () => {
-    using probe = new Probe({ format: "E4M3" });
-    const grad = tensor(backend(), valued(2), [SIZE, SIZE]);
-    autocast({ recipe: probe.recipe }, () => {
-      probe.layer.forward(matrix(1)).backward(grad);
-      expect(probe.state(0, "backward")).toEqual([224, 0, 0, 2]);
-      expect(probe.state()[0]).toBe(1);
-    });
-    expect(probe.state()[0]).toBe(448);
-  });
+  testInScope(
+    "for gradients are updated at the end of the backward pass, inside or outside of a region",
+    () => {
+      using probe = new Probe({ format: "E4M3" });
+      const grad = tensor(backend(), valued(2), [SIZE, SIZE]);
+      autocast({ recipe: probe.recipe }, () => {
+        probe.layer.forward(matrix(1)).backward(grad);
+        expect(probe.state(0, "backward")).toEqual([224, 0, 0, 2]);
+        expect(probe.state()[0]).toBe(1);
+      });
+      expect(probe.state()[0]).toBe(448);
+    },
+  );
 });
 
 describe("a matrix that the blocks of another recipe do not divide", () => {
@@ -225,23 +228,26 @@ describe("a matrix that the blocks of another recipe do not divide", () => {
 });
 
 describe("calibrating", () => {
-  scoped("computes in high precision, and its amaxes are those of the first step in low precision", () => {
-    using probe = new Probe();
-    const { layer, recipe } = probe;
-    const x = matrix(300, 3);
-    const plain = layer.forward(x).tensor.dataSync();
-    const calibrated = autocast({ recipe, enabled: false, calibrating: true }, () => layer.forward(x));
-    expect(calibrated.tensor.dataSync()).toEqual(plain);
-    const scale = Math.fround(448 / 300);
-    expect(probe.state()).toEqual([scale, 0, 0, 300]);
-    expect(probe.state(1)).toEqual([224, 0, 0, 2]);
-    const y = probe.forward(x, { fp8Output: true });
-    const [first] = dequantize(y.value as never, "f32").dataSync();
-    expect(first).not.toBe(plain[0]);
-    expect(probe.state()).toEqual([scale, 0, 300, 300]);
-  });
+  testInScope(
+    "computes in high precision, and its amaxes are those of the first step in low precision",
+    () => {
+      using probe = new Probe();
+      const { layer, recipe } = probe;
+      const x = matrix(300, 3);
+      const plain = layer.forward(x).tensor.dataSync();
+      const calibrated = autocast({ recipe, enabled: false, calibrating: true }, () => layer.forward(x));
+      expect(calibrated.tensor.dataSync()).toEqual(plain);
+      const scale = Math.fround(448 / 300);
+      expect(probe.state()).toEqual([scale, 0, 0, 300]);
+      expect(probe.state(1)).toEqual([224, 0, 0, 2]);
+      const y = probe.forward(x, { fp8Output: true });
+      const [first] = dequantize(y.value as never, "f32").dataSync();
+      expect(first).not.toBe(plain[0]);
+      expect(probe.state()).toEqual([scale, 0, 300, 300]);
+    },
+  );
 
-  scoped("together with quantization computes in low precision", () => {
+  testInScope("together with quantization computes in low precision", () => {
     using probe = new Probe();
     const { layer, recipe } = probe;
     const x = matrix(3000, 3);
@@ -250,7 +256,7 @@ describe("calibrating", () => {
     expect(Math.max(...low.map(Math.abs))).toBe(448 * 2);
   });
 
-  scoped("under a recipe without a history leaves no state", () => {
+  testInScope("under a recipe without a history leaves no state", () => {
     using probe = new Probe();
     const recipe = new Float8CurrentScaling();
     autocast({ recipe, enabled: false, calibrating: true }, () => probe.layer.forward(matrix(3)));

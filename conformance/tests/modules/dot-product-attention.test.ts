@@ -17,7 +17,7 @@ import type { Shape } from "../../../src/tensor/shape.js";
 import type { Tensor } from "../../../src/tensor/tensor.js";
 import { pairwise, product } from "../../arbitraries/covering.js";
 import { expectSame } from "../harness/drawn-tensor.js";
-import { scoped, useBackend } from "../harness/suite.js";
+import { testInScope, useBackend } from "../harness/suite.js";
 import { MASKS, waves } from "./attention/drawn.js";
 
 const backend = useBackend({ threads: 1, datapath: "hopper" });
@@ -215,7 +215,7 @@ describe("DotProductAttention is functional.attention with the arguments that it
 });
 
 describe("DotProductAttention", () => {
-  scoped("has the defaults of its documents", () => {
+  testInScope("has the defaults of its documents", () => {
     using module = new DotProductAttention(backend(), HEADS, 16);
     const [q, k, v] = [1, 2, 3].map((i) => waves(backend(), i, [4, BATCH, HEADS, 16])) as [
       Tensor,
@@ -227,7 +227,7 @@ describe("DotProductAttention", () => {
     expect([module.numGqaGroups, module.widths, module.parameters()]).toEqual([HEADS, [16, 16], []]);
   });
 
-  scoped("keeps less for the backward pass of a checkpointed call", () => {
+  testInScope("keeps less for the backward pass of a checkpointed call", () => {
     using module = new DotProductAttention(backend(), HEADS, 16, { attentionDropout: 0.2 });
     const kept = [false, true].map((checkpointCoreAttention) => {
       using _scope = new Scope();
@@ -292,7 +292,7 @@ describe("DotProductAttention", () => {
     expect(() => module.forward(x, x, x, call())).toThrow(error);
   });
 
-  scoped("refuses tensors of other heads and widths, and a cache with gradients", () => {
+  testInScope("refuses tensors of other heads and widths, and a cache with gradients", () => {
     using module = new DotProductAttention(backend(), HEADS, [16, 8], { numGqaGroups: 2 });
     const make = (heads: number, width: number): Tensor => waves(backend(), 1, [4, BATCH, heads, width]);
     const [q, k, v] = [make(HEADS, 16), make(2, 16), make(2, 8)];

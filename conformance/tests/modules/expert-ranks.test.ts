@@ -23,7 +23,7 @@ import type { Tensor } from "../../../src/tensor/tensor.js";
 import { covering, product } from "../../arbitraries/covering.js";
 import { upload, wideValues } from "../../values/plain.js";
 import { rounded } from "../../values/rounded.js";
-import { draws, sampled } from "../harness/draws.js";
+import { draws, sampleCases } from "../harness/draws.js";
 import { useBackends } from "../harness/ranks/backends.js";
 import { DETERMINISTIC_RECIPES, drawnValues } from "../harness/recipes.js";
 
@@ -129,7 +129,7 @@ async function run(b: Backend, row: Case, group: ProcessGroup | undefined): Prom
 }
 
 describe("results, gradients, initial weights and scales are those of one rank", () => {
-  it.each(sampled(CASES.map((row, i) => [`${i}: ${JSON.stringify(row)}`, row] as const)))(
+  it.each(sampleCases(CASES.map((row, i) => [`${i}: ${JSON.stringify(row)}`, row] as const)))(
     "%s",
     async (_, row) => {
       const one = await run(backends[RANKS] as Backend, row, undefined);

@@ -16,9 +16,9 @@ import { Scope } from "../../../src/tensor/scope.js";
 import type { Tensor } from "../../../src/tensor/tensor.js";
 import { covering, product } from "../../arbitraries/covering.js";
 import { download, type PlainTensor, upload } from "../../values/plain.js";
-import { sampled } from "../harness/draws.js";
+import { sampleCases } from "../harness/draws.js";
 import { DETERMINISTIC_RECIPES, drawnValues } from "../harness/recipes.js";
-import { scoped, useBackend } from "../harness/suite.js";
+import { testInScope, useBackend } from "../harness/suite.js";
 
 const backend = useBackend({ threads: 1, datapath: "hopper" });
 
@@ -100,13 +100,16 @@ function equalsLinears(row: Row): void {
 }
 
 describe("results, gradients and scales equal those of a Linear for each expert", () => {
-  it.each(sampled(ROWS.map((row, i) => [`${i}: ${JSON.stringify(row)}`, row] as const)))("%s", (_, row) => {
-    equalsLinears(row);
-  });
+  it.each(sampleCases(ROWS.map((row, i) => [`${i}: ${JSON.stringify(row)}`, row] as const)))(
+    "%s",
+    (_, row) => {
+      equalsLinears(row);
+    },
+  );
 });
 
 describe("the bits of an expert's rows do not depend on the rows of others", () => {
-  it.each(sampled(Object.keys(DETERMINISTIC_RECIPES)))("under %s", (name) => {
+  it.each(sampleCases(Object.keys(DETERMINISTIC_RECIPES)))("under %s", (name) => {
     using _scope = new Scope();
     const recipe = DETERMINISTIC_RECIPES[name]?.();
     using grouped = new GroupedLinear(backend(), 3, IN, OUT, { random: new RandomState(2n) });
@@ -143,7 +146,7 @@ describe("the bits of an expert's rows do not depend on the rows of others", () 
   });
 });
 
-scoped("its parameters have TransformerEngine's names", () => {
+testInScope("its parameters have TransformerEngine's names", () => {
   using grouped = new GroupedLinear(backend(), 2, 16, 32);
   const shapes = [...stateDictionary(grouped)].map(([name, { shape }]) => [name, shape]);
   expect(Object.fromEntries(shapes)).toEqual({
@@ -154,7 +157,7 @@ scoped("its parameters have TransformerEngine's names", () => {
   });
 });
 
-scoped("leading dimensions are rows, and splits that do not fit are refused", () => {
+testInScope("leading dimensions are rows, and splits that do not fit are refused", () => {
   using grouped = new GroupedLinear(backend(), 2, 16, 32);
   const x = empty(backend(), "bf16", [2, 3, 16]);
   expect(grouped.forward(x, [2, 4]).shape).toEqual([2, 3, 32]);

@@ -39,8 +39,8 @@ import {
   withFp8Parameters,
 } from "../../../src/index.js";
 import { pairwise } from "../../arbitraries/covering.js";
-import { sampled } from "../harness/draws.js";
-import { recipeNamed, STANDARD_NAMES } from "../harness/step/library-recipes.js";
+import { sampleCases } from "../harness/draws.js";
+import { recipeByName, STANDARD_RECIPE_NAMES } from "../harness/step/library-recipes.js";
 import { useBackend } from "../harness/suite.js";
 
 const SIZE = 128;
@@ -163,7 +163,7 @@ interface Layer extends Module {
 }
 
 interface Case {
-  readonly recipe: (typeof STANDARD_NAMES)[number];
+  readonly recipe: (typeof STANDARD_RECIPE_NAMES)[number];
   readonly cached: boolean;
   readonly inputGradient: boolean;
   readonly weightGradient: boolean;
@@ -184,7 +184,7 @@ const CACHED_AND_RECOMPUTED: readonly Case[] = BOTH.map((weightGradient) => ({
 }));
 const PAIRS: readonly Case[] = pairwise(
   {
-    recipe: STANDARD_NAMES,
+    recipe: STANDARD_RECIPE_NAMES,
     cached: BOTH,
     inputGradient: BOTH,
     weightGradient: BOTH,
@@ -205,7 +205,7 @@ function sample(number: number): Tensor {
 /** Every result, gradient and state of a few steps. */
 function trained(make: (random: RandomState) => Layer, settings: Case): readonly unknown[] {
   using _ = new Scope();
-  const recipe = recipeNamed(settings.recipe);
+  const recipe = recipeByName(settings.recipe);
   const random = new RandomState(1n);
   const create = () => make(random);
   using layer = settings.quantizedWeight ? quantizedModelInit({ recipe }, create) : create();
@@ -239,7 +239,7 @@ beforeEach(() => {
 afterEach(() => vi.restoreAllMocks());
 
 describe("LayerQuantization", () => {
-  it.each([...CACHED_AND_RECOMPUTED, ...sampled(PAIRS)])(
+  it.each([...CACHED_AND_RECOMPUTED, ...sampleCases(PAIRS)])(
     "gives a layer the bits and the state of Linear: %o",
     (settings) => {
       const options = (random: RandomState) => ({ bias: false, random });
@@ -258,7 +258,7 @@ describe("LayerQuantization", () => {
       using _ = new Scope();
       const { weight } = new Linear(backend(), SIZE, SIZE, { bias: false, random: new RandomState(1n) });
       using layer = new OutsideLinear(backend(), weight, new RandomState(1n));
-      const recipe = recipeNamed("delayed");
+      const recipe = recipeByName("delayed");
       autocast({ recipe, enabled, calibrating }, () => layer.quantization.calibrate(sample(1)));
       const amaxes = layer.quantization.snapshotSync()?.forward.amaxHistory ?? [];
       expect(amaxes.some((amax) => amax > 0)).toBe(!enabled && calibrating);
@@ -269,7 +269,7 @@ describe("LayerQuantization", () => {
     using _ = new Scope();
     const run = (layer: Layer): unknown =>
       autocast({ recipe }, () => layer.forward(new Variable(sample(1)))).tensor.dataSync();
-    const recipe = recipeNamed("delayed");
+    const recipe = recipeByName("delayed");
     const { weight } = new Linear(backend(), SIZE, SIZE, { bias: false, random: new RandomState(1n) });
     using layer = new OutsideLinear(backend(), weight, new RandomState(1n));
     const [first, second] = [run(layer), run(layer)];

@@ -28,7 +28,7 @@ import {
   Variable,
 } from "../../../src/index.js";
 import { pairwise } from "../../arbitraries/covering.js";
-import { sampled } from "../harness/draws.js";
+import { sampleCases } from "../harness/draws.js";
 import { useBackend } from "../harness/suite.js";
 
 const SIZE = 128;
@@ -107,7 +107,7 @@ beforeEach(() => {
 afterEach(() => vi.restoreAllMocks());
 
 describe("setLayerRecipes", () => {
-  it.each(sampled(CASES))("has the bits of a region around each layer: %o", (settings) => {
+  it.each(sampleCases(CASES))("has the bits of a region around each layer: %o", (settings) => {
     const { first, second, third, mode, recomputes } = settings;
     const own = [first, second, third].map((name) => (name ? MAKE[name]() : name));
     const enabled = mode === "enabled";
@@ -130,7 +130,7 @@ describe("setLayerRecipes", () => {
   });
 
   it.each(
-    sampled(
+    sampleCases(
       pairwise(
         { fc1: [null, "delayed", "current", "block", "mxfp8"], fc2: [null, "block", "mxfp8"] },
         () => 0,

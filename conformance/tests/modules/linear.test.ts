@@ -20,9 +20,9 @@ import { Scope } from "../../../src/tensor/scope.js";
 import { WIDE_DTYPES, type WideDType } from "../../../src/tensor/shape.js";
 import type { Tensor } from "../../../src/tensor/tensor.js";
 import { drawnTensor, expectSame } from "../harness/drawn-tensor.js";
-import { draws, sampled } from "../harness/draws.js";
-import { inputsOf, rowsWhere, step } from "../harness/modules/calls.js";
-import { recipeNamed, STANDARD_NAMES } from "../harness/step/library-recipes.js";
+import { draws, sampleCases } from "../harness/draws.js";
+import { createInputs, rowsWhere, step } from "../harness/modules/calls.js";
+import { recipeByName, STANDARD_RECIPE_NAMES } from "../harness/step/library-recipes.js";
 import { useBackend } from "../harness/suite.js";
 
 const backend = useBackend({ threads: 1, datapath: "hopper" });
@@ -106,9 +106,9 @@ describe("outside of autocast", () => {
 const KEEPING = rowsWhere(
   ({ takes, composed, operationsOf }) => takes.includes("saveOriginalInput") && !composed && !operationsOf,
 );
-const RECORDLESS = STANDARD_NAMES.filter((name) => !name.startsWith("delayed"));
+const RECORDLESS = STANDARD_RECIPE_NAMES.filter((name) => !name.startsWith("delayed"));
 
-it.each(sampled(RECORDLESS))(
+it.each(sampleCases(RECORDLESS))(
   "%s: a layer with saveOriginalInput quantizes its input or norm again, with the same gradients",
   (name) => {
     fc.assert(
@@ -120,8 +120,8 @@ it.each(sampled(RECORDLESS))(
           const [kept, made] = [true, false].map((saveOriginalInput) => {
             const random = new RandomState(BigInt(seed));
             using built = row.build(backend(), sizes, { random, saveOriginalInput });
-            const inputs = inputsOf(backend(), built, { rows, seed });
-            step(built, inputs, recipeNamed(name), { seed: seed + 1 });
+            const inputs = createInputs(backend(), built, { rows, seed });
+            step(built, inputs, recipeByName(name), { seed: seed + 1 });
             const grads = [...inputs, ...built.module.parameters()].map((leaf) => leaf.grad?.clone());
             for (const x of inputs) x.zeroGrad();
             return grads;
@@ -134,14 +134,14 @@ it.each(sampled(RECORDLESS))(
   },
 );
 
-describe.each(sampled(STANDARD_NAMES))("under %s", (name) => {
+describe.each(sampleCases(STANDARD_RECIPE_NAMES))("under %s", (name) => {
   it("a cached weight gives the bits of one that is not, in passes with gradients and without", () => {
     const pass = fc.record({ grad: fc.boolean(), inputGrad: fc.boolean(), isFirst: fc.boolean() });
     fc.assert(
       fc.property(fc.array(pass, { minLength: 2, maxLength: 5 }), (passes) => {
         const bits = (isCached: boolean): readonly unknown[] => {
           using _ = new Scope();
-          const recipe = recipeNamed(name);
+          const recipe = recipeByName(name);
           using layer = new Linear(backend(), 128, 128, { random: new RandomState(1n), bias: false });
           return passes.map(({ grad, inputGrad, isFirst }, i) => {
             const x = new Variable(drawnTensor(backend(), i, [128, 128], "bf16"), inputGrad);
@@ -165,7 +165,7 @@ describe.each(sampled(STANDARD_NAMES))("under %s", (name) => {
 
   it("an f32 layer adds its bias rounded to bf16", () => {
     using _ = new Scope();
-    const recipe = recipeNamed(name);
+    const recipe = recipeByName(name);
     using layer = new Linear(backend(), 128, 128, { dtype: "f32", random: new RandomState(1n) });
     const bias = layer.bias?.tensor as Tensor<"f32">;
     const x = drawnTensor(backend(), 1, [128, 128], "f32");

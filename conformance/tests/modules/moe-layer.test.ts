@@ -16,9 +16,9 @@ import { Scope } from "../../../src/tensor/scope.js";
 import type { Tensor } from "../../../src/tensor/tensor.js";
 import { covering, product } from "../../arbitraries/covering.js";
 import { download, type PlainTensor, upload } from "../../values/plain.js";
-import { sampled } from "../harness/draws.js";
+import { sampleCases } from "../harness/draws.js";
 import { DETERMINISTIC_RECIPES, drawnValues } from "../harness/recipes.js";
-import { scoped, useBackend } from "../harness/suite.js";
+import { testInScope, useBackend } from "../harness/suite.js";
 
 const backend = useBackend({ threads: 1, datapath: "hopper" });
 
@@ -121,13 +121,16 @@ function equalsComposition(row: Row): void {
 }
 
 describe("the layer is its router, its experts and their weighted sum", () => {
-  it.each(sampled(ROWS.map((row, i) => [`${i}: ${JSON.stringify(row)}`, row] as const)))("%s", (_, row) => {
-    equalsComposition(row);
-  });
+  it.each(sampleCases(ROWS.map((row, i) => [`${i}: ${JSON.stringify(row)}`, row] as const)))(
+    "%s",
+    (_, row) => {
+      equalsComposition(row);
+    },
+  );
 });
 
 describe("a token's bits do not depend on other tokens", () => {
-  it.each(sampled(ROWWISE, 1))("under %s", (name) => {
+  it.each(sampleCases(ROWWISE, 1))("under %s", (name) => {
     using _scope = new Scope();
     const recipe = DETERMINISTIC_RECIPES[name]?.();
     using layer = layerOf(4, { topk: 2 });
@@ -180,7 +183,7 @@ it("exchanged counts are those of the router with the same options and bias", as
 });
 
 describe("the result and the loss are those of the router's functions with the same options", () => {
-  it.each(sampled(ROUTINGS.map((routing) => [JSON.stringify(routing), routing] as const)))(
+  it.each(sampleCases(ROUTINGS.map((routing) => [JSON.stringify(routing), routing] as const)))(
     "%s",
     (_, routing) => {
       using _scope = new Scope();
@@ -213,7 +216,7 @@ describe("the result and the loss are those of the router's functions with the s
   );
 });
 
-scoped("a state dictionary moves a layer's weights to another layer", () => {
+testInScope("a state dictionary moves a layer's weights to another layer", () => {
   using first = layerOf(2, { topk: 1, activation: "relu" });
   using second = new MoELayer(backend(), HIDDEN, FFN, 2, { topk: 1, activation: "relu" });
   const state = stateDictionary(first);
@@ -231,7 +234,7 @@ scoped("a state dictionary moves a layer's weights to another layer", () => {
   expect(download(second.forward(x).tensor)).toEqual(download(first.forward(x).tensor));
 });
 
-scoped("a bias of experts moves tokens to them", () => {
+testInScope("a bias of experts moves tokens to them", () => {
   using layer = layerOf(3, { topk: 1, scoreFunction: "sigmoid" });
   const x = upload(backend(), drawnValues(5, [6, HIDDEN]));
   const expertBias = tensor(backend(), [0, 9, 0], [3]);
@@ -249,7 +252,7 @@ it("without a graph, only the results stay", () => {
   for (const each of [x, layer]) each.dispose();
 });
 
-scoped("options and inputs that do not fit are refused, and keep no memory", () => {
+testInScope("options and inputs that do not fit are refused, and keep no memory", () => {
   const before = backend().memoryUse().blocks;
   const make = (options: MoELayerOptions) => new MoELayer(backend(), HIDDEN, FFN, 4, options);
   expect(() => make({ topk: 5 })).toThrow(ArgumentError);

@@ -22,7 +22,7 @@ import type { Recipe } from "../../../src/recipes/recipe.js";
 import { Variable } from "../../../src/tape/variable.js";
 import { Scope } from "../../../src/tensor/scope.js";
 import { expectSame } from "../harness/drawn-tensor.js";
-import { scoped, useBackend } from "../harness/suite.js";
+import { testInScope, useBackend } from "../harness/suite.js";
 import { fill, waves } from "./attention/drawn.js";
 
 const backend = useBackend({ threads: 1, datapath: "hopper" });
@@ -183,7 +183,7 @@ describe("MultiheadAttention is the composition of its layers and operations, fo
 });
 
 describe("a call of MultiheadAttention", () => {
-  scoped("of recomputed attention with dropout has the bits of one that is not", () => {
+  testInScope("of recomputed attention with dropout has the bits of one that is not", () => {
     const results = [false, true].map((checkpointCoreAttention) => {
       using module = new MultiheadAttention(backend(), HIDDEN, HEADS, {
         attentionDropout: 0.3,
@@ -200,7 +200,7 @@ describe("a call of MultiheadAttention", () => {
     expect(results[1]).toEqual(results[0]);
   });
 
-  scoped("without norm, encoder output or tensors of the mask is refused", () => {
+  testInScope("without norm, encoder output or tensors of the mask is refused", () => {
     using module = new MultiheadAttention(backend(), HIDDEN, HEADS);
     const x = waves(backend(), 1, [LENGTH, BATCH, HIDDEN]);
     for (const call of [

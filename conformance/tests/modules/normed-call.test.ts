@@ -19,7 +19,7 @@ import { words } from "../../arbitraries/random.js";
 import type { PlainTensor } from "../../values/plain.js";
 import { upload, wideValues } from "../../values/plain.js";
 import { rounded } from "../../values/rounded.js";
-import { sampled } from "../harness/draws.js";
+import { sampleCases } from "../harness/draws.js";
 import { useBackends } from "../harness/ranks/backends.js";
 import { DETERMINISTIC_RECIPES, drawnValues } from "../harness/recipes.js";
 
@@ -104,7 +104,7 @@ describe("the gradient of a returned bias is the sum over the rows of all ranks"
   } as const;
 
   for (const [i, [name, { make, width, rowsOfRank }]] of Object.entries(FORMS).entries())
-    it.each(sampled(["bf16", "current", "mxfp8"], 1, i))(`${name}, under %s`, async (recipeName) => {
+    it.each(sampleCases(["bf16", "current", "mxfp8"], 1, i))(`${name}, under %s`, async (recipeName) => {
       const recipe = DETERMINISTIC_RECIPES[recipeName]?.();
       const region = <T>(body: () => T): T => (recipe ? autocast({ recipe }, body) : body());
       const dy = integers(3, [ROWS, SIZE]);
@@ -157,8 +157,8 @@ describe("the norm's result has the rows of all ranks, and its gradient is summe
   };
 
   for (const [i, [name, make]] of Object.entries(FORMS).entries())
-    for (const [method, forward] of sampled(Object.entries(METHODS), 1, i))
-      it.each(sampled(["bf16", "mxfp8"], 1, i))(`${name}.${method}, under %s`, async (recipeName) => {
+    for (const [method, forward] of sampleCases(Object.entries(METHODS), 1, i))
+      it.each(sampleCases(["bf16", "mxfp8"], 1, i))(`${name}.${method}, under %s`, async (recipeName) => {
         const recipe = DETERMINISTIC_RECIPES[recipeName]?.();
         const region = <T>(body: () => T): T => (recipe ? autocast({ recipe }, body) : body());
         const x = drawnValues(1, [ROWS, SIZE]);

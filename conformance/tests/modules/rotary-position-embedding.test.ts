@@ -12,7 +12,7 @@ import { Scope } from "../../../src/tensor/scope.js";
 import { fromBits } from "../../oracle/core/rational.js";
 import * as wide from "../../oracle/core/wide.js";
 import { draws, drawsOr } from "../harness/draws.js";
-import { scoped, useBackend } from "../harness/suite.js";
+import { testInScope, useBackend } from "../harness/suite.js";
 
 const backend = useBackend();
 const ONE = wide.real(1);
@@ -109,7 +109,7 @@ describe("cosineAndSine", () => {
 });
 
 describe("frequencies", () => {
-  scoped("are the nearest f32 of base^(-2i/R)", () => {
+  testInScope("are the nearest f32 of base^(-2i/R)", () => {
     for (const [dim, base] of [
       [128, 10000],
       [64, 500000],
@@ -133,7 +133,7 @@ describe("frequencies", () => {
     ...new RotaryPositionEmbedding(backend(), 128, { rotaryBase: 500000 }).invFreq,
   ];
 
-  scoped("of the rule factors are divided, each by its own", () => {
+  testInScope("of the rule factors are divided, each by its own", () => {
     const factors = plain().map((_, i) => 1 + i / 3);
     const expected = factors.map((factor, i) => scaled({ kind: "linear", factor })[i]);
     expect(scaled({ kind: "factors", factors })).toEqual(expected);
@@ -143,7 +143,7 @@ describe("frequencies", () => {
     expect(() => scaled({ kind: "factors", factors: ones.map(() => 0) })).toThrow(/must be above 0/);
   });
 
-  scoped("of the rule linear are divided", () => {
+  testInScope("of the rule linear are divided", () => {
     expect(scaled({ kind: "linear", factor: 4 })).toEqual(plain().map((each) => each / 4));
   });
 
@@ -197,7 +197,7 @@ describe("frequencies", () => {
     );
   });
 
-  scoped("of YaRN have a factor of cosines and sines", () => {
+  testInScope("of YaRN have a factor of cosines and sines", () => {
     const scaling = { kind: "yarn", factor: 4, originalMaxPositionEmbeddings: 4096 } as const;
     const factor = Math.fround(0.1 * Math.log(4) + 1);
     const at0 = (rule: RotaryScaling) =>
@@ -257,7 +257,7 @@ describe("angles", () => {
     );
   });
 
-  scoped("need an even number of elements, a base above 1 and a rule with its fields", () => {
+  testInScope("need an even number of elements, a base above 1 and a rule with its fields", () => {
     const make = (dim: number, options: object) => new RotaryPositionEmbedding(backend(), dim, options);
     expect(() => make(5, {})).toThrow(ArgumentError);
     expect(() => make(8, { rotaryBase: 1 })).toThrow("above 1");

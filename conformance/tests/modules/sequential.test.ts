@@ -10,7 +10,7 @@ import { MXFP8BlockScaling } from "../../../src/recipes/block-scaled.js";
 import { noGrad } from "../../../src/tape/grad-mode.js";
 import { Variable } from "../../../src/tape/variable.js";
 import { draws } from "../harness/draws.js";
-import { scoped, useBackend } from "../harness/suite.js";
+import { testInScope, useBackend } from "../harness/suite.js";
 import { waves } from "./attention/drawn.js";
 
 const SIZE = 32;
@@ -72,7 +72,7 @@ describe("a sequence of layers outside of a scope", () => {
 });
 
 describe("a sequence of layers", () => {
-  scoped("is the composition of its layers, whose names are their places", () => {
+  testInScope("is the composition of its layers, whose names are their places", () => {
     const [first, last] = [new Linear(backend(), SIZE, SIZE), new LayerNormMLP(backend(), SIZE, SIZE)];
     using layers = new Sequential(backend(), first, (x) => x, last);
     const names = [...layers.namedParameters().keys()].map((name) => name.split(".")[0]);

@@ -11,9 +11,9 @@ import { noGrad } from "../../../src/tape/grad-mode.js";
 import { Scope } from "../../../src/tensor/scope.js";
 import { elementCount, type Shape } from "../../../src/tensor/shape.js";
 import type { Tensor } from "../../../src/tensor/tensor.js";
-import { inputsOf, rowsWhere } from "../harness/modules/calls.js";
-import type { Built } from "../harness/modules/row.js";
-import { scoped, useBackend } from "../harness/suite.js";
+import { createInputs, rowsWhere } from "../harness/modules/calls.js";
+import type { BuiltModule } from "../harness/modules/row.js";
+import { testInScope, useBackend } from "../harness/suite.js";
 import { fill, waves } from "./attention/drawn.js";
 
 const backend = useBackend();
@@ -111,7 +111,7 @@ describe("a state dictionary", () => {
     },
   );
 
-  scoped("with missing, unknown or misshapen entries changes nothing", () => {
+  testInScope("with missing, unknown or misshapen entries changes nothing", () => {
     using layer = layerOf({});
     const before = layer.parameters().map(({ tensor }) => bytes(tensor));
     const state = stateDictionary(layer);
@@ -126,7 +126,7 @@ describe("a state dictionary", () => {
     expect(layer.parameters().map(({ tensor }) => bytes(tensor))).toEqual(before);
   });
 
-  scoped("of a quantized parameter is refused", () => {
+  testInScope("of a quantized parameter is refused", () => {
     using layer = quantizedModelInit(
       { recipe: new MXFP8BlockScaling() },
       () => new Linear(backend(), 32, 32),
@@ -139,12 +139,12 @@ const hopper = useBackend({ threads: 1, datapath: "hopper" });
 const SIZES = { rows: 16, from: 32, to: 32, middle: 64 };
 
 describe.each(rowsWhere(({ hasNoParameters }) => !hasNoParameters))("a state dictionary of %s", (_, row) => {
-  scoped(
+  testInScope(
     "has all elements of the parameters, and loads into another module, which then has its results",
     () => {
       const [from, to] = [1n, 2n].map((seed) =>
         row.build(hopper(), SIZES, { random: new RandomState(seed) }),
-      ) as [Built, Built];
+      ) as [BuiltModule, BuiltModule];
       fill(3, from.module);
       const state = stateDictionary(from.module);
       const sizeOf = (all: Iterable<{ readonly shape: Shape }>): number =>
@@ -152,8 +152,8 @@ describe.each(rowsWhere(({ hasNoParameters }) => !hasNoParameters))("a state dic
       expect(sizeOf(state.values())).toBe(sizeOf(from.module.parameters()));
       for (const name of state.keys()) expect(name).toMatch(/^[a-z0-9_.]+$/);
       loadStateDictionary(to.module, state);
-      const inputs = inputsOf(hopper(), from, SIZES);
-      const bitsOf = ({ module, run }: Built) => [
+      const inputs = createInputs(hopper(), from, SIZES);
+      const bitsOf = ({ module, run }: BuiltModule) => [
         ...module.parameters().map(({ tensor }) => bytes(tensor)),
         ...noGrad(() => run(inputs)).map(({ tensor }) => bytes(tensor)),
       ];

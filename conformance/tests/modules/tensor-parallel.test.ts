@@ -1,8 +1,12 @@
 /** A divided layer gives the same bits as the model on one rank, whose products use the plans that the layer declares. */
 import fc from "fast-check";
 import { describe, expect, it } from "vitest";
-import { draws, sampled } from "../harness/draws.js";
-import { CUSTOM_NAMES, DIVIDED_NAMES, ROW_SCALED } from "../harness/step/library-recipes.js";
+import { draws, sampleCases } from "../harness/draws.js";
+import {
+  CUSTOM_RECIPE_NAMES,
+  DIVIDED_LAYER_RECIPE_NAMES,
+  ROW_SCALED,
+} from "../harness/step/library-recipes.js";
 import { parallelCase, ranked } from "./tensor-parallel/case.js";
 import { assertShared } from "./tensor-parallel/law.js";
 import { useRanks } from "./tensor-parallel/ranks.js";
@@ -16,21 +20,24 @@ const DATAPATHS = [
 describe.each(DATAPATHS)("on the datapath $datapath", ({ datapath, most, numRuns }) => {
   const groups = useRanks(most, datapath);
 
-  it.each(sampled(["none", ...DIVIDED_NAMES, ...CUSTOM_NAMES] as const, datapath === "exact" ? 3 : 2, most))(
-    "%s: any layer, size and number of ranks",
-    async (name) => {
-      await fc.assert(
-        fc.asyncProperty(parallelCase(most, [name]), (drawn) =>
-          assertShared(drawn, groups(drawn.ranks), datapath),
-        ),
-        {
-          // the oracle takes long for products with 128 x 128 blocks
-          numRuns: name.startsWith("block") ? 1 : numRuns,
-          endOnFailure: true,
-        },
-      );
-    },
-  );
+  it.each(
+    sampleCases(
+      ["none", ...DIVIDED_LAYER_RECIPE_NAMES, ...CUSTOM_RECIPE_NAMES] as const,
+      datapath === "exact" ? 3 : 2,
+      most,
+    ),
+  )("%s: any layer, size and number of ranks", async (name) => {
+    await fc.assert(
+      fc.asyncProperty(parallelCase(most, [name]), (drawn) =>
+        assertShared(drawn, groups(drawn.ranks), datapath),
+      ),
+      {
+        // the oracle takes long for products with 128 x 128 blocks
+        numRuns: name.startsWith("block") ? 1 : numRuns,
+        endOnFailure: true,
+      },
+    );
+  });
 
   it("refuses amaxes of rows, by name", async () => {
     const divided = parallelCase(most, [ROW_SCALED]).filter(({ ranks }) => ranks > 1);

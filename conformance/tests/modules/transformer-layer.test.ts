@@ -21,7 +21,7 @@ import type { Recipe } from "../../../src/recipes/recipe.js";
 import { Variable } from "../../../src/tape/variable.js";
 import { Scope } from "../../../src/tensor/scope.js";
 import { expectSame } from "../harness/drawn-tensor.js";
-import { scoped, useBackend } from "../harness/suite.js";
+import { testInScope, useBackend } from "../harness/suite.js";
 import { fill, waves } from "./attention/drawn.js";
 
 const backend = useBackend({ threads: 1, datapath: "hopper" });
@@ -126,7 +126,7 @@ describe("TransformerLayer is the composition of its layers, forward and backwar
 });
 
 describe("a TransformerLayer", () => {
-  scoped("drops elements of what it adds, the same in both runs of a recomputed region", () => {
+  testInScope("drops elements of what it adds, the same in both runs of a recomputed region", () => {
     const run = (recomputed: boolean, training: boolean) => {
       using module = new TransformerLayer(backend(), HIDDEN, FFN, HEADS, {
         ...{ attentionDropout: 0.2, hiddenDropout: 0.3, random: new RandomState(9n) },
@@ -147,51 +147,57 @@ describe("a TransformerLayer", () => {
     expect(run(false, false)).not.toEqual(dropped);
   });
 
-  scoped("with a probability of hiddenDropout is the composition with dropout, by draws in order", () => {
-    const random = new RandomState(9n);
-    using module = new TransformerLayer(backend(), HIDDEN, FFN, HEADS, {
-      ...{ attentionDropout: 0, hiddenDropout: 0.3, random },
-    });
-    fill(5, module);
-    const layers = layersOf({});
-    fill(5, ...layers.all);
-    const { offset } = random;
-    const x = waves(backend(), 1, [LENGTH, BATCH, HIDDEN]);
-    const out = module.forward(x);
-    const drop = (y: Variable, i: bigint): Variable =>
-      functional.dropout(y, { probability: 0.3, seed: 9n, offset: offset + i });
-    const y = functional.add(x, drop(layers.self.forward(x), 0n));
-    const expected = functional.add(y, drop(layers.mlp.forward(y), 1n));
-    expectSame("result", out.tensor, expected.tensor);
-    for (const layer of layers.all) layer.dispose();
-  });
+  testInScope(
+    "with a probability of hiddenDropout is the composition with dropout, by draws in order",
+    () => {
+      const random = new RandomState(9n);
+      using module = new TransformerLayer(backend(), HIDDEN, FFN, HEADS, {
+        ...{ attentionDropout: 0, hiddenDropout: 0.3, random },
+      });
+      fill(5, module);
+      const layers = layersOf({});
+      fill(5, ...layers.all);
+      const { offset } = random;
+      const x = waves(backend(), 1, [LENGTH, BATCH, HIDDEN]);
+      const out = module.forward(x);
+      const drop = (y: Variable, i: bigint): Variable =>
+        functional.dropout(y, { probability: 0.3, seed: 9n, offset: offset + i });
+      const y = functional.add(x, drop(layers.self.forward(x), 0n));
+      const expected = functional.add(y, drop(layers.mlp.forward(y), 1n));
+      expectSame("result", out.tensor, expected.tensor);
+      for (const layer of layers.all) layer.dispose();
+    },
+  );
 
-  scoped("with a rate of dropped paths multiplies what it adds by dropout of ones, by draws in order", () => {
-    const random = new RandomState(9n);
-    using module = new TransformerLayer(backend(), HIDDEN, FFN, HEADS, {
-      ...{ attentionDropout: 0, hiddenDropout: 0.3, dropPathRate: 0.4, random },
-    });
-    fill(5, module);
-    const layers = layersOf({});
-    fill(5, ...layers.all);
-    const { offset } = random;
-    const x = waves(backend(), 1, [LENGTH, BATCH, HIDDEN]);
-    const drop = (y: Variable, i: bigint): Variable => {
-      const kept = functional.dropout(y, { probability: 0.3, seed: 9n, offset: offset + 2n * i });
-      const ones = tensor(backend(), new Float32Array(LENGTH).fill(1), [LENGTH, 1, 1]);
-      const paths = functional.dropout(ones, { probability: 0.4, seed: 9n, offset: offset + 2n * i + 1n });
-      return functional.multiply(kept, paths);
-    };
-    const out = module.forward(x);
-    const y = functional.add(x, drop(layers.self.forward(x), 0n));
-    expectSame("result", out.tensor, functional.add(y, drop(layers.mlp.forward(y), 1n)).tensor);
-    const whole = functional.add(x, layers.self.forward(x));
-    const undropped = functional.add(whole, layers.mlp.forward(whole));
-    expectSame("without training", module.forward(x, { training: false }).tensor, undropped.tensor);
-    for (const layer of layers.all) layer.dispose();
-  });
+  testInScope(
+    "with a rate of dropped paths multiplies what it adds by dropout of ones, by draws in order",
+    () => {
+      const random = new RandomState(9n);
+      using module = new TransformerLayer(backend(), HIDDEN, FFN, HEADS, {
+        ...{ attentionDropout: 0, hiddenDropout: 0.3, dropPathRate: 0.4, random },
+      });
+      fill(5, module);
+      const layers = layersOf({});
+      fill(5, ...layers.all);
+      const { offset } = random;
+      const x = waves(backend(), 1, [LENGTH, BATCH, HIDDEN]);
+      const drop = (y: Variable, i: bigint): Variable => {
+        const kept = functional.dropout(y, { probability: 0.3, seed: 9n, offset: offset + 2n * i });
+        const ones = tensor(backend(), new Float32Array(LENGTH).fill(1), [LENGTH, 1, 1]);
+        const paths = functional.dropout(ones, { probability: 0.4, seed: 9n, offset: offset + 2n * i + 1n });
+        return functional.multiply(kept, paths);
+      };
+      const out = module.forward(x);
+      const y = functional.add(x, drop(layers.self.forward(x), 0n));
+      expectSame("result", out.tensor, functional.add(y, drop(layers.mlp.forward(y), 1n)).tensor);
+      const whole = functional.add(x, layers.self.forward(x));
+      const undropped = functional.add(whole, layers.mlp.forward(whole));
+      expectSame("without training", module.forward(x, { training: false }).tensor, undropped.tensor);
+      for (const layer of layers.all) layer.dispose();
+    },
+  );
 
-  scoped("of forms that exclude each other is refused, and so is a missing encoder output", () => {
+  testInScope("of forms that exclude each other is refused, and so is a missing encoder output", () => {
     const make = (options: TransformerLayerOptions) => new TransformerLayer(backend(), 64, 64, 4, options);
     for (const other of [
       { outputLayernorm: true },

@@ -9,14 +9,14 @@ import fc from "fast-check";
 import { afterAll, expect, it } from "vitest";
 import { distributedCase } from "../harness/ranks/case.js";
 import { deviceFaults } from "../harness/ranks/faults.js";
-import { assertExpected, messageOf, runRanks } from "../harness/ranks/jobs.js";
+import { assertExpected, failureMessage, runRanks } from "../harness/ranks/jobs.js";
 import {
   type Environment,
   endAllRanks,
   freePort,
-  jobOf,
+  jobEnvironment,
   startRank,
-  within,
+  withDeadline,
 } from "../harness/ranks/processes.js";
 import { describeOnRanks, GPUS } from "./gpus.js";
 
@@ -64,15 +64,19 @@ describeOnRanks("a faulty rank with a GPU makes the others throw an error that n
     const port = await freePort();
     const late = { ...(name === "sleeps" && { TIMEOUT_MS: "15000" }), ...(stream && { ASIDE: "1" }) };
     const ranks = Array.from({ length: GPUS }, (_, rank) =>
-      startRank(["fault", name, String(faulty)], { ...jobOf(rank, GPUS, port), ...late, ...onGpu(rank) }),
+      startRank(["fault", name, String(faulty)], {
+        ...jobEnvironment(rank, GPUS, port),
+        ...late,
+        ...onGpu(rank),
+      }),
     );
     const survivors = ranks.filter((_, rank) => rank !== faulty);
-    const ends = await within(DEADLINE_MS, Promise.all(survivors.map(({ ended }) => ended)));
+    const ends = await withDeadline(DEADLINE_MS, Promise.all(survivors.map(({ ended }) => ended)));
     if (name === "sleeps") ranks[faulty]?.kill();
-    await within(DEADLINE_MS, Promise.all(ranks.map(({ ended }) => ended)));
+    await withDeadline(DEADLINE_MS, Promise.all(ranks.map(({ ended }) => ended)));
     for (const { report: said, stderr } of ends) {
       expect(said?.error, stderr).toMatchObject({ type: "DistributedError", failure, operation });
-      expect(messageOf(said)).toContain(`rank ${faulty}`);
+      expect(failureMessage(said)).toContain(`rank ${faulty}`);
     }
   });
 });

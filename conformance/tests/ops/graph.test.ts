@@ -18,14 +18,14 @@ import { Scope } from "../../../src/tensor/scope.js";
 import type { Tensor } from "../../../src/tensor/tensor.js";
 import { LAWS } from "../../laws/laws.js";
 import { backendSubject, ORACLE } from "../../operations/operations.js";
-import { draws, sampled, seeded } from "../harness/draws.js";
+import { derivedSeed, draws, sampleCases } from "../harness/draws.js";
 import { ReplayingBackend } from "../harness/graph/replaying.js";
-import { calledAndReplayed } from "../harness/graph/step.js";
+import { compareCallsWithReplays } from "../harness/graph/step.js";
 import { DETERMINISTIC_RECIPES } from "../harness/recipes.js";
-import { useFreshBackend } from "../harness/suite.js";
+import { useBackendPerTest } from "../harness/suite.js";
 
 let backend: Backend;
-useFreshBackend((opened) => {
+useBackendPerTest((opened) => {
   backend = opened;
 });
 
@@ -33,30 +33,33 @@ describe("a replay", () => {
   const compared = LAWS.filter(({ compares }) => compares);
 
   it.each(
-    sampled(
+    sampleCases(
       compared.map((law) => [law.name, law] as const),
       12,
     ),
   )("of one operation: %s", async (_, law) => {
     const replaying = new ReplayingBackend(backend);
-    const result = await law.check(backendSubject(replaying), ORACLE, { runs: draws(10), seed: seeded(1) });
+    const result = await law.check(backendSubject(replaying), ORACLE, {
+      runs: draws(10),
+      seed: derivedSeed(1),
+    });
     expect(result.failure).toBeUndefined();
     if (law.operation !== "adamw") expect(replaying.replayed.size).toBeGreaterThan(0);
   });
 
-  it.each(sampled(Object.entries(DETERMINISTIC_RECIPES), 2))(
+  it.each(sampleCases(Object.entries(DETERMINISTIC_RECIPES), 2))(
     "of a training step under %s gives the bits of the step",
     (_, recipe) => {
-      const steps = calledAndReplayed(backend, recipe, 4);
+      const steps = compareCallsWithReplays(backend, recipe, 4);
       for (const { eager, again } of steps) expect(again).toEqual(eager);
       expect(steps[1]).not.toEqual(steps[0]);
     },
   );
 
-  it.each(sampled(Object.entries(DETERMINISTIC_RECIPES), 4))(
+  it.each(sampleCases(Object.entries(DETERMINISTIC_RECIPES), 4))(
     "of a first training step under %s gives the bits of the step, unless the capture is refused",
     (name, recipe) => {
-      const steps = () => calledAndReplayed(backend, recipe, 4, 0);
+      const steps = () => compareCallsWithReplays(backend, recipe, 4, 0);
       if (recipe() instanceof DelayedScaling) expect(steps).toThrow(UnsupportedError);
       else for (const { eager, again } of steps()) expect(again, name).toEqual(eager);
     },

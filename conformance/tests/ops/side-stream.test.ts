@@ -4,13 +4,13 @@ import { ArgumentError } from "../../../src/errors.js";
 import { tensor } from "../../../src/ops/create.js";
 import { add } from "../../../src/ops/elementwise/operators.gen.js";
 import { onSideStream } from "../../../src/ops/side-stream.js";
-import { scoped, useBackend } from "../harness/suite.js";
+import { testInScope, useBackend } from "../harness/suite.js";
 import { LoggingBackend } from "../harness/surface/logging-backend.js";
 
 const backend = useBackend();
 
 describe("the body of onSideStream", () => {
-  scoped("runs once, between what comes before and after it, and gives its result", () => {
+  testInScope("runs once, between what comes before and after it, and gives its result", () => {
     const x = tensor(backend(), [1, 2]);
     add(x, x, { out: x });
     const sum = onSideStream(backend(), () => add(x, x));
@@ -21,7 +21,7 @@ describe("the body of onSideStream", () => {
     ]);
   });
 
-  scoped("throws its own errors", () => {
+  testInScope("throws its own errors", () => {
     const body = () => {
       throw new RangeError("its own");
     };

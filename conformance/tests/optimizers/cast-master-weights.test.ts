@@ -18,9 +18,9 @@ import { Scope } from "../../../src/tensor/scope.js";
 import type { Tensor } from "../../../src/tensor/tensor.js";
 import { expectSame } from "../harness/drawn-tensor.js";
 import { draws } from "../harness/draws.js";
-import { recipeNamed, STANDARD_NAMES } from "../harness/step/library-recipes.js";
+import { recipeByName, STANDARD_RECIPE_NAMES } from "../harness/step/library-recipes.js";
 import { useBackend } from "../harness/suite.js";
-import { AskedBackend } from "../harness/surface/asked-backend.js";
+import { RecordingBackend } from "../harness/surface/asked-backend.js";
 
 const backend = useBackend({ threads: 1, datapath: "hopper" });
 const SIZE = 32;
@@ -42,7 +42,7 @@ function master(seed: bigint): Tensor<"f32"> {
 
 describe("castMasterWeights", () => {
   const drawn = fc.record({
-    recipe: fc.constantFrom(...STANDARD_NAMES),
+    recipe: fc.constantFrom(...STANDARD_RECIPE_NAMES),
     dtype: fc.constantFrom("bf16", "f16", "f32"),
     throughModelDtype: fc.constantFrom(undefined, true, false),
     noop: fc.constantFrom(undefined, 0, 1),
@@ -54,7 +54,7 @@ describe("castMasterWeights", () => {
       fc.property(drawn, ({ recipe, dtype, throughModelDtype, noop, seed }) => {
         using _scope = new Scope();
         const make = (): Linear[] =>
-          quantizedModelInit({ recipe: recipeNamed(recipe) }, () =>
+          quantizedModelInit({ recipe: recipeByName(recipe) }, () =>
             [1n, 2n, 3n].map((each) => {
               // the Hadamard transform takes bf16 only
               const of = recipe.startsWith("nvfp4") ? "bf16" : dtype;
@@ -96,7 +96,7 @@ describe("castMasterWeights", () => {
     expect(() => castMasterWeights(weights, [one, castTo(other, "bf16") as Tensor<"f32">])).toThrow(
       DTypeError,
     );
-    const elsewhere = empty(new AskedBackend(backend()), "f32", [SIZE, SIZE]);
+    const elsewhere = empty(new RecordingBackend(backend()), "f32", [SIZE, SIZE]);
     expect(() => castMasterWeights(weights, [one, elsewhere])).toThrow(/masters\[1\] is on another backend/);
     const mixed = [weights[0] as Parameter, plain.weight];
     expect(() => castMasterWeights(mixed, [one, other])).toThrow(ArgumentError);
@@ -113,14 +113,14 @@ it.each([
   "%s updates the last parameter first, whose gradient a backward pass completes first",
   (op, make) => {
     using _scope = new Scope();
-    const asked = new AskedBackend(backend());
+    const asked = new RecordingBackend(backend());
     using layer = new LayerNormMLP(asked, SIZE, 2 * SIZE);
     using optimizer = make(layer);
     const parameters = layer.parameters();
     for (const each of parameters) each.mainGrad = empty(asked, "f32", each.shape);
-    asked.asked.length = 0;
+    asked.calls.length = 0;
     optimizer.step();
-    const updated = asked.asked.flatMap((call) => (call.op === op ? [call.args.grad] : []));
+    const updated = asked.calls.flatMap((call) => (call.op === op ? [call.args.grad] : []));
     const grads = [...parameters].map(({ mainGrad }) => mainGrad);
     expect(updated.map((grad) => grads.indexOf(grad as Tensor<"f32">))).toEqual(
       grads.map((_, i) => i).reverse(),

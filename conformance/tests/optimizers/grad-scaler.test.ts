@@ -27,7 +27,7 @@ import {
 } from "../../../src/index.js";
 import { persistent } from "../../../src/modules/parameter.js";
 import { download } from "../../values/plain.js";
-import { draws, seeded } from "../harness/draws.js";
+import { derivedSeed, draws } from "../harness/draws.js";
 import { useBackends } from "../harness/ranks/backends.js";
 
 const backends = useBackends(4);
@@ -127,7 +127,7 @@ describe("GradScaler", () => {
           expect(scaler.state).toEqual(model.state);
         }
       }),
-      { numRuns: draws(400, 100), seed: seeded(5) },
+      { numRuns: draws(400, 100), seed: derivedSeed(5) },
     );
   });
 

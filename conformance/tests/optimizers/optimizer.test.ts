@@ -27,10 +27,10 @@ import { wideType } from "../../arbitraries/wide.js";
 import { QuantizedModel } from "../../oracle/training/quantized.js";
 import { type StepRecipe, specOf } from "../../oracle/training/recipes.js";
 import { download, wideValues } from "../../values/plain.js";
-import { drawnTensor, expectModelled, expectSame } from "../harness/drawn-tensor.js";
-import { draws, sampled } from "../harness/draws.js";
+import { drawnTensor, expectModelCodes, expectSame } from "../harness/drawn-tensor.js";
+import { draws, sampleCases } from "../harness/draws.js";
 import { rowsWhere } from "../harness/modules/calls.js";
-import { recipeNamed, STANDARD_NAMES } from "../harness/step/library-recipes.js";
+import { recipeByName, STANDARD_RECIPE_NAMES } from "../harness/step/library-recipes.js";
 import { RECIPES, type RecipeName } from "../harness/step/options.js";
 import { useBackend } from "../harness/suite.js";
 
@@ -343,86 +343,89 @@ describe("a layer that is in a model twice", () => {
   });
 });
 
-describe.each(sampled(STANDARD_NAMES))("weights that are quantized from the beginning, under %s", (name) => {
-  it("are unchanged by a step whose noop is 1, even if the scale has changed", () => {
-    using _scope = new Scope();
-    const recipe = recipeNamed(name);
-    const random = new RandomState(1n);
-    using layer = quantizedModelInit({ recipe }, () => new Linear(backend(), INWARD, OUT, { random }));
-    using optimizer = new SGD(layer, { learningRate: 0.5 });
-    const weight = layer.weight.value as QuantizedTensor;
-    autocast({ recipe }, () => trainOnceQuantized(layer, 1, "bf16"));
-    const before = weight.members.map((member) => member.clone());
-    optimizer.step({ noop: tensor(backend(), [1]) });
-    for (const [i, member] of weight.members.entries()) expectSame(`member ${i}`, member, before[i]);
-    optimizer.step({ noop: tensor(backend(), [0]) });
-    expect(() => {
+describe.each(sampleCases(STANDARD_RECIPE_NAMES))(
+  "weights that are quantized from the beginning, under %s",
+  (name) => {
+    it("are unchanged by a step whose noop is 1, even if the scale has changed", () => {
+      using _scope = new Scope();
+      const recipe = recipeByName(name);
+      const random = new RandomState(1n);
+      using layer = quantizedModelInit({ recipe }, () => new Linear(backend(), INWARD, OUT, { random }));
+      using optimizer = new SGD(layer, { learningRate: 0.5 });
+      const weight = layer.weight.value as QuantizedTensor;
+      autocast({ recipe }, () => trainOnceQuantized(layer, 1, "bf16"));
+      const before = weight.members.map((member) => member.clone());
+      optimizer.step({ noop: tensor(backend(), [1]) });
       for (const [i, member] of weight.members.entries()) expectSame(`member ${i}`, member, before[i]);
-    }).toThrow("differ");
-  });
+      optimizer.step({ noop: tensor(backend(), [0]) });
+      expect(() => {
+        for (const [i, member] of weight.members.entries()) expectSame(`member ${i}`, member, before[i]);
+      }).toThrow("differ");
+    });
 
-  it("are the initial weights quantized both ways, and after each step the masters quantized", () => {
-    fc.assert(
-      fc.property(
-        fc.boolean(),
-        fc.constantFrom<WideDType>("bf16", "f32"),
-        fc.nat(),
-        (preserves, dtype, seed) => {
-          using _scope = new Scope();
-          const recipe = recipeNamed(name);
-          const random = new RandomState(BigInt(seed));
-          const init = { recipe, preserveHighPrecisionInitVal: preserves };
-          using layer = quantizedModelInit(
-            init,
-            () => new Linear(backend(), INWARD, OUT, { dtype, random, bias: false }),
-          );
-          using optimizer = new SGD(layer, { learningRate: 0.5 });
-          const values = normal({ seed: BigInt(seed), offset: 0n }, INWARD * OUT, 0.023);
-          const wide = tensor(backend(), values, [OUT, INWARD]);
-          const initial = quantizedModel(name, castTo(wide, dtype));
-          expectModelled("weight", layer.weight.value as QuantizedTensor, initial);
-          expect(layer.weight.highPrecisionInitVal).toEqual(preserves ? values : undefined);
-          const master = preserves ? wide : tensor(backend(), initial.wide("f32").data, [OUT, INWARD]);
-          expectSame("master", optimizer.slots.get("weight")?.master, master);
-          if (name.startsWith("delayed")) return;
-          for (let step = 0; step < STEPS; step++) {
-            autocast({ recipe }, () => trainOnceQuantized(layer, seed + step, dtype));
-            sgd(
-              { parameter: master, grad: layer.weight.grad as Tensor },
-              { learningRate: 0.5, first: step === 0 },
+    it("are the initial weights quantized both ways, and after each step the masters quantized", () => {
+      fc.assert(
+        fc.property(
+          fc.boolean(),
+          fc.constantFrom<WideDType>("bf16", "f32"),
+          fc.nat(),
+          (preserves, dtype, seed) => {
+            using _scope = new Scope();
+            const recipe = recipeByName(name);
+            const random = new RandomState(BigInt(seed));
+            const init = { recipe, preserveHighPrecisionInitVal: preserves };
+            using layer = quantizedModelInit(
+              init,
+              () => new Linear(backend(), INWARD, OUT, { dtype, random, bias: false }),
             );
-            optimizer.step();
-            optimizer.zeroGrad();
+            using optimizer = new SGD(layer, { learningRate: 0.5 });
+            const values = normal({ seed: BigInt(seed), offset: 0n }, INWARD * OUT, 0.023);
+            const wide = tensor(backend(), values, [OUT, INWARD]);
+            const initial = quantizedModel(name, castTo(wide, dtype));
+            expectModelCodes("weight", layer.weight.value as QuantizedTensor, initial);
+            expect(layer.weight.highPrecisionInitVal).toEqual(preserves ? values : undefined);
+            const master = preserves ? wide : tensor(backend(), initial.wide("f32").data, [OUT, INWARD]);
             expectSame("master", optimizer.slots.get("weight")?.master, master);
-            expectModelled("weight", layer.weight.value as QuantizedTensor, quantizedModel(name, master));
-          }
-        },
-      ),
-      { numRuns: draws(3, 1) },
-    );
-  });
+            if (name.startsWith("delayed")) return;
+            for (let step = 0; step < STEPS; step++) {
+              autocast({ recipe }, () => trainOnceQuantized(layer, seed + step, dtype));
+              sgd(
+                { parameter: master, grad: layer.weight.grad as Tensor },
+                { learningRate: 0.5, first: step === 0 },
+              );
+              optimizer.step();
+              optimizer.zeroGrad();
+              expectSame("master", optimizer.slots.get("weight")?.master, master);
+              expectModelCodes("weight", layer.weight.value as QuantizedTensor, quantizedModel(name, master));
+            }
+          },
+        ),
+        { numRuns: draws(3, 1) },
+      );
+    });
 
-  it("give in a step the same bits as weights that are quantized for each product", () => {
-    fc.assert(
-      fc.property(fc.nat(), (seed) => {
-        using _scope = new Scope();
-        const [plain, quantized] = [false, true].map((enabled) => {
-          const recipe = recipeNamed(name);
-          const random = new RandomState(BigInt(seed));
-          using layer = quantizedModelInit(
-            { recipe, enabled },
-            () => new Linear(backend(), INWARD, OUT, { random }),
-          );
-          const y = autocast({ recipe }, () => trainOnceQuantized(layer, seed, "bf16"));
-          const [dw, db] = layer.parameters().map(({ grad }) => grad?.clone());
-          return { y: y.tensor, dw, db };
-        });
-        for (const key of ["y", "dw", "db"] as const) expectSame(key, quantized?.[key], plain?.[key]);
-      }),
-      { numRuns: draws(2, 1) },
-    );
-  });
-});
+    it("give in a step the same bits as weights that are quantized for each product", () => {
+      fc.assert(
+        fc.property(fc.nat(), (seed) => {
+          using _scope = new Scope();
+          const [plain, quantized] = [false, true].map((enabled) => {
+            const recipe = recipeByName(name);
+            const random = new RandomState(BigInt(seed));
+            using layer = quantizedModelInit(
+              { recipe, enabled },
+              () => new Linear(backend(), INWARD, OUT, { random }),
+            );
+            const y = autocast({ recipe }, () => trainOnceQuantized(layer, seed, "bf16"));
+            const [dw, db] = layer.parameters().map(({ grad }) => grad?.clone());
+            return { y: y.tensor, dw, db };
+          });
+          for (const key of ["y", "dw", "db"] as const) expectSame(key, quantized?.[key], plain?.[key]);
+        }),
+        { numRuns: draws(2, 1) },
+      );
+    });
+  },
+);
 
 /** A weight that is quantized in plain arithmetic. Under delayed scaling it has the initial scale 1. */
 function quantizedModel(name: RecipeName, x: Tensor): QuantizedModel {
@@ -456,7 +459,7 @@ describe("the random state", () => {
           );
           const made = random.offset;
           const x = drawnTensor(backend(), 1, [ROWS_OF_X, INWARD], "bf16");
-          const loss = autocast({ recipe: recipeNamed("nvfp4") }, () => mseLoss(model.forward(x), x));
+          const loss = autocast({ recipe: recipeByName("nvfp4") }, () => mseLoss(model.forward(x), x));
           loss.backward();
           const grads = model.parameters().map(({ grad }) => grad?.clone());
           return { made: made - offset, used: random.offset - offset, grads };

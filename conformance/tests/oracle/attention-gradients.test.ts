@@ -4,14 +4,14 @@ import { attention } from "../../oracle/attention/attention.js";
 import { attentionBackward } from "../../oracle/attention/backward.js";
 import { type HeadTask, keepFactor } from "../../oracle/attention/scores.js";
 import {
+  createTask,
   droppedPairs,
   FEATURES,
-  LEAST,
   matrix,
   plainAttention,
+  relativeTolerance,
+  SUBNORMAL_BOUND,
   TYPES,
-  taskOf,
-  toleranceOf,
   uniform,
 } from "../harness/plain-attention.js";
 
@@ -32,7 +32,7 @@ function derivative(row: number[], d: number, loss: () => number): number {
 
 /** The inputs of two heads that share keys and values, as arrays whose elements can change. */
 function inputsOf(type: (typeof TYPES)[number], features: Partial<HeadTask>) {
-  const base = taskOf(type, features, SIZE);
+  const base = createTask(type, features, SIZE);
   const next = uniform(5);
   const draw = (rows: number, columns: number) => matrix(next, [rows, columns], type.type);
   return {
@@ -78,14 +78,14 @@ describe.each(TYPES)("gradients of $type", ({ unit, ...type }) => {
     const plain = tasks.map((task, h) => plainAttention(task, dropped[h]));
 
     // y = p (keep w - Δ): out in Δ has the error of the type, and y is rounded to it; tanh is in the score and its derivative
-    const relative = 2 * unit + 6 * toleranceOf(base) + (base.softcap === undefined ? 0 : 2 ** -9.9);
+    const relative = 2 * unit + 6 * relativeTolerance(base) + (base.softcap === undefined ? 0 : 2 ** -9.9);
     const sizeOfDelta = (h: number, i: number): number =>
       keep * plain[h]!.p[i]!.reduce((sum, p, j) => sum + p * absoluteDot(grad[h]![i]!, v[j]!), 0);
     const sizeOfY = (h: number, i: number, j: number): number =>
       plain[h]!.p[i]![j]! * (keep * absoluteDot(grad[h]![i]!, v[j]!) + sizeOfDelta(h, i));
     const near = (actual: number, row: number[], d: number, size: number): void => {
       const expected = derivative(row, d, loss);
-      const bound = relative * size + unit * Math.abs(expected) + LEAST;
+      const bound = relative * size + unit * Math.abs(expected) + SUBNORMAL_BOUND;
       expect(Math.abs(actual - expected)).toBeLessThanOrEqual(bound);
     };
     const overRows = (term: (h: number, i: number) => number): number =>

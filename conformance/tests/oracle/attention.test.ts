@@ -14,14 +14,14 @@ import { roundedIn } from "../../oracle/core/scale.js";
 import { dotAddStep } from "../../oracle/gemm/step.js";
 import { draws } from "../harness/draws.js";
 import {
+  createTask,
   FEATURES,
   HALF,
-  LEAST,
-  PLAIN,
+  PLAIN_TASK,
   plainAttention,
+  relativeTolerance,
+  SUBNORMAL_BOUND,
   TYPES,
-  taskOf,
-  toleranceOf,
 } from "../harness/plain-attention.js";
 
 const LN2 = Math.fround(Math.LN2);
@@ -52,9 +52,9 @@ describe("two queries and three keys on paper", () => {
     [0, 2],
   ];
   const types = [
-    { ...PLAIN },
-    { ...PLAIN, type: "bf16", rule: HALF },
-    { ...PLAIN, type: "f16", rule: HALF },
+    { ...PLAIN_TASK },
+    { ...PLAIN_TASK, type: "bf16", rule: HALF },
+    { ...PLAIN_TASK, type: "f16", rule: HALF },
   ] as const;
 
   describe.each(types)("$type", (type) => {
@@ -114,7 +114,7 @@ describe("two queries and three keys on paper", () => {
 
   it("has out +0 and lse -Infinity for a query before the first key", () => {
     const { out, lse } = attention({
-      ...PLAIN,
+      ...PLAIN_TASK,
       q: [...q, [1, 1]],
       k: k.slice(0, 2),
       v: v.slice(0, 2),
@@ -126,7 +126,7 @@ describe("two queries and three keys on paper", () => {
 
 describe("dropout", () => {
   const dropout = { probability: 0.5, seed: 0x1_0000_0002n, offset: 0x3_0000_0004n, head: 5n };
-  const task: HeadTask = { ...PLAIN, q: [], k: [], v: [], dropout };
+  const task: HeadTask = { ...PLAIN_TASK, q: [], k: [], v: [], dropout };
 
   it("gives keys 41 and 42 of query 6 the halves that the formulas of §10.5 name", () => {
     // key 41 is in group 1, pair 20: draw 4, byte group 1: word 1, upper half; key 42: draw 5, word 1, lower half
@@ -167,17 +167,20 @@ describe("a step of zero products", () => {
 
 describe.each(TYPES)("attention of $type is near to softmax attention in f64", (type) => {
   it.each(FEATURES)("$name", (features) => {
-    const task = taskOf(type, features.task);
+    const task = createTask(type, features.task);
     const result = attention(task);
     const plain = plainAttention(task);
     const keep = keepFactor(task);
     for (const [i, row] of plain.out.entries()) {
       if (plain.lse[i] === Number.NEGATIVE_INFINITY) expect(result.lse[i]).toBe(Number.NEGATIVE_INFINITY);
-      else expect(Math.abs(result.lse[i]! - plain.lse[i]!)).toBeLessThan(toleranceOf(task));
+      else expect(Math.abs(result.lse[i]! - plain.lse[i]!)).toBeLessThan(relativeTolerance(task));
       for (const [d, exact] of row.entries()) {
         // p is rounded to the type, and then out; p, E and the sum have the relative error of f32
         const magnitude = plain.p[i]!.reduce((sum, p, j) => sum + p * keep * Math.abs(task.v[j]![d]!), 0);
-        const bound = (type.unit + 3 * toleranceOf(task)) * magnitude + type.unit * Math.abs(exact) + LEAST;
+        const bound =
+          (type.unit + 3 * relativeTolerance(task)) * magnitude +
+          type.unit * Math.abs(exact) +
+          SUBNORMAL_BOUND;
         expect(Math.abs(result.out[i]![d]! - exact)).toBeLessThanOrEqual(bound);
       }
     }
@@ -195,7 +198,7 @@ describe("a row", () => {
   const cases = (run: (task: HeadTask) => void) =>
     fc.assert(
       fc.property(draw, ({ type, features, ...size }) =>
-        run(taskOf(type, features.task, { ...size, width: 7 })),
+        run(createTask(type, features.task, { ...size, width: 7 })),
       ),
       { numRuns: draws(100) },
     );

@@ -4,20 +4,20 @@ import { describe, expect, it } from "vitest";
 import { SPECIAL_FUNCTIONS } from "../../../src/formats/special-functions.js";
 import { SPECIAL_FUNCTIONS as ORACLE } from "../../oracle/core/math-functions.js";
 import * as unit from "../../oracle/core/special-functions.js";
-import { draws, sampled } from "../harness/draws.js";
+import { draws, sampleCases } from "../harness/draws.js";
 import {
-  bitsOfValue,
-  hashOf,
-  type NameOfOne,
-  RECORDED,
+  bitsToValue,
+  hashResults,
+  RECORDED_FUNCTIONS,
   SPECIAL_INPUTS,
   SPECIAL_RESULTS,
-  valueOfBits,
+  type UnaryFunctionName,
+  valueToBits,
 } from "../harness/special-functions.js";
 
-function bitsOf(name: NameOfOne, input: number): number {
+function bitsOf(name: UnaryFunctionName, input: number): number {
   const { dtype } = SPECIAL_FUNCTIONS[name];
-  return bitsOfValue(dtype, ORACLE[name](valueOfBits(dtype, input)));
+  return valueToBits(dtype, ORACLE[name](bitsToValue(dtype, input)));
 }
 
 describe("recorded inputs", () => {
@@ -25,10 +25,10 @@ describe("recorded inputs", () => {
     expect(SPECIAL_INPUTS.map((input) => bitsOf(name, input))).toEqual(results);
   });
 
-  it.each(sampled(RECORDED.recordings))(
+  it.each(sampleCases(RECORDED_FUNCTIONS.recordings))(
     "have the recorded hash: $function, exponent $exponent",
     (recording) => {
-      expect(hashOf(recording, (input) => bitsOf(recording.function, input))).toBe(recording.hash);
+      expect(hashResults(recording, (input) => bitsOf(recording.function, input))).toBe(recording.hash);
     },
   );
 });

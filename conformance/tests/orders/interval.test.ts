@@ -6,7 +6,7 @@ import { contains, intervalOf } from "../../../src/orders/interval.js";
 import type { Terms } from "../../../src/orders/order.js";
 import { splitmix32 } from "../../index.js";
 import { draws } from "../harness/draws.js";
-import { fused } from "../harness/order-kernels/kernel.js";
+import { fma } from "../harness/order-kernels/kernel.js";
 
 const { fround } = Math;
 const PLAIN: EpilogueOperands = { alpha: 1, scaleX: 1, scaleW: 1, beta: 0, addend: 0, dtype: "f32" };
@@ -30,7 +30,7 @@ function randomTree(next: () => number, x: Float64Array, w: Float64Array): numbe
       sums.push(fround((x[k] as number) * (w[k] as number)));
     } else if (left.length > 0 && choice === 1) {
       const k = take(left);
-      sums.push(fused(x[k] as number, w[k] as number, take(sums)));
+      sums.push(fma(x[k] as number, w[k] as number, take(sums)));
     } else if (sums.length > 1) sums.push(fround(take(sums) + take(sums)));
   }
   return sums[0] ?? 0;

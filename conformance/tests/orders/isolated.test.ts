@@ -5,7 +5,7 @@ import { areIsolated } from "../../../src/orders/isolated.js";
 import { type JudgedElement, searchOrder } from "../../../src/orders/search.js";
 import { splitmix32 } from "../../index.js";
 import { SEED } from "../harness/draws.js";
-import { fround, fused } from "../harness/order-kernels/kernel.js";
+import { fma, fround } from "../harness/order-kernels/kernel.js";
 
 const SIZE = 32;
 const DEPTH = 96;
@@ -27,7 +27,7 @@ function product(change: (value: number, i: number, x: Float64Array, w: Float64A
   const [xs, ws] = [lines(), lines()];
   return places.map(({ row, column }, i): JudgedElement => {
     const [x, w] = [xs[row] as Float64Array, ws[column] as Float64Array];
-    const sum = x.reduce((acc, value, k) => fused(value, w[k] as number, acc), 0);
+    const sum = x.reduce((acc, value, k) => fma(value, w[k] as number, acc), 0);
     return { terms: { x, w, minExponents: [-126, -126] }, operands: APPLIED, actual: change(sum, i, x, w) };
   });
 }
@@ -46,7 +46,7 @@ it.each([
   "a %s in descending k is another order",
   (_, isChanged) => {
     const elements = product((value, i, x, w) =>
-      isChanged(i) ? x.reduceRight((acc, each, k) => fused(each, w[k] as number, acc), 0) : value,
+      isChanged(i) ? x.reduceRight((acc, each, k) => fma(each, w[k] as number, acc), 0) : value,
     );
     const { best } = searchOrder(orders, elements);
     if (best) expect(areIsolated(best, elements, places)).toBe(false);

@@ -6,22 +6,22 @@ import type { SummationOrder, Terms } from "../../../src/orders/order.js";
 import { type Candidate, type JudgedElement, searchOrder, valueBy } from "../../../src/orders/search.js";
 import { orderWords } from "../../../src/orders/words.js";
 import { splitmix32 } from "../../index.js";
-import { draws, SEED, sampled } from "../harness/draws.js";
+import { draws, SEED, sampleCases } from "../harness/draws.js";
 import { type Element, fround } from "../harness/order-kernels/kernel.js";
 import {
-  blocked,
-  cascade,
+  blockSums,
+  cascadeSum,
   fmaChain,
   HALF,
-  horizontal,
-  inOrder,
-  lanesOf,
+  horizontalAdd,
+  laneSums,
   mulAddChain,
   numpySum,
-  productsOf,
   type Range,
   ranges,
+  roundedProducts,
   shuffleDown,
+  sumInOrder,
   tensorCore,
 } from "../harness/order-kernels/sums.js";
 
@@ -48,7 +48,7 @@ function judged(sum: (element: Element) => number, count = 40, first = 0): reado
 
 const orders = candidateOrders({ depth: DEPTH, scaleLength: 0 });
 const whole = ({ depth }: Element): Range => [0, depth];
-const TREES = { ascending: inOrder, halves: shuffleDown, neighbours: horizontal } as const;
+const TREES = { ascending: sumInOrder, halves: shuffleDown, neighbours: horizontalAdd } as const;
 
 /** The names of splits, and of blocks with the same bits. */
 function splitWords(count: number, tile: number): string {
@@ -60,22 +60,25 @@ function splitWords(count: number, tile: number): string {
 /** Orders, each with an implementation that shares no code with the search. Alternatives after | have the same bits. */
 const KNOWN: readonly (readonly [words: string, sum: (element: Element) => number])[] = [
   ["ascending k, fused multiply-add in f32", (e) => fmaChain(e, whole(e))],
-  ["numpy's pairwise sum", (e) => numpySum(productsOf(e))],
-  ["down to 1 element|pairwise, divided in the middle down to 2 elements", (e) => cascade(productsOf(e))],
+  ["numpy's pairwise sum", (e) => numpySum(roundedProducts(e))],
+  [
+    "down to 1 element|pairwise, divided in the middle down to 2 elements",
+    (e) => cascadeSum(roundedProducts(e)),
+  ],
   ...[16, 32, 64, 128].map(
-    (block) => [`blocks of ${block} along K`, (e: Element) => blocked(e, block)] as const,
+    (block) => [`blocks of ${block} along K`, (e: Element) => blockSums(e, block)] as const,
   ),
   ...[2, 4, 8, 16, 32].flatMap((count) =>
     (["ascending", "halves", "neighbours"] as const)
       .filter((join) => count > 2 || join === "ascending")
-      .map((join) => [`k mod ${count}`, (e: Element) => TREES[join](lanesOf(e, count))] as const),
+      .map((join) => [`k mod ${count}`, (e: Element) => TREES[join](laneSums(e, count))] as const),
   ),
   ...[2, 4, 8].flatMap((count) =>
     [32, 64].map(
       (tile) =>
         [
           splitWords(count, tile),
-          (e: Element) => inOrder(ranges(e.depth, count, tile).map((range) => fmaChain(e, range))),
+          (e: Element) => sumInOrder(ranges(e.depth, count, tile).map((range) => fmaChain(e, range))),
         ] as const,
     ),
   ),
@@ -87,7 +90,7 @@ const KNOWN: readonly (readonly [words: string, sum: (element: Element) => numbe
 const LIMIT = 400_000;
 
 describe("searchOrder", () => {
-  it.each(sampled(KNOWN, 6))(
+  it.each(sampleCases(KNOWN, 6))(
     "finds %s",
     (words, sum) => {
       const { best, candidateCount } = searchOrder(orders, judged(sum));

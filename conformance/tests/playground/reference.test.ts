@@ -29,7 +29,7 @@ import {
   quantize,
   scaleIndex,
 } from "../../../playground/src/reference/index.js";
-import { draws, sampled } from "../harness/draws.js";
+import { draws, sampleCases } from "../harness/draws.js";
 
 type Backend = Awaited<ReturnType<typeof openReference>>;
 
@@ -76,7 +76,7 @@ const matrix = fc
   );
 
 describe("a quantized matrix", () => {
-  it.each(sampled(CHOICES, 6))(
+  it.each(sampleCases(CHOICES, 6))(
     "under $dialect, $quantizer, $format, $tile has the codes, scales and values of the dialect",
     (choice) => {
       fc.assert(

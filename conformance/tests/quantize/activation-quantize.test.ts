@@ -11,8 +11,8 @@ import { assertSameAnswer } from "../../laws/laws.js";
 import { downloadQuantized } from "../../operations/quantize/quantized.js";
 import { quantizeActivated } from "../../oracle/quantize/computed.js";
 import { download } from "../../values/plain.js";
-import { seeded } from "../harness/draws.js";
-import { describeLaws, sameOnAll, scoped, useBackend, useThreads } from "../harness/suite.js";
+import { derivedSeed } from "../harness/draws.js";
+import { describeLaws, testEqualBits, testInScope, useBackend, useThreads } from "../harness/suite.js";
 
 const backend = useBackend();
 
@@ -23,7 +23,7 @@ function wave(rows: number, columns: number, b = backend()): Tensor<"bf16"> {
 }
 
 describe("the value that is quantized", () => {
-  scoped("delayed FP8 casts the f32 value, and records its amax", () => {
+  testInScope("delayed FP8 casts the f32 value, and records its amax", () => {
     const x = wave(32, 64);
     const amax = tensor(backend(), [0]);
     const quantizer = new Float8Quantizer({ scale: tensor(backend(), [64]), amax, columnwise: true });
@@ -37,7 +37,7 @@ describe("the value that is quantized", () => {
     expect(() => assertSameAnswer(fused, narrow)).toThrow(/rowwise.data/);
   });
 
-  scoped("MXFP8 reads the value in the type of the input", () => {
+  testInScope("MXFP8 reads the value in the type of the input", () => {
     const x = wave(32, 128);
     const quantizer = new MXFP8Quantizer({ columnwise: true });
     const fused = downloadQuantized(quantizer.activationQuantize(x, { kind: "silu", gated: true }));
@@ -46,7 +46,7 @@ describe("the value that is quantized", () => {
     expect(() => assertSameAnswer(fused, downloadQuantized(quantizer.quantize(wide)))).toThrow();
   });
 
-  scoped("current scaling and NVFP4 cast the rounded value by the amax of the f32 one", () => {
+  testInScope("current scaling and NVFP4 cast the rounded value by the amax of the f32 one", () => {
     const x = encode(tensor(backend(), new Float32Array(256).fill(1.0234375), [16, 16]), { format: "bf16" });
     const exact = activation(x, { kind: "gelu", outDtype: "f32" }).dataSync()[0] as number;
     const rounded = activation(x, { kind: "gelu" });
@@ -64,7 +64,7 @@ describe("the value that is quantized", () => {
     );
   });
 
-  scoped("a given amax is used unchanged", () => {
+  testInScope("a given amax is used unchanged", () => {
     const x = wave(16, 16);
     const quantizer = new Float8CurrentScalingQuantizer({ amax: tensor(backend(), [7]) });
     const fused = quantizer.activationQuantize(x, { kind: "relu" });
@@ -82,7 +82,7 @@ describe("the value that is quantized", () => {
 });
 
 describe("the result", () => {
-  scoped("has the activation's shape, and the shape of x if it is a gradient", () => {
+  testInScope("has the activation's shape, and the shape of x if it is a gradient", () => {
     const x = wave(32, 128).reshape([2, 16, 128]);
     const quantizer = new Float8CurrentScalingQuantizer();
     const options = { kind: "gelu", gated: true } as const;
@@ -93,7 +93,7 @@ describe("the result", () => {
     expect([backward.shape, backward.dtype]).toEqual([[2, 16, 128], "f32"]);
   });
 
-  scoped("may be empty", () => {
+  testInScope("may be empty", () => {
     const amax = tensor(backend(), [3]);
     const quantizer = new Float8Quantizer({ scale: tensor(backend(), [4]), amax });
     const none = quantizer.activationQuantize(tensor(backend(), [], [0, 8]), { kind: "sigmoid" });
@@ -104,7 +104,7 @@ describe("the result", () => {
 describe("refuses", () => {
   const quantizer = new MXFP8Quantizer();
 
-  scoped("forms that do not exist", () => {
+  testInScope("forms that do not exist", () => {
     const x = wave(32, 64);
     const clamp = { limit: 7 };
     expect(() => quantizer.activationQuantize(x, { kind: "gelu", gated: true, clamp })).toThrow(
@@ -117,7 +117,7 @@ describe("refuses", () => {
     expect(() => quantizer.activationQuantize(x, { kind: "tanh" })).toThrow(ArgumentError);
   });
 
-  scoped("shapes and types that do not fit", () => {
+  testInScope("shapes and types that do not fit", () => {
     const x = wave(32, 96);
     expect(() => quantizer.activationQuantize(x, { kind: "gelu", gated: true })).toThrow(/48 .*multiple of/);
     expect(() => quantizer.activationQuantize(wave(32, 33), { kind: "gelu", gated: true })).toThrow(
@@ -131,17 +131,17 @@ describe("refuses", () => {
     expect(() => quantizer.activationQuantize(x, { kind: "gelu", grad: codes })).toThrow(DTypeError);
   });
 
-  scoped("the transform of a gradient that is not bf16", () => {
+  testInScope("the transform of a gradient that is not bf16", () => {
     const grad = tensor(backend(), new Float32Array(256), [16, 16]);
     const transform = new NVFP4Quantizer({ columnwise: true, rht: true });
     expect(() => transform.activationQuantize(wave(16, 16), { kind: "gelu", grad })).toThrow(/is f32; cast/);
   });
 });
 
-sameOnAll("threads do not change a bit", useThreads(), (each) => {
+testEqualBits("threads do not change a bit", useThreads(), (each) => {
   const x = wave(256, 512, each);
   const quantizer = new MXFP8Quantizer({ columnwise: true });
   return downloadQuantized(quantizer.activationQuantize(x, { kind: "gelu", gated: true }));
 });
 
-describeLaws(useBackend({ threads: 2 }), ["activationQuantize"], { runs: 400, seed: seeded(29) });
+describeLaws(useBackend({ threads: 2 }), ["activationQuantize"], { runs: 400, seed: derivedSeed(29) });

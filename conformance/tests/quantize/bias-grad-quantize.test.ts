@@ -18,10 +18,10 @@ import { assertSameAnswer } from "../../laws/laws.js";
 import { downloadQuantized } from "../../operations/quantize/quantized.js";
 import { download } from "../../values/plain.js";
 import { drawnTensor } from "../harness/drawn-tensor.js";
-import { seeded } from "../harness/draws.js";
-import { combined, gradientOf, inputsOf, rowsWhere } from "../harness/modules/calls.js";
-import { GRADIENT_NAMES, recipeNamed } from "../harness/step/library-recipes.js";
-import { describeLaws, sameOnAll, scoped, useBackend, useThreads } from "../harness/suite.js";
+import { derivedSeed } from "../harness/draws.js";
+import { combineResults, createInputs, randomGradient, rowsWhere } from "../harness/modules/calls.js";
+import { GRADIENT_RECIPE_NAMES, recipeByName } from "../harness/step/library-recipes.js";
+import { describeLaws, testEqualBits, testInScope, useBackend, useThreads } from "../harness/suite.js";
 
 const backend = useBackend();
 const BOTH = { rowwise: true, columnwise: true };
@@ -54,7 +54,7 @@ describe("the bits are those of two operations", () => {
     }
   });
 
-  scoped("rows are summed in chunks of 32, and the amax is recorded", () => {
+  testInScope("rows are summed in chunks of 32, and the amax is recorded", () => {
     const column = Float32Array.from({ length: 64 }, (_, row) => (row === 0 ? 2 ** 24 : 1));
     const amax = tensor(backend(), [0]);
     const quantizer = new Float8Quantizer({ scale: tensor(backend(), [1]), amax });
@@ -66,7 +66,7 @@ describe("the bits are those of two operations", () => {
     ]);
   });
 
-  scoped("no rows give zeros, and the inverse of a scale", () => {
+  testInScope("no rows give zeros, and the inverse of a scale", () => {
     const quantizer = new Float8Quantizer({ scale: tensor(backend(), [4]) });
     const { out, biasGrad } = quantizer.biasGradQuantize(tensor(backend(), [], [0, 3]));
     expect(biasGrad.dataSync()).toEqual(new Float32Array(3));
@@ -75,7 +75,7 @@ describe("the bits are those of two operations", () => {
 });
 
 describe("refuses", () => {
-  scoped("types that are not wide", () => {
+  testInScope("types that are not wide", () => {
     const quantizer = new Float8CurrentScalingQuantizer();
     const grad = drawnTensor(backend(), 1, [32, 64], "bf16");
     expect(() => quantizer.biasGradQuantize(encode(grad, { format: "e4m3" }))).toThrow(DTypeError);
@@ -104,19 +104,19 @@ describe.each(rowsWhere(({ products }) => products !== undefined))("%s", (_, row
     for (const [name, parameter] of built.module.namedParameters()) {
       if (!biased && /bias$/i.test(name)) parameter.requiresGrad = false;
     }
-    const inputs = inputsOf(backend(), built, SIZES);
-    const y = autocast({ recipe }, () => combined(built.run(inputs)));
-    const dy = gradientOf(y, 4);
+    const inputs = createInputs(backend(), built, SIZES);
+    const y = autocast({ recipe }, () => combineResults(built.run(inputs)));
+    const dy = randomGradient(y, 4);
     const operations = operationsOf(() => y.backward(dy));
     for (const x of inputs) x.zeroGrad();
     const count = (wanted: OpName): number => operations.filter((op) => op === wanted).length;
     return [count("biasGradQuantize"), count("columnSum")];
   }
 
-  it.each(GRADIENT_NAMES)("%s quantizes a gradient with the sums of its columns", (name) => {
-    const [fused] = summed(recipeNamed(name));
+  it.each(GRADIENT_RECIPE_NAMES)("%s quantizes a gradient with the sums of its columns", (name) => {
+    const [fused] = summed(recipeByName(name));
     expect(fused).toBeGreaterThan(0);
-    expect(summed(recipeNamed(name), false)).toEqual([0, 0]);
+    expect(summed(recipeByName(name), false)).toEqual([0, 0]);
   });
 
   it("the caller's own quantizers get only the gradient", () => {
@@ -126,10 +126,10 @@ describe.each(rowsWhere(({ products }) => products !== undefined))("%s", (_, row
   });
 });
 
-sameOnAll("threads do not change a bit", useThreads(), (each) => {
+testEqualBits("threads do not change a bit", useThreads(), (each) => {
   const grad = drawnTensor(each, 9, [1000, 512], "bf16");
   const { out, biasGrad } = new Float8BlockQuantizer(BOTH).biasGradQuantize(grad, "f32");
   return { ...downloadQuantized(out), biasGrad: download(biasGrad) };
 });
 
-describeLaws(useBackend({ threads: 2 }), ["biasGradQuantize"], { runs: 400, seed: seeded(37) });
+describeLaws(useBackend({ threads: 2 }), ["biasGradQuantize"], { runs: 400, seed: derivedSeed(37) });

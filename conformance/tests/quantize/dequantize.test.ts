@@ -14,8 +14,8 @@ import type { Tensor } from "../../../src/tensor/tensor.js";
 import { words } from "../../arbitraries/random.js";
 import { assertSame } from "../../values/difference.js";
 import { download, fromCodes, upload } from "../../values/plain.js";
-import { seeded } from "../harness/draws.js";
-import { describeLaws, sameOnAll, scoped, useBackend, useThreads } from "../harness/suite.js";
+import { derivedSeed } from "../harness/draws.js";
+import { describeLaws, testEqualBits, testInScope, useBackend, useThreads } from "../harness/suite.js";
 
 const backend = useBackend();
 const threads = useThreads();
@@ -39,7 +39,7 @@ function whole(rows: number, columns: number): Tensor<"f32"> {
   return tensor(backend(), data, [rows, columns]);
 }
 
-describeLaws(backend, ["dequantize"], { runs: 250, seed: seeded(13) });
+describeLaws(backend, ["dequantize"], { runs: 250, seed: derivedSeed(13) });
 
 describe("results do not depend on the number of threads", () => {
   const bits = fromCodes(
@@ -49,7 +49,7 @@ describe("results do not depend on the number of threads", () => {
   );
   for (const [name, make] of Object.entries(QUANTIZERS)) {
     for (const usage of [{}, { rowwise: false, columnwise: true }]) {
-      sameOnAll(`${name}, ${"rowwise" in usage ? "columnwise" : "rowwise"}`, threads, (each) => ({
+      testEqualBits(`${name}, ${"rowwise" in usage ? "columnwise" : "rowwise"}`, threads, (each) => ({
         values: download(make(usage).quantize(upload(each, bits)).dequantize("f32")),
       }));
     }
@@ -57,7 +57,7 @@ describe("results do not depend on the number of threads", () => {
 });
 
 describe("dequantized values", () => {
-  scoped("have the nominal type of the quantized tensor unless another is given", () => {
+  testInScope("have the nominal type of the quantized tensor unless another is given", () => {
     for (const dtype of WIDE_DTYPES) {
       const t = new MXFP8Quantizer().makeEmpty(backend(), [2, 32], dtype);
       expect(dequantize(t).dtype).toBe(dtype);
@@ -66,7 +66,7 @@ describe("dequantized values", () => {
   });
 
   for (const [name, make] of Object.entries(QUANTIZERS)) {
-    scoped(
+    testInScope(
       `${name}: values that the format has are unchanged by quantize and dequantize, from either copy, in every scale layout`,
       () => {
         const x = whole(64, 96);
@@ -87,7 +87,7 @@ describe("dequantized values", () => {
     );
   }
 
-  scoped("have the source's type by default, and are rounded once", () => {
+  testInScope("have the source's type by default, and are rounded once", () => {
     const x = upload(backend(), fromCodes("f16", [1, 3], [0x3c01, 0x3c00, 0x0001]));
     const t = new Float8CurrentScalingQuantizer().quantize(x);
     expect(t.dtype).toBe("f16");
@@ -96,7 +96,7 @@ describe("dequantized values", () => {
       expect(dequantize(t, dtype)).toMatchObject({ dtype, shape: [1, 3] });
   });
 
-  scoped("are in bf16 the rounded product of code and scale, not a product by the rounded scale", () => {
+  testInScope("are in bf16 the rounded product of code and scale, not a product by the rounded scale", () => {
     const t = new Float8CurrentScalingQuantizer().makeEmpty(backend(), [1], "f32");
     t.copy("rowwise").data.write(Uint8Array.of(0x3c));
     t.copy("rowwise").scaleInv.write(Float32Array.of(1 + 2 ** -8));
@@ -104,7 +104,7 @@ describe("dequantized values", () => {
     expect(t.dequantize("bf16").dataSync()).toEqual(Uint16Array.of(0x3fc1));
   });
 
-  scoped("are those of the rowwise copy if there are both", () => {
+  testInScope("are those of the rowwise copy if there are both", () => {
     const t = new Float8CurrentScalingQuantizer({ columnwise: true }).quantize(tensor(backend(), [448]));
     t.copy("columnwise").data.write(Uint8Array.of(0));
     expect(t.dequantize().dataSync()).toEqual(Float32Array.of(448));
@@ -117,13 +117,13 @@ describe("a tensor without the copy to dequantize is refused", () => {
   const quantized = (): QuantizedTensor =>
     new Float8CurrentScalingQuantizer().quantize(tensor(backend(), [1]));
 
-  scoped("a tensor whose copies were dropped", () => {
+  testInScope("a tensor whose copies were dropped", () => {
     const t = quantized().updateUsage({ rowwise: false });
     expect(() => t.dequantize()).toThrow(ArgumentError);
     expect(() => t.backend).toThrow(ArgumentError);
   });
 
-  scoped("a disposed tensor", () => {
+  testInScope("a disposed tensor", () => {
     const t = quantized();
     t.dispose();
     expect(() => t.dequantize()).toThrow(DisposedError);

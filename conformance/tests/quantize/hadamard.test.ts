@@ -8,8 +8,8 @@ import { hadamard, RHT_SIGNS } from "../../../src/ops/quantize/hadamard.js";
 import { words } from "../../arbitraries/random.js";
 import { assertSame } from "../../values/difference.js";
 import { download, fromCodes, upload } from "../../values/plain.js";
-import { seeded } from "../harness/draws.js";
-import { describeLaws, sameOnAll, scoped, useBackend, useThreads } from "../harness/suite.js";
+import { derivedSeed } from "../harness/draws.js";
+import { describeLaws, testEqualBits, testInScope, useBackend, useThreads } from "../harness/suite.js";
 
 const backend = useBackend();
 const threads = useThreads();
@@ -21,31 +21,31 @@ const small = fromCodes(
   words(9, 48 * 5).map((word) => ((word & 0x8000) | 0x3f80) + (word & 0x60)),
 );
 
-describeLaws(backend, ["hadamard"], { runs: 150, seed: seeded(17) });
+describeLaws(backend, ["hadamard"], { runs: 150, seed: derivedSeed(17) });
 
 describe("results do not depend on the number of threads", () => {
   const x = fromCodes("bf16", [640, 704], words(5, 640 * 704));
   for (const signs of [0, RHT_SIGNS]) {
-    sameOnAll(`signs 0x${signs.toString(16)}`, threads, (each) => ({
+    testEqualBits(`signs 0x${signs.toString(16)}`, threads, (each) => ({
       out: download(hadamard(upload(each, x), signs)),
     }));
   }
 });
 
 describe("the matrix", () => {
-  scoped("is its own inverse without signs: twice is the transpose", () => {
+  testInScope("is its own inverse without signs: twice is the transpose", () => {
     const x = upload(backend(), small);
     const twice = hadamard(transpose(hadamard(x, 0)), 0);
     assertSame("twice", download(twice), download(transpose(x)));
   });
 
-  scoped("has the fixed signs by default", () => {
+  testInScope("has the fixed signs by default", () => {
     const x = upload(backend(), small);
     assertSame("the default", download(hadamard(x)), download(hadamard(x, RHT_SIGNS)));
     expect(download(hadamard(x)).codes).not.toEqual(download(hadamard(x, 0)).codes);
   });
 
-  scoped("negates the inputs whose bit is set before anything else", () => {
+  testInScope("negates the inputs whose bit is set before anything else", () => {
     const first = new Float32Array(16 * 16);
     for (let i = 0; i < 16; i++) first[17 * i] = 1;
     const identity = encode(tensor(backend(), first, [16, 16]), { format: "bf16" });
@@ -57,7 +57,7 @@ describe("the matrix", () => {
     );
   });
 
-  scoped("propagates a NaN or infinity within its group of 16, and to no other", () => {
+  testInScope("propagates a NaN or infinity within its group of 16, and to no other", () => {
     for (const special of [0x7fc0, 0x7f80]) {
       const codes = Uint16Array.from({ length: 32 }, () => 0x3f80);
       codes[3] = special;
@@ -71,14 +71,14 @@ describe("the matrix", () => {
 });
 
 describe("shapes and types", () => {
-  scoped("leading dimensions are rows", () => {
+  testInScope("leading dimensions are rows", () => {
     const x = upload(backend(), small);
     assertSame("[3,16,5]", download(hadamard(x.reshape([3, 16, 5]))), download(hadamard(x)));
     expect(hadamard(empty(backend(), "bf16", [0, 4]))).toMatchObject({ dtype: "bf16", shape: [4, 0] });
     expect(hadamard(empty(backend(), "bf16", [16, 0]))).toMatchObject({ dtype: "bf16", shape: [0, 16] });
   });
 
-  scoped("zeros fill the last 16 rows", () => {
+  testInScope("zeros fill the last 16 rows", () => {
     const ones = tensor(backend(), new Uint16Array(17).fill(0x3f80), [17, 1], "bf16");
     const out = hadamard(ones, 0);
     expect(out.shape).toEqual([1, 32]);
@@ -90,7 +90,7 @@ describe("shapes and types", () => {
     ]);
   });
 
-  scoped("every type except bf16 is refused", () => {
+  testInScope("every type except bf16 is refused", () => {
     const x = empty(backend(), "f32", [16, 4]);
     expect(() => hadamard(x)).toThrow(DTypeError);
     expect(() => hadamard(x)).toThrow(/f32.*must be bf16/);

@@ -10,8 +10,8 @@ import type { Tensor } from "../../../src/tensor/tensor.js";
 import { assertSameAnswer } from "../../laws/laws.js";
 import { downloadQuantized } from "../../operations/quantize/quantized.js";
 import { download } from "../../values/plain.js";
-import { seeded } from "../harness/draws.js";
-import { describeLaws, scoped, useBackend } from "../harness/suite.js";
+import { derivedSeed } from "../harness/draws.js";
+import { describeLaws, testInScope, useBackend } from "../harness/suite.js";
 
 const backend = useBackend();
 
@@ -29,7 +29,7 @@ function ramp(columns: number): Tensor<"f32"> {
 }
 
 describe("the value that is quantized", () => {
-  scoped("delayed FP8 casts the f32 value, and records its amax", () => {
+  testInScope("delayed FP8 casts the f32 value, and records its amax", () => {
     const [x, gamma, beta] = [multiplesMatrix(32, 64), ramp(64), ramp(64)];
     const record = tensor(backend(), [0]);
     const quantizer = new Float8Quantizer({ scale: tensor(backend(), [64]), amax: record, columnwise: true });
@@ -53,7 +53,7 @@ describe("the value that is quantized", () => {
     );
   });
 
-  scoped("current scaling and NVFP4 cast the rounded value by its own amax, or by the one given", () => {
+  testInScope("current scaling and NVFP4 cast the rounded value by its own amax, or by the one given", () => {
     const [x, gamma] = [multiplesMatrix(32, 64), ramp(64)];
     const rounded = rmsNorm(x, gamma).out;
     const largest = (of: Tensor): number =>
@@ -73,18 +73,21 @@ describe("the value that is quantized", () => {
     );
   });
 
-  scoped("MXFP8 and NVFP4 quantize the value rounded to the input's type, and take their amax of it", () => {
-    const [x, gamma] = [multiplesMatrix(32, 64), ramp(64)];
-    const both = { rowwise: true, columnwise: true };
-    for (const quantizer of [new MXFP8Quantizer(both), new NVFP4Quantizer({ ...both, rht: true })]) {
-      const fused = quantizer.normQuantize(x, { gamma });
-      expect(fused.mean).toBeUndefined();
-      const two = quantizer.quantize(rmsNorm(x, gamma).out);
-      assertSameAnswer(downloadQuantized(fused.out), downloadQuantized(two));
-    }
-  });
+  testInScope(
+    "MXFP8 and NVFP4 quantize the value rounded to the input's type, and take their amax of it",
+    () => {
+      const [x, gamma] = [multiplesMatrix(32, 64), ramp(64)];
+      const both = { rowwise: true, columnwise: true };
+      for (const quantizer of [new MXFP8Quantizer(both), new NVFP4Quantizer({ ...both, rht: true })]) {
+        const fused = quantizer.normQuantize(x, { gamma });
+        expect(fused.mean).toBeUndefined();
+        const two = quantizer.quantize(rmsNorm(x, gamma).out);
+        assertSameAnswer(downloadQuantized(fused.out), downloadQuantized(two));
+      }
+    },
+  );
 
-  scoped("an empty tensor has amax 0 and the inverse of the given scale", () => {
+  testInScope("an empty tensor has amax 0 and the inverse of the given scale", () => {
     const record = tensor(backend(), [0]);
     const quantizer = new Float8Quantizer({ scale: tensor(backend(), [4]), amax: record });
     const { out, rstd } = quantizer.normQuantize(tensor(backend(), [], [0, 16]), { gamma: ramp(16) });
@@ -94,7 +97,7 @@ describe("the value that is quantized", () => {
 });
 
 describe("refuses", () => {
-  scoped("parameters that do not fit, before anything is quantized", () => {
+  testInScope("parameters that do not fit, before anything is quantized", () => {
     const [x, gamma] = [multiplesMatrix(32, 64), ramp(64)];
     const record = tensor(backend(), [0]);
     const quantizer = new Float8Quantizer({ scale: tensor(backend(), [64]), amax: record });
@@ -115,4 +118,4 @@ describe("refuses", () => {
   });
 });
 
-describeLaws(useBackend({ threads: 2 }), ["normQuantize"], { runs: 400, seed: seeded(31) });
+describeLaws(useBackend({ threads: 2 }), ["normQuantize"], { runs: 400, seed: derivedSeed(31) });

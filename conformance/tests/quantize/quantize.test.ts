@@ -18,8 +18,8 @@ import { words } from "../../arbitraries/random.js";
 import { assertSameAnswer } from "../../laws/laws.js";
 import { downloadQuantized } from "../../operations/quantize/quantized.js";
 import { fromCodes, unpack, upload } from "../../values/plain.js";
-import { seeded } from "../harness/draws.js";
-import { describeLaws, sameOnAll, scoped, useBackend, useThreads } from "../harness/suite.js";
+import { derivedSeed } from "../harness/draws.js";
+import { describeLaws, testEqualBits, testInScope, useBackend, useThreads } from "../harness/suite.js";
 
 const backend = useBackend();
 const other = useBackend();
@@ -56,11 +56,11 @@ const NAMES = Object.keys(QUANTIZERS);
 const make = (name: string, options: QuantizerOptions = BOTH, on = backend()): Quantizer =>
   (QUANTIZERS[name] as (typeof QUANTIZERS)[string])(options, on);
 
-describeLaws(backend, ["quantize"], { runs: 200, seed: seeded(12) });
+describeLaws(backend, ["quantize"], { runs: 200, seed: derivedSeed(12) });
 
 describe("results do not depend on the number of threads", () => {
   for (const name of NAMES) {
-    sameOnAll(name, threads, (each) =>
+    testEqualBits(name, threads, (each) =>
       downloadQuantized(make(name, BOTH, each).quantize(source(each, [640, 704]))),
     );
   }
@@ -68,7 +68,7 @@ describe("results do not depend on the number of threads", () => {
 
 describe("shapes", () => {
   for (const name of NAMES) {
-    scoped(`${name}: leading dimensions count as rows`, () => {
+    testInScope(`${name}: leading dimensions count as rows`, () => {
       const flat = source(backend(), [64, 32]);
       const expected = downloadQuantized(make(name).quantize(flat));
       for (const shape of [
@@ -81,7 +81,7 @@ describe("shapes", () => {
       }
     });
 
-    scoped(`${name}: without elements there are no codes, and both copies still exist`, () => {
+    testInScope(`${name}: without elements there are no codes, and both copies still exist`, () => {
       for (const shape of [
         [0, 32],
         [32, 0],
@@ -94,7 +94,7 @@ describe("shapes", () => {
       }
     });
 
-    scoped(`${name}: makeEmpty gives a tensor that quantize_ can fill`, () => {
+    testInScope(`${name}: makeEmpty gives a tensor that quantize_ can fill`, () => {
       const x = source(backend(), [64, 32]);
       const made = make(name).makeEmpty(backend(), [64, 32]);
       make(name).updateQuantized(x, made);
@@ -102,7 +102,7 @@ describe("shapes", () => {
     });
   }
 
-  scoped("one dimension is one row", () => {
+  testInScope("one dimension is one row", () => {
     const t = new Float8BlockQuantizer(BOTH).quantize(source(backend(), [130]));
     expect(t.copy("rowwise").scaleInv.shape).toEqual([1, 2]);
     expect(t.copy("columnwise").data.shape).toEqual([130, 1]);
@@ -120,7 +120,7 @@ describe("shapes", () => {
     ["mxfp4", 32],
     ["nvfp4", 16],
   ] as const) {
-    scoped(
+    testInScope(
       `${name}: columns that are no multiple of ${multiple} are refused, with the size to pad to`,
       () => {
         for (const usage of [BOTH, { rowwise: true }, { rowwise: false, columnwise: true }]) {
@@ -138,13 +138,13 @@ describe("shapes", () => {
 });
 
 describe("fp8 per tensor", () => {
-  scoped("delayed scaling uses the given scale and stores its reciprocal", () => {
+  testInScope("delayed scaling uses the given scale and stores its reciprocal", () => {
     const t = new Float8Quantizer({ scale: one(4) }).quantize(tensor(backend(), [1, -0, 1000], [3]));
     expect(t.copy("rowwise").data.dataSync()).toEqual(Uint8Array.of(0x48, 0x80, 0x7e));
     expect(t.copy("rowwise").scaleInv.dataSync()).toEqual(Float32Array.of(0.25));
   });
 
-  scoped("delayed scaling raises the amax record, never lowers it, and ignores NaN", () => {
+  testInScope("delayed scaling raises the amax record, never lowers it, and ignores NaN", () => {
     const amax = one(2);
     const quantizer = new Float8Quantizer({ scale: one(1), amax });
     const record = (...values: number[]): number | undefined => {
@@ -157,7 +157,7 @@ describe("fp8 per tensor", () => {
     expect(record(-Infinity)).toBe(Infinity);
   });
 
-  scoped("a given amax replaces the tensor's own", () => {
+  testInScope("a given amax replaces the tensor's own", () => {
     const x = tensor(backend(), [1, 2]);
     const { scaleInv, data } = new Float8CurrentScalingQuantizer({ amax: one(448) })
       .quantize(x)
@@ -166,14 +166,14 @@ describe("fp8 per tensor", () => {
     expect(decode(data).dataSync()).toEqual(Float32Array.of(1, 2));
   });
 
-  scoped("an amax of zero, infinity or NaN scales by one", () => {
+  testInScope("an amax of zero, infinity or NaN scales by one", () => {
     for (const amax of [0, Infinity, Number.NaN]) {
       const t = new Float8CurrentScalingQuantizer({ amax: one(amax) }).quantize(tensor(backend(), [1]));
       expect(t.copy("rowwise").scaleInv.dataSync()).toEqual(Float32Array.of(1));
     }
   });
 
-  scoped("amaxEpsilon is a lower bound of the amax, not of anything larger", () => {
+  testInScope("amaxEpsilon is a lower bound of the amax, not of anything larger", () => {
     const scaleOf = (value: number): number | undefined =>
       new Float8CurrentScalingQuantizer({ amaxEpsilon: 448 * 2 ** -10 })
         .quantize(tensor(backend(), [value]))
@@ -185,7 +185,7 @@ describe("fp8 per tensor", () => {
   });
 
   for (const format of ["e4m3", "e5m2"] as const satisfies ScalarFormat[]) {
-    scoped(`power-of-two scales are the largest power not above the scale, ${format}`, () => {
+    testInScope(`power-of-two scales are the largest power not above the scale, ${format}`, () => {
       const scaleInv = (pow2Scales: boolean): number =>
         new Float8CurrentScalingQuantizer({ format, pow2Scales })
           .quantize(tensor(backend(), [3]))
@@ -198,26 +198,29 @@ describe("fp8 per tensor", () => {
 });
 
 describe("fp8 per block", () => {
-  scoped("COMPACT stores columnwise data untransposed, GEMM_READY transposed; the codes are the same", () => {
-    const x = source(backend(), [200, 140]);
-    const columnwise = (dataLayout: "COMPACT" | "GEMM_READY") =>
-      new Float8BlockQuantizer({ ...BOTH, dataLayout }).quantize(x).copy("columnwise");
-    const [compact, ready] = [columnwise("COMPACT"), columnwise("GEMM_READY")];
-    expect([compact.data.shape, compact.scaleInv.shape]).toEqual([
-      [200, 140],
-      [2, 140],
-    ]);
-    expect([ready.data.shape, ready.scaleInv.shape]).toEqual([
-      [140, 200],
-      [140, 2],
-    ]);
-    const [kept, turned] = [compact.data.dataSync(), ready.data.dataSync()];
-    kept.forEach((code, i) => {
-      if (code !== turned[(i % 140) * 200 + Math.floor(i / 140)]) throw new Error(`element ${i} differs`);
-    });
-  });
+  testInScope(
+    "COMPACT stores columnwise data untransposed, GEMM_READY transposed; the codes are the same",
+    () => {
+      const x = source(backend(), [200, 140]);
+      const columnwise = (dataLayout: "COMPACT" | "GEMM_READY") =>
+        new Float8BlockQuantizer({ ...BOTH, dataLayout }).quantize(x).copy("columnwise");
+      const [compact, ready] = [columnwise("COMPACT"), columnwise("GEMM_READY")];
+      expect([compact.data.shape, compact.scaleInv.shape]).toEqual([
+        [200, 140],
+        [2, 140],
+      ]);
+      expect([ready.data.shape, ready.scaleInv.shape]).toEqual([
+        [140, 200],
+        [140, 2],
+      ]);
+      const [kept, turned] = [compact.data.dataSync(), ready.data.dataSync()];
+      kept.forEach((code, i) => {
+        if (code !== turned[(i % 140) * 200 + Math.floor(i / 140)]) throw new Error(`element ${i} differs`);
+      });
+    },
+  );
 
-  scoped("scales are powers of two by default", () => {
+  testInScope("scales are powers of two by default", () => {
     const scaleOf = (pow2Scales?: boolean) =>
       new Float8BlockQuantizer(pow2Scales === undefined ? {} : { pow2Scales })
         .quantize(tensor(backend(), [3]))
@@ -230,26 +233,29 @@ describe("fp8 per block", () => {
 });
 
 describe("nvfp4", () => {
-  scoped("each stochastic quantization takes the next offset of its random state, and no other does", () => {
-    const random = new RandomState(5n, 40n);
-    const x = source(backend(), [16, 64]);
-    const draw = (offset?: bigint) =>
-      new NVFP4Quantizer({
-        stochastic: true,
-        random: offset === undefined ? random : new RandomState(5n, offset),
-      })
-        .quantize(x)
-        .copy("rowwise")
-        .data.dataSync();
-    const [first, second] = [draw(), draw()];
-    expect(random.offset).toBe(42n);
-    expect(first).not.toEqual(second);
-    expect([first, second]).toEqual([draw(40n), draw(41n)]);
-    new NVFP4Quantizer({ random }).quantize(x);
-    expect(random.offset).toBe(42n);
-  });
+  testInScope(
+    "each stochastic quantization takes the next offset of its random state, and no other does",
+    () => {
+      const random = new RandomState(5n, 40n);
+      const x = source(backend(), [16, 64]);
+      const draw = (offset?: bigint) =>
+        new NVFP4Quantizer({
+          stochastic: true,
+          random: offset === undefined ? random : new RandomState(5n, offset),
+        })
+          .quantize(x)
+          .copy("rowwise")
+          .data.dataSync();
+      const [first, second] = [draw(), draw()];
+      expect(random.offset).toBe(42n);
+      expect(first).not.toEqual(second);
+      expect([first, second]).toEqual([draw(40n), draw(41n)]);
+      new NVFP4Quantizer({ random }).quantize(x);
+      expect(random.offset).toBe(42n);
+    },
+  );
 
-  scoped(
+  testInScope(
     "stochastic rounding rounds each position of a block up with the probability that its 8 random bits give, within five standard errors",
     () => {
       const size = 256;
@@ -275,14 +281,14 @@ describe("nvfp4", () => {
     },
   );
 
-  scoped("given amaxes replace both copies' own", () => {
+  testInScope("given amaxes replace both copies' own", () => {
     const x = source(backend(), [16, 16]);
     const t = new NVFP4Quantizer({ ...BOTH, amax: one(2 ** 20), amaxColumnwise: one(2 ** 21) }).quantize(x);
     expect(t.copy("rowwise").amax?.dataSync()).toEqual(Float32Array.of(2 ** 20));
     expect(t.copy("columnwise").amax?.dataSync()).toEqual(Float32Array.of(2 ** 21));
   });
 
-  scoped("the amax of a transformed copy is that of the transformed values", () => {
+  testInScope("the amax of a transformed copy is that of the transformed values", () => {
     const ones = new Float32Array(16 * 16).fill(1);
     const x = encode(tensor(backend(), ones, [16, 16]), { format: "bf16" });
     const t = new NVFP4Quantizer({ ...BOTH, rht: true, randomSigns: false }).quantize(x);
@@ -290,14 +296,20 @@ describe("nvfp4", () => {
     expect(t.copy("columnwise").amax?.dataSync()).toEqual(Float32Array.of(4));
   });
 
-  scoped("a transform of anything but bf16 is refused, if there is a columnwise copy to transform", () => {
-    const x = tensor(backend(), new Float32Array(256), [16, 16]);
-    expect(() => new NVFP4Quantizer({ ...BOTH, rht: true }).quantize(x)).toThrow(ArgumentError);
-    expect(() => new NVFP4Quantizer({ ...BOTH, rht: true }).quantize(x)).toThrow(
-      /bf16 input; x is f32; cast/,
-    );
-    expect(new NVFP4Quantizer({ rht: true }).quantize(x).usage).toEqual({ rowwise: true, columnwise: false });
-  });
+  testInScope(
+    "a transform of anything but bf16 is refused, if there is a columnwise copy to transform",
+    () => {
+      const x = tensor(backend(), new Float32Array(256), [16, 16]);
+      expect(() => new NVFP4Quantizer({ ...BOTH, rht: true }).quantize(x)).toThrow(ArgumentError);
+      expect(() => new NVFP4Quantizer({ ...BOTH, rht: true }).quantize(x)).toThrow(
+        /bf16 input; x is f32; cast/,
+      );
+      expect(new NVFP4Quantizer({ rht: true }).quantize(x).usage).toEqual({
+        rowwise: true,
+        columnwise: false,
+      });
+    },
+  );
 
   for (const [what, options] of [
     ["4over6 with the transform", { fourOverSix: "mse", rht: true }],
@@ -305,18 +317,18 @@ describe("nvfp4", () => {
     ["the transform of square tiles", { rht: true, tile: "16x16" }],
     ["a block scale of at most 256 without 4over6", { e4m3Max: 256 }],
   ] as const) {
-    scoped(`${what} is refused`, () => expect(() => new NVFP4Quantizer(options)).toThrow(ArgumentError));
+    testInScope(`${what} is refused`, () => expect(() => new NVFP4Quantizer(options)).toThrow(ArgumentError));
   }
 });
 
 describe("a tensor or option that quantize does not support is refused", () => {
-  scoped("with neither rowwise nor columnwise usage", () => {
+  testInScope("with neither rowwise nor columnwise usage", () => {
     const quantize = () => new MXFP8Quantizer({ rowwise: false }).quantize(source(backend(), [32, 32]));
     expect(quantize).toThrow(ArgumentError);
     expect(quantize).toThrow(/neither rowwise nor columnwise/);
   });
 
-  scoped("a swizzled layout of f32 scales", () => {
+  testInScope("a swizzled layout of f32 scales", () => {
     for (const name of ["fp8-current", "fp8-block 1x128", "fp8-block 128x128"]) {
       const quantize = () => make(name, { scaleLayout: "swizzled" }).quantize(source(backend(), [32, 32]));
       expect(quantize).toThrow(ArgumentError);
@@ -324,20 +336,23 @@ describe("a tensor or option that quantize does not support is refused", () => {
     }
   });
 
-  scoped("codes", () => {
+  testInScope("codes", () => {
     const x = encode(source(backend(), [32, 32]), { format: "e4m3" });
     expect(() => make("mxfp8").quantize(x)).toThrow(DTypeError);
   });
 
-  scoped("element formats and tiles that the quantizer does not have, and a negative amaxEpsilon", () => {
-    const wrong = (fields: object) => () => new Float8BlockQuantizer(fields);
-    expect(wrong({ format: "e2m1" })).toThrow(/format e2m1 is not one of e4m3, e5m2/);
-    expect(wrong({ format: "e9m9" })).toThrow(ArgumentError);
-    expect(wrong({ tile: "1x32" })).toThrow(/tile 1x32 is not one of 1x128, 128x128/);
-    for (const amaxEpsilon of [-1, Number.NaN]) expect(wrong({ amaxEpsilon })).toThrow(ArgumentError);
-  });
+  testInScope(
+    "element formats and tiles that the quantizer does not have, and a negative amaxEpsilon",
+    () => {
+      const wrong = (fields: object) => () => new Float8BlockQuantizer(fields);
+      expect(wrong({ format: "e2m1" })).toThrow(/format e2m1 is not one of e4m3, e5m2/);
+      expect(wrong({ format: "e9m9" })).toThrow(ArgumentError);
+      expect(wrong({ tile: "1x32" })).toThrow(/tile 1x32 is not one of 1x128, 128x128/);
+      for (const amaxEpsilon of [-1, Number.NaN]) expect(wrong({ amaxEpsilon })).toThrow(ArgumentError);
+    },
+  );
 
-  scoped("scales, amaxes and flags that are not one f32", () => {
+  testInScope("scales, amaxes and flags that are not one f32", () => {
     const x = source(backend(), [2]);
     expect(() => new Float8Quantizer({ scale: tensor(backend(), [1, 2]) }).quantize(x)).toThrow(ShapeError);
     expect(() => new Float8Quantizer({ scale: tensor(backend(), [], [0]) }).quantize(x)).toThrow(
@@ -347,7 +362,7 @@ describe("a tensor or option that quantize does not support is refused", () => {
     expect(() => new Float8Quantizer({ scale: one(1), amax: integer }).quantize(x)).toThrow(DTypeError);
   });
 
-  scoped("tensors of another backend", () => {
+  testInScope("tensors of another backend", () => {
     const x = source(backend(), [32, 32]);
     const foreign = one(1, other());
     const quantizer = new Float8CurrentScalingQuantizer();

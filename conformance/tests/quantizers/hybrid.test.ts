@@ -22,7 +22,7 @@ import { Scope } from "../../../src/tensor/scope.js";
 import type { WideDType } from "../../../src/tensor/shape.js";
 import type { Tensor } from "../../../src/tensor/tensor.js";
 import { draws } from "../harness/draws.js";
-import { refusals, wrong } from "../harness/refusals.js";
+import { refusals, untyped } from "../harness/refusals.js";
 import { useBackend } from "../harness/suite.js";
 
 const SHAPE = [64, 128] as const;
@@ -154,16 +154,16 @@ describe("HybridQuantizer", () => {
     new HybridQuantizer({ rowwiseQuantizer: one, columnwiseQuantizer: new MXFP8Quantizer(), ...options });
   refusals("refuses", [
     ["one object twice", () => make({ columnwiseQuantizer: one }), ArgumentError, ["one object"]],
-    ["null", () => make({ rowwiseQuantizer: wrong(null) }), ArgumentError, ["rowwiseQuantizer", "null"]],
+    ["null", () => make({ rowwiseQuantizer: untyped(null) }), ArgumentError, ["rowwiseQuantizer", "null"]],
     [
       "a hybrid one",
-      () => make({ columnwiseQuantizer: wrong(make({})) }),
+      () => make({ columnwiseQuantizer: untyped(make({})) }),
       ArgumentError,
       ["columnwiseQuantizer"],
     ],
     [
       "another source",
-      () => make({ columnwiseSource: wrong("both") }),
+      () => make({ columnwiseSource: untyped("both") }),
       ArgumentError,
       ["columnwiseSource", "both"],
     ],

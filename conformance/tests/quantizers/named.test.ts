@@ -21,7 +21,7 @@ import { quantizerFor } from "../../../src/recipes/quantizer-for.js";
 import { type RecipeOptions, StandardRecipe } from "../../../src/recipes/recipe.js";
 import { type QParams, RECIPES, type RecipeRow, ROLES, type Role } from "../../../src/recipes/table.js";
 import { draws } from "../harness/draws.js";
-import { scoped, useBackend } from "../harness/suite.js";
+import { testInScope, useBackend } from "../harness/suite.js";
 
 const backend = useBackend();
 
@@ -74,7 +74,7 @@ function has(name: BlockFormatName, format: ScalarFormat, tile: Tile): boolean {
   return row.elements.includes(format) && row.tiles.includes(tile);
 }
 
-scoped("the name, format and tile of a row give its quantizer; any others are refused", () => {
+testInScope("the name, format and tile of a row give its quantizer; any others are refused", () => {
   const scale = tensor(backend(), [1]);
   fc.assert(
     fc.property(names, formats, tiles, fc.constantFrom(...ROLES.forward), (name, format, tile, role) => {
@@ -101,7 +101,7 @@ scoped("the name, format and tile of a row give its quantizer; any others are re
   );
 });
 
-scoped("the name of every row gives a quantizer of its first format and tile", () => {
+testInScope("the name of every row gives a quantizer of its first format and tile", () => {
   const scale = tensor(backend(), [1]);
   for (const name of BLOCK_FORMAT_NAMES) {
     const { elements, tiles: own, scaleSource } = blockFormat(name);
@@ -143,7 +143,7 @@ const PAIRS = BLOCK_FORMAT_NAMES.flatMap((name) => {
   );
 });
 
-scoped("an option is in the spec if the row has it, and else refused unless it is off", () => {
+testInScope("an option is in the spec if the row has it, and else refused unless it is off", () => {
   const scale = tensor(backend(), [1]);
   const off = {
     pow2Scales: false,
@@ -173,7 +173,7 @@ scoped("an option is in the spec if the row has it, and else refused unless it i
   );
 });
 
-scoped("unknown names and tiles are refused by name", () => {
+testInScope("unknown names and tiles are refused by name", () => {
   fc.assert(
     fc.property(strangers, (text) => {
       expect(() => blockFormat(text as BlockFormatName)).toThrow(ArgumentError);
@@ -182,7 +182,7 @@ scoped("unknown names and tiles are refused by name", () => {
   );
 });
 
-scoped(
+testInScope(
   "rows that will be gathered keep the order of the input, in the one tile that could be stored otherwise",
   () => {
     const scale = tensor(backend(), [1]);

@@ -27,8 +27,8 @@ import { quantizerFor } from "../../../src/recipes/quantizer-for.js";
 import { type RecipeOptions, StandardRecipe } from "../../../src/recipes/recipe.js";
 import { BACKWARD_OVERRIDES, PRODUCTS, RECIPES, ROLES, type Role } from "../../../src/recipes/table.js";
 import { draws } from "../harness/draws.js";
-import { type Refusal, refusals, wrong } from "../harness/refusals.js";
-import { scoped, useBackend } from "../harness/suite.js";
+import { type Refusal, refusals, untyped } from "../harness/refusals.js";
+import { testInScope, useBackend } from "../harness/suite.js";
 
 const backend = useBackend({ threads: 1, datapath: "exact" });
 const EVERY: readonly Role[] = [...ROLES.forward, ...ROLES.backward];
@@ -229,7 +229,7 @@ describe.each(Object.entries(SUBJECTS))("%s", (name, subject) => {
     for (const each of others) expect(each.make({}).key).not.toBe(key({}));
   });
 
-  scoped("gives for each role the quantizer that its options determine", () => {
+  testInScope("gives for each role the quantizer that its options determine", () => {
     fc.assert(
       fc.property(drawn, fc.constantFrom(...EVERY), ({ given, full }, role) => {
         const recipe = subject.make(given);
@@ -278,10 +278,15 @@ describe.each(Object.entries(SUBJECTS))("%s", (name, subject) => {
         [name, "backwardOverride", ...BACKWARD_OVERRIDES],
       ],
     ),
-    ["qparams of no role", () => subject.make({}).qparams(wrong("bias")), ArgumentError, ["bias", ...EVERY]],
+    [
+      "qparams of no role",
+      () => subject.make({}).qparams(untyped("bias")),
+      ArgumentError,
+      ["bias", ...EVERY],
+    ],
     [
       "the format of no role",
-      () => subject.make({}).elementFormat(wrong("bias")),
+      () => subject.make({}).elementFormat(untyped("bias")),
       ArgumentError,
       ["bias", ...EVERY],
     ],
@@ -322,20 +327,20 @@ refusals("recipes refuse", [
   ),
   [
     "a role that there is not, of quantizers of the caller's own",
-    () => new CustomRecipe({ quantizerFactory: () => new MXFP8Quantizer() }).quantizer(wrong("bias")),
+    () => new CustomRecipe({ quantizerFactory: () => new MXFP8Quantizer() }).quantizer(untyped("bias")),
     ArgumentError,
     ["bias", "weight"],
   ],
-  ["no recipe to ask about", () => checkRecipeSupport(wrong("mxfp8"), backend()), ArgumentError, ["mxfp8"]],
+  ["no recipe to ask about", () => checkRecipeSupport(untyped("mxfp8"), backend()), ArgumentError, ["mxfp8"]],
   [
     "no backend to ask",
-    () => checkRecipeSupport(new DelayedScaling(), wrong("wasm")),
+    () => checkRecipeSupport(new DelayedScaling(), untyped("wasm")),
     ArgumentError,
     ["wasm"],
   ],
   [
     "no backend to choose for",
-    () => getDefaultRecipe(wrong("wasm")),
+    () => getDefaultRecipe(untyped("wasm")),
     ArgumentError,
     ["getDefaultRecipe", "wasm"],
   ],

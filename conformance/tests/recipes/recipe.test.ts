@@ -20,17 +20,17 @@ import { quantizerFor } from "../../../src/recipes/quantizer-for.js";
 import type { Role } from "../../../src/recipes/table.js";
 import { draws } from "../harness/draws.js";
 import {
+  createLinear,
   currentQuantizer,
   digest,
+  drawMatrix,
   Learner,
-  linear,
+  layerStates,
   RECIPES,
-  sample,
   scopedRun,
-  seen,
 } from "../harness/state/training.js";
-import { plainOf, quantizationOf } from "../harness/state/world.js";
-import { scoped, useBackend } from "../harness/suite.js";
+import { linearQuantization, toPlainState } from "../harness/state/world.js";
+import { testInScope, useBackend } from "../harness/suite.js";
 
 const backend = useBackend();
 const SIZE = 32;
@@ -161,18 +161,18 @@ describe("the environment", () => {
 /** The bits of a layer's result for a matrix under a recipe. */
 function bitsOf(layer: Linear, recipe: Recipe, number: number, isFirstMicrobatch?: boolean): number[] {
   return scopedRun(() => {
-    const x = sample(backend(), number);
+    const x = drawMatrix(backend(), number);
     return [...autocast({ recipe }, () => layer.forward(x, { isFirstMicrobatch })).tensor.dataSync()];
   });
 }
 
 function fresh(recipe: Recipe, number: number): number[] {
-  using layer = linear(backend(), 1);
+  using layer = createLinear(backend(), 1);
   return bitsOf(layer, recipe, number);
 }
 
 function stateOf(layer: Linear) {
-  return plainOf(quantizationOf(layer).snapshotSync());
+  return toPlainState(linearQuantization(layer).snapshotSync());
 }
 
 describe("another recipe in the next iteration", () => {
@@ -182,7 +182,7 @@ describe("another recipe in the next iteration", () => {
         return { ...super.qparams(role), pow2Scales: true };
       }
     }
-    using layer = linear(backend(), 1);
+    using layer = createLinear(backend(), 1);
     const given = bitsOf(layer, new Float8CurrentScaling(), 1);
     const tighter = bitsOf(layer, new Tighter(), 1);
     expect(tighter).toEqual(fresh(new Tighter(), 1));
@@ -192,7 +192,7 @@ describe("another recipe in the next iteration", () => {
 
   it("of another class warns, and the cached weight is quantized again", () => {
     const warned = vi.spyOn(console, "warn").mockImplementation(() => {});
-    using layer = linear(backend(), 1);
+    using layer = createLinear(backend(), 1);
     bitsOf(layer, RECIPES.delayed(), 1, true);
     expect(warned).not.toHaveBeenCalled();
     for (const recipe of [RECIPES.current(), RECIPES.mxfp8(), RECIPES.nvfp4(), RECIPES.block()])
@@ -212,15 +212,16 @@ describe("another recipe in the next iteration", () => {
     const commands = fc.array(fc.constantFrom("delayed", "current", "mxfp8", "restore"), { maxLength: 8 });
     fc.assert(
       fc.property(commands, (each) => {
-        using layer = linear(backend(), 1, {}, SIZE);
+        using layer = createLinear(backend(), 1, {}, SIZE);
         let last: string | undefined;
         for (const command of each) {
           warned.mockClear();
-          if (command === "restore") quantizationOf(layer).restore(quantizationOf(layer).snapshotSync());
+          if (command === "restore")
+            linearQuantization(layer).restore(linearQuantization(layer).snapshotSync());
           else
             scopedRun(() =>
               autocast({ recipe: RECIPES[command]() }, () =>
-                layer.forward(new Variable(sample(backend(), 1, SIZE))),
+                layer.forward(new Variable(drawMatrix(backend(), 1, SIZE))),
               ),
             );
           const isOther = command !== "restore" && last !== undefined && last !== command;
@@ -234,7 +235,7 @@ describe("another recipe in the next iteration", () => {
 
   it("of the same class with other options is used without a warning", () => {
     const warned = vi.spyOn(console, "warn").mockImplementation(() => {});
-    using layer = linear(backend(), 1);
+    using layer = createLinear(backend(), 1);
     const pairs = [
       [new NVFP4BlockScaling(), new NVFP4BlockScaling({ disable2dQuantization: true })],
       [new Float8CurrentScaling(), new Float8CurrentScaling({ pow2Scales: true })],
@@ -271,7 +272,7 @@ describe("another recipe in the next iteration", () => {
       })();
     for (const make of [amax, scale, own]) {
       const run = (recipes: readonly Recipe[]): string => {
-        using layer = linear(backend(), 1);
+        using layer = createLinear(backend(), 1);
         // the last pass uses the scale that the previous pass computed
         const bits = recipes.map((recipe) => bitsOf(layer, recipe, 1)).at(-1);
         return JSON.stringify([bits, stateOf(layer)]);
@@ -284,14 +285,14 @@ describe("another recipe in the next iteration", () => {
   });
 
   it("that is equal keeps the cached weight, even if it is another object", () => {
-    using layer = linear(backend(), 1);
+    using layer = createLinear(backend(), 1);
     const before = bitsOf(layer, new Float8CurrentScaling(), 1, true);
     layer.weight.tensor.write(new Uint8Array(layer.weight.tensor.byteLength));
     expect(bitsOf(layer, new Float8CurrentScaling(), 1, false)).toEqual(before);
   });
 
   it("of delayed scaling keeps scales, and the first rows of the history, or adds empty ones", () => {
-    using layer = linear(backend(), 1);
+    using layer = createLinear(backend(), 1);
     const lengths = [3, 5, 2, 3].map((amaxHistoryLen, i) => {
       // as many passes as the history of the state has rows, each with another amax of the input
       const rowCount = stateOf(layer)?.forward.amaxHistory.length ?? 3 * amaxHistoryLen;
@@ -299,7 +300,7 @@ describe("another recipe in the next iteration", () => {
       for (let pass = 0; pass < rowCount / 3; pass++)
         scopedRun(() =>
           autocast({ recipe: earlier }, () =>
-            layer.forward(sample(backend(), 3, undefined, 1 + i + pass / 8)),
+            layer.forward(drawMatrix(backend(), 3, undefined, 1 + i + pass / 8)),
           ),
         );
       const before = stateOf(layer)?.forward;
@@ -308,7 +309,7 @@ describe("another recipe in the next iteration", () => {
       let after: typeof before;
       scopedRun(() =>
         autocast({ recipe }, () => {
-          layer.forward(new Variable(sample(backend(), 3)));
+          layer.forward(new Variable(drawMatrix(backend(), 3)));
           after = stateOf(layer)?.forward;
         }),
       );
@@ -349,13 +350,13 @@ describe("the caller's own quantizers", () => {
           model.learn(model.loss((x, [a, b]) => autocast({ recipe }, () => b.forward(a.forward(x))))),
         ),
       );
-      return { losses, layers: seen(model.layers) };
+      return { losses, layers: layerStates(model.layers) };
     });
     expect(custom).toEqual(current);
   });
 
-  scoped("whose creation fails leave the layer unchanged", () => {
-    using layer = linear(backend(), 1);
+  testInScope("whose creation fails leave the layer unchanged", () => {
+    using layer = createLinear(backend(), 1);
     const delayed = RECIPES.delayed();
     bitsOf(layer, delayed, 1, true);
     const before = stateOf(layer);
@@ -378,13 +379,13 @@ describe("between a forward and a backward pass", () => {
       vi.spyOn(console, "warn").mockImplementation(() => {});
       const [disturbed, calm] = [true, false].map((disturbs) => {
         using _scope = new Scope();
-        using layer = linear(backend(), 1);
-        const x = new Variable(sample(backend(), 1), true);
+        using layer = createLinear(backend(), 1);
+        const x = new Variable(drawMatrix(backend(), 1), true);
         const y = autocast({ recipe: RECIPES[name]() }, () => layer.forward(x, { isFirstMicrobatch: true }));
         if (disturbs)
           for (const recipe of [RECIPES.block(), new DelayedScaling({ amaxHistoryLen: 7 }), RECIPES.block()])
             bitsOf(layer, recipe, 2);
-        y.backward(sample(backend(), 3));
+        y.backward(drawMatrix(backend(), 3));
         const made = [x.grad, layer.weight.grad].map((each) => digest(each?.dataSync()));
         x.zeroGrad();
         return made;

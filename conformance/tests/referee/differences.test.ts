@@ -48,7 +48,7 @@ const args = (change: (list: readonly unknown[]) => unknown[]): Plant =>
 function recorded({ outputs }: LoggedOperation, run: RecordedRun): Value {
   const [output] = outputs;
   if (!output) throw new Error("no output");
-  return { ...output, bytes: run.bytesOf(output).slice() } as Value;
+  return { ...output, bytes: run.tensorBytes(output).slice() } as Value;
 }
 
 /** The recorded output with changed bytes. */
@@ -68,7 +68,7 @@ const words = (change: (words: Uint16Array) => void): Plant =>
 function reversed(run: RecordedRun, operand: unknown, dim: number): unknown {
   const tensor = operand as { dtype: "BF16"; shape: number[] };
   const [rows = 0, columns = 0] = tensor.shape;
-  const source = new Uint16Array(run.bytesOf(tensor).slice().buffer);
+  const source = new Uint16Array(run.tensorBytes(tensor).slice().buffer);
   const target = source.map((_, i) => {
     const [row, column] = [Math.floor(i / columns), i % columns];
     return source[
@@ -230,7 +230,7 @@ const FAULTS: readonly Fault[] = [
     schema: "aten::transpose.int",
     plant: (operation, run) => ({
       ...recorded(operation, run),
-      bytes: run.bytesOf(operation.args[0] as never),
+      bytes: run.tensorBytes(operation.args[0] as never),
     }),
   },
   {
@@ -259,7 +259,7 @@ async function splitProduct(operation: LoggedOperation, run: RecordedRun): Promi
     const tensor = operand as { dtype: "BF16"; shape: number[] };
     const depth = (tensor.shape[dim] as number) / 2;
     const [rows = 0, columns = 0] = tensor.shape.with(dim, depth);
-    const source = new Uint16Array(run.bytesOf(tensor).slice().buffer);
+    const source = new Uint16Array(run.tensorBytes(tensor).slice().buffer);
     const width = tensor.shape[1] as number;
     const target = Uint16Array.from({ length: rows * columns }, (_, i) => {
       const [row, column] = [Math.floor(i / columns), i % columns];
@@ -285,7 +285,7 @@ function scaleChanged(
 ): Partial<LoggedOperation> {
   const inKwargs = "scale_a" in operation.kwargs;
   const scale = (inKwargs ? operation.kwargs.scale_a : operation.args[2]) as Value;
-  const values = new Float32Array(run.bytesOf(scale as never).slice().buffer);
+  const values = new Float32Array(run.tensorBytes(scale as never).slice().buffer);
   const changed = isReversed ? values.toReversed() : values.map((each) => each * 2);
   const wrong = run.add({ dtype: "F32", shape: scale.shape, bytes: new Uint8Array(changed.buffer) });
   return inKwargs
@@ -294,7 +294,9 @@ function scaleChanged(
 }
 
 async function reciprocalProduct(operation: LoggedOperation, run: RecordedRun): Promise<Value> {
-  const [x, y] = operation.args.map((each) => new Float32Array(run.bytesOf(each as never).slice().buffer));
+  const [x, y] = operation.args.map(
+    (each) => new Float32Array(run.tensorBytes(each as never).slice().buffer),
+  );
   const values = x?.map((each, i) => each * Math.fround(1 / (y?.[i] as number))) ?? new Float32Array();
   return { ...recorded(operation, run), bytes: new Uint8Array(values.buffer) };
 }

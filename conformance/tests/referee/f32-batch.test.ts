@@ -8,8 +8,8 @@ import { conversion, roundedTo, valuesOf } from "../../../src/referee/conversion
 import { NotModelled } from "../../../src/referee/not-modelled.js";
 import { OPERATORS, type OperatorRow, witnessOf } from "../../../src/referee/table.js";
 import { reshaped, transposed, type Value } from "../../../src/referee/value.js";
-import { draws, sampled } from "../harness/draws.js";
-import { argumentsOf, recordedCalls } from "../harness/referee/torch-operators.js";
+import { draws, sampleCases } from "../harness/draws.js";
+import { createArguments, recordedCalls } from "../harness/referee/torch-operators.js";
 
 let backend: Backend;
 beforeAll(async () => {
@@ -137,10 +137,10 @@ describe("attention by MATH of several heads", () => {
     expect(calls.length).toBe(20);
   });
 
-  it.each(sampled(calls, 2).map((call) => [call.id, call] as const))(
+  it.each(sampleCases(calls, 2).map((call) => [call.id, call] as const))(
     "has the bits of its operators, call %i",
     (_, call) => {
-      const [query, key, value] = argumentsOf(backend, call) as [Value, Value, Value];
+      const [query, key, value] = createArguments(backend, call) as [Value, Value, Value];
       const results = mathAttention(query, key, value, call.args[5] === true);
       const hashes = results.map(({ bytes }) =>
         createHash("sha256").update(bytes).digest("hex").slice(0, 16),

@@ -4,7 +4,7 @@ import { type Backend, openBackend, Scope, type Tensor } from "../../../src/inde
 import { type Argument, Call } from "../../../src/referee/call.js";
 import { OPERATORS, type OperatorRow } from "../../../src/referee/table.js";
 import { toValue, transposed, type Value } from "../../../src/referee/value.js";
-import { cases, operand, origin, sumOf } from "../harness/gemm/torch-h200.js";
+import { cases, checksum, operand, origin } from "../harness/gemm/torch-h200.js";
 
 let backend: Backend;
 beforeAll(async () => {
@@ -43,7 +43,7 @@ describe(`products of ${origin.version} on an H200`, () => {
     const bits = new Uint32Array(bytes.slice().buffer);
     const first = Array.from(bits.subarray(0, 512), (value) => value.toString(16).padStart(8, "0")).join("");
     expect(first).toBe(given.bits);
-    expect(sumOf(bits)).toBe(given.sum);
+    expect(checksum(bits)).toBe(given.sum);
   });
 
   it("are of the chip and the version that the rows name", () => {

@@ -6,17 +6,20 @@ import { combineRows, rowDots, rowIdMap, takeRows } from "../../../src/ops/rows/
 import type { Tensor } from "../../../src/tensor/tensor.js";
 import { words } from "../../arbitraries/random.js";
 import { download } from "../../values/plain.js";
-import { seeded } from "../harness/draws.js";
-import { describeLaws, sameOnAll, scoped, useBackend, useThreads } from "../harness/suite.js";
+import { derivedSeed } from "../harness/draws.js";
+import { describeLaws, testEqualBits, testInScope, useBackend, useThreads } from "../harness/suite.js";
 
 const backend = useBackend();
 
-describeLaws(backend, ["rowIdMap", "takeRows", "combineRows", "rowDots"], { runs: 300, seed: seeded(171) });
+describeLaws(backend, ["rowIdMap", "takeRows", "combineRows", "rowDots"], {
+  runs: 300,
+  seed: derivedSeed(171),
+});
 
 describe("results do not depend on the number of threads", () => {
   const values = Float32Array.from(words(3, 700 * 300), (word) => word / 2 ** 32 - 0.5);
   const experts = Int32Array.from(words(4, 700 * 4), (word) => word % 9);
-  sameOnAll("takeRows, combineRows and rowDots", useThreads(), (each: Tensor["backend"]) => {
+  testEqualBits("takeRows, combineRows and rowDots", useThreads(), (each: Tensor["backend"]) => {
     const x = tensor(each, values, [700, 300]);
     const map = tensor(each, experts, [700, 4], "i32");
     const { rows, sources } = rowIdMap(map, { numOutTokens: 2800, numExperts: 8 });
@@ -30,7 +33,7 @@ describe("results do not depend on the number of threads", () => {
   });
 });
 
-scoped("rows are those of expert 0 in ascending order, then those of expert 1", () => {
+testInScope("rows are those of expert 0 in ascending order, then those of expert 1", () => {
   const mask = tensor(backend(), Int32Array.of(0, 1, 1, 0, 1, 1), [3, 2], "i32");
   const { rows, sources, tokensPerExpert } = rowIdMap(mask, { numOutTokens: 7, alignSize: 3 });
   expect([...rows.dataSync()]).toEqual([-1, 3, 0, -1, 1, 4]);
@@ -38,7 +41,7 @@ scoped("rows are those of expert 0 in ascending order, then those of expert 1", 
   expect([...tokensPerExpert.dataSync()]).toEqual([3, 3]);
 });
 
-scoped("tokens beyond the last row are dropped, and -1 selects zeros", () => {
+testInScope("tokens beyond the last row are dropped, and -1 selects zeros", () => {
   const experts = tensor(backend(), Int32Array.of(1, 0, 1, -1), [4, 1], "i32");
   const { rows, sources, tokensPerExpert } = rowIdMap(experts, { numOutTokens: 2, numExperts: 2 });
   expect([...rows.dataSync()]).toEqual([1, 0, -1, -1]);
@@ -49,14 +52,14 @@ scoped("tokens beyond the last row are dropped, and -1 selects zeros", () => {
   expect([...combineRows(taken, rows).dataSync()]).toEqual([1, 2, 0, 0]);
 });
 
-scoped("the products of a sum are rounded, and added in ascending order of entries", () => {
+testInScope("the products of a sum are rounded, and added in ascending order of entries", () => {
   const x = tensor(backend(), [2 ** 24, 1, -(2 ** 24)], [3, 1]);
   const sum = (...rows: number[]) =>
     combineRows(x, tensor(backend(), Int32Array.from(rows), [1, rows.length], "i32")).dataSync()[0];
   expect([sum(0, 1, 2), sum(0, 2, 1), sum(1, 0, 2)]).toEqual([0, 1, 0]);
 });
 
-scoped("tensors that do not fit are refused", () => {
+testInScope("tensors that do not fit are refused", () => {
   const x = empty(backend(), "bf16", [4, 8]);
   const i32 = (shape: readonly number[]) => empty(backend(), "i32", shape);
   expect(() => rowIdMap(i32([4]), { numOutTokens: 1 })).toThrow(ShapeError);

@@ -13,12 +13,12 @@ import type { Tensor } from "../../../src/tensor/tensor.js";
 import { words } from "../../arbitraries/random.js";
 import { wideTensor, wideType } from "../../arbitraries/wide.js";
 import { download, upload } from "../../values/plain.js";
-import { drawsOr, seeded } from "../harness/draws.js";
-import { describeLaws, sameOnAll, scoped, useBackend, useThreads } from "../harness/suite.js";
+import { derivedSeed, drawsOr } from "../harness/draws.js";
+import { describeLaws, testEqualBits, testInScope, useBackend, useThreads } from "../harness/suite.js";
 
 const backend = useBackend();
 
-describeLaws(backend, ["gather", "gatherBackward"], { runs: 300, seed: seeded(162) });
+describeLaws(backend, ["gather", "gatherBackward"], { runs: 300, seed: derivedSeed(162) });
 
 describe("results do not depend on the number of threads", () => {
   const values = Float32Array.from(words(3, 700 * 300), (word) => word / 2 ** 32);
@@ -27,14 +27,14 @@ describe("results do not depend on the number of threads", () => {
     x: tensor(each, values, [700, 300]),
     ids: tensor(each, indices, [700, 20], "i32"),
   });
-  sameOnAll("gather", useThreads(), (each) => {
+  testEqualBits("gather", useThreads(), (each) => {
     const { x, ids } = inputs(each);
     const out = gather(x, 1, ids);
     return { out: download(out), grad: download(gatherBackward(out, 1, ids, 300)) };
   });
 });
 
-scoped("an index counts along the dimension, as in torch.gather", () => {
+testInScope("an index counts along the dimension, as in torch.gather", () => {
   const x = tensor(backend(), [1, 2, 3, 4, 5, 6], [2, 3]);
   const rows = tensor(backend(), Int32Array.of(1, 0, 1), [1, 3], "i32");
   expect([...gather(x, 0, rows).dataSync()]).toEqual([4, 2, 6]);
@@ -52,7 +52,7 @@ const drawn = wideType().chain((dtype) =>
     seed: fc.nat(),
   }),
 );
-const PARAMETERS = { numRuns: drawsOr(100), seed: seeded(163) };
+const PARAMETERS = { numRuns: drawsOr(100), seed: derivedSeed(163) };
 
 it("the differentiable function has the operation's bits, and its gradient", () => {
   fc.assert(
@@ -94,7 +94,7 @@ it("the differentiable softmax has the operation's bits along every dimension, a
   );
 });
 
-scoped("indices that do not fit are refused", () => {
+testInScope("indices that do not fit are refused", () => {
   const x = empty(backend(), "f32", [2, 3]);
   const index = (shape: readonly number[]) => empty(backend(), "i32", shape);
   expect(() => gather(x, 1, index([3, 3]))).toThrow(ShapeError);

@@ -9,8 +9,8 @@ import { Scope } from "../../../src/tensor/scope.js";
 import { crossEntropyCase } from "../../operations/rows/loss.js";
 import { differenceOf } from "../../values/difference.js";
 import { download, upload } from "../../values/plain.js";
-import { draws, seeded } from "../harness/draws.js";
-import { describeLaws, scoped, useBackend } from "../harness/suite.js";
+import { derivedSeed, draws } from "../harness/draws.js";
+import { describeLaws, testInScope, useBackend } from "../harness/suite.js";
 
 const backend = useBackend({ threads: 2 });
 const other = useBackend();
@@ -55,7 +55,7 @@ it("a number of classes above 2^24 is rounded to f32 before it divides", () => {
   );
 });
 
-scoped("a target of another part is -0, which changes no sum", () => {
+testInScope("a target of another part is -0, which changes no sum", () => {
   const logits = tensor(backend(), [1, 3, 2, 5], [2, 2]);
   const maximum = lossMaximum(logits);
   expect([...maximum.dataSync()]).toEqual([3, 5]);
@@ -67,7 +67,7 @@ scoped("a target of another part is -0, which changes no sum", () => {
   expect(distances).toEqual([-2, -3]);
 });
 
-scoped("inputs whose shapes or dtypes do not fit together are refused", () => {
+testInScope("inputs whose shapes or dtypes do not fit together are refused", () => {
   const logits = tensor(backend(), [1, 2], [1, 2]);
   const targets = tensor(backend(), Int32Array.of(0), [1], "i32");
   const maximum = lossMaximum(logits);
@@ -87,4 +87,4 @@ scoped("inputs whose shapes or dtypes do not fit together are refused", () => {
 });
 
 const LOSSES = ["lossMaximum", "lossSums", "lossOfSums"] as const;
-describeLaws(useBackend({ threads: 2 }), LOSSES, { runs: 100, seed: seeded(20) });
+describeLaws(useBackend({ threads: 2 }), LOSSES, { runs: 100, seed: derivedSeed(20) });

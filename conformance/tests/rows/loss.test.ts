@@ -11,8 +11,8 @@ import * as wide from "../../oracle/core/wide.js";
 import { crossEntropy } from "../../oracle/rows/loss.js";
 import { evenF32, SPECIALS, WIDE_TYPES } from "../../values/samples.js";
 import { openStems, type Stems } from "../harness/accuracy/stems.js";
-import { seeded } from "../harness/draws.js";
-import { describeLaws, scoped, useBackend } from "../harness/suite.js";
+import { derivedSeed } from "../harness/draws.js";
+import { describeLaws, testInScope, useBackend } from "../harness/suite.js";
 
 const IGNORE = -100;
 let stems: Stems;
@@ -36,16 +36,16 @@ function run(
 ): Run {
   const columns = rows[0]!.length;
   stems.reset();
-  const scratch = stems.room(1 << 14);
+  const scratch = stems.allocate(1 << 14);
   const logits = stems.putWide(type, rows.flat());
   const classes = stems.put(Int32Array.from(targets));
   const upstream = stems.putWide(0, grad);
   const [loss, maximum, total] = [
-    stems.room(4 * rows.length),
-    stems.room(4 * rows.length),
-    stems.room(4 * rows.length),
+    stems.allocate(4 * rows.length),
+    stems.allocate(4 * rows.length),
+    stems.allocate(4 * rows.length),
   ];
-  const dx = stems.room(4 * rows.length * columns);
+  const dx = stems.allocate(4 * rows.length * columns);
   for (const [begin, end] of [
     [1, rows.length],
     [0, 1],
@@ -113,7 +113,7 @@ test("the loss lies within 2^-20 of the true one, relative to the spread of the 
 describe("the mean squared error", () => {
   const backend = useBackend();
 
-  scoped("is exact for small integers, and so is its gradient", () => {
+  testInScope("is exact for small integers, and so is its gradient", () => {
     const x = tensor(backend(), [1, 2, 3, 4, -1, 0], [2, 3]);
     const target = tensor(backend(), [1, 4, 0, 4, -1, 6], [2, 3]);
     const grad = tensor(backend(), [1, 0.5]);
@@ -123,7 +123,7 @@ describe("the mean squared error", () => {
     expect([...mseBackward({ grad, x, target }).dataSync()]).toEqual(dx.map(Math.fround));
   });
 
-  scoped("is NaN or infinite where a row is, and NaN without columns", () => {
+  testInScope("is NaN or infinite where a row is, and NaN without columns", () => {
     const x = tensor(backend(), [Number.NaN, 0, 2 ** 64, 0, 1 / 0, 0], [3, 2]);
     const target = zeros(backend(), "bf16", [3, 2]);
     expect([...mse(x, target).loss.dataSync()]).toEqual([Number.NaN, 1 / 0, 1 / 0]);
@@ -131,14 +131,14 @@ describe("the mean squared error", () => {
     expect([...mse(none, none).loss.dataSync()]).toEqual([Number.NaN, Number.NaN]);
   });
 
-  scoped("rounds the gradient to the type of x", () => {
+  testInScope("rounds the gradient to the type of x", () => {
     const x = empty(backend(), "f16", [1, 1]).write(Uint16Array.of(0x3c00));
     const target = tensor(backend(), [0], [1, 1]);
     const dx = mseBackward({ grad: tensor(backend(), [1 + 2 ** -11]), x, target });
     expect([dx.dtype, ...dx.dataSync()]).toEqual(["f16", 0x4000]);
   });
 
-  scoped("refuses operands that do not fit", () => {
+  testInScope("refuses operands that do not fit", () => {
     const x = tensor(backend(), [1, 2], [1, 2]);
     const grad = tensor(backend(), [1]);
     expect(() => mse(x, tensor(backend(), [1, 2]))).toThrow(ShapeError);
@@ -153,7 +153,7 @@ describe("the mean squared error", () => {
 describe("the classes of a gradient of cross-entropy", () => {
   const backend = useBackend();
 
-  scoped("end at the last column if the option classes is omitted", () => {
+  testInScope("end at the last column if the option classes is omitted", () => {
     const logits = tensor(backend(), [1, 2, 3, 4, 5, 6], [2, 3]);
     const targets = tensor(backend(), Int32Array.of(4, 5), [2], "i32");
     const of = (x: number) => tensor(backend(), [x, x]);
@@ -168,4 +168,4 @@ describe("the classes of a gradient of cross-entropy", () => {
 });
 
 const LOSSES = ["crossEntropy", "crossEntropyBackward", "mse", "mseBackward"] as const;
-describeLaws(useBackend({ threads: 2 }), LOSSES, { runs: 150, seed: seeded(20) });
+describeLaws(useBackend({ threads: 2 }), LOSSES, { runs: 150, seed: derivedSeed(20) });

@@ -2,7 +2,7 @@ import { beforeAll, describe, expect, test } from "vitest";
 import { chunkedSum, laneSum, type Normalization, norm, normBackward } from "../../oracle/rows/norm.js";
 import { anyF32, evenF32, SPECIALS, WIDE_TYPES } from "../../values/samples.js";
 import { openStems, type Stems } from "../harness/accuracy/stems.js";
-import { seeded } from "../harness/draws.js";
+import { derivedSeed } from "../harness/draws.js";
 import { describeLaws, useBackend } from "../harness/suite.js";
 
 const SCRATCH = 1 << 14;
@@ -27,7 +27,7 @@ function matrix(values: readonly number[], rows: number, columns: number): numbe
 
 function fresh(): number {
   stems.reset();
-  return stems.room(SCRATCH);
+  return stems.allocate(SCRATCH);
 }
 
 /** Divides [0, count) into two parts, to show that the division does not matter. */
@@ -46,7 +46,7 @@ describe("sums", () => {
         const scratch = fresh();
         const x = evenF32(rows * columns, 100, rows + columns).map(round);
         const src = stems.putWide(type, x);
-        const [byRow, byColumn] = [stems.room(4 * rows), stems.room(4 * columns)];
+        const [byRow, byColumn] = [stems.allocate(4 * rows), stems.allocate(4 * columns)];
         for (const [begin, end] of parts(rows))
           stems.run("rowSum", { src, srcType: type, dst: byRow, columns }, { scratch, begin, end });
         for (const [begin, end] of parts(columns)) {
@@ -67,7 +67,7 @@ describe("sums", () => {
     for (const tail of [[], SPECIALS, [3e38, 3e38, -3e38], [-0], anyF32(100)]) {
       const x = [...evenF32(64, 3e38), ...tail];
       const scratch = fresh();
-      const out = stems.room(4);
+      const out = stems.allocate(4);
       const sum = { src: stems.putWide(0, x), srcType: 0, dst: out, columns: x.length };
       stems.run("rowSum", sum, { scratch, begin: 0, end: 1 });
       expect(stems.getWide(0, out, 1)).toEqual([laneSum(x)]);
@@ -119,9 +119,9 @@ describe.each([
 
     const [src, grad] = [stems.putWide(xT, x), stems.putWide(xT, upstream)];
     const [g, b] = [stems.putWide(pT, gamma), withBeta ? stems.putWide(pT, beta) : 0];
-    const mean = centered ? stems.room(4 * rows) : 0;
-    const [rstd, out, dx] = [stems.room(4 * rows), stems.room(4 * size), stems.room(4 * size)];
-    const [dgamma, dbeta] = [stems.room(4 * columns), withBeta ? stems.room(4 * columns) : 0];
+    const mean = centered ? stems.allocate(4 * rows) : 0;
+    const [rstd, out, dx] = [stems.allocate(4 * rows), stems.allocate(4 * size), stems.allocate(4 * size)];
+    const [dgamma, dbeta] = [stems.allocate(4 * columns), withBeta ? stems.allocate(4 * columns) : 0];
     const [source, upstreamSource] = [
       { x: src, xType: xT },
       { grad, gradType: xT },
@@ -151,4 +151,4 @@ describe.each([
 });
 
 const NORMS = ["norm", "normBackward", "columnSum"] as const;
-describeLaws(useBackend({ threads: 2 }), NORMS, { runs: 150, seed: seeded(19) });
+describeLaws(useBackend({ threads: 2 }), NORMS, { runs: 150, seed: derivedSeed(19) });

@@ -9,8 +9,8 @@ import {
   rotaryEmbeddingOperation,
 } from "../../operations/rows/rotary-embedding.js";
 import { download, fromCodes, type PlainTensor } from "../../values/plain.js";
-import { seeded } from "../harness/draws.js";
-import { describeLaws, sameOnAll, scoped, useBackend, useThreads } from "../harness/suite.js";
+import { derivedSeed } from "../harness/draws.js";
+import { describeLaws, testEqualBits, testInScope, useBackend, useThreads } from "../harness/suite.js";
 
 const backend = useBackend();
 const f32 = (values: readonly number[], shape: readonly number[]) => tensor(backend(), values, shape);
@@ -19,38 +19,41 @@ const i32 = (values: readonly number[]) => tensor(backend(), Int32Array.from(val
 const quarters = () => [f32([1, 1, 0, 0], [2, 2]), f32([0, 0, 1, 1], [2, 2])] as const;
 
 describe("a rotary embedding", () => {
-  scoped("rotates the two halves of the rotated elements, and copies the rest", () => {
+  testInScope("rotates the two halves of the rotated elements, and copies the rest", () => {
     const x = f32([1, 2, 3, 4, 5, 1, 2, 3, 4, 5], [1, 2, 1, 5]);
     expect([...rotaryEmbedding(x, ...quarters()).dataSync()]).toEqual([1, 2, 3, 4, 5, -3, -4, 1, 2, 5]);
   });
 
-  scoped("rotates neighbours if interleaved", () => {
+  testInScope("rotates neighbours if interleaved", () => {
     const x = f32([1, 2, 3, 4, 1, 2, 3, 4], [1, 2, 1, 4]);
     const out = rotaryEmbedding(x, ...quarters(), { interleaved: true });
     expect([...out.dataSync()]).toEqual([1, 2, 3, 4, -2, 1, -4, 3]);
   });
 
-  scoped("of the inverse rotation is the rotation by negative angles", () => {
+  testInScope("of the inverse rotation is the rotation by negative angles", () => {
     const x = f32([1, 2, 3, 4, 1, 2, 3, 4], [1, 2, 1, 4]);
     const out = rotaryEmbedding(rotaryEmbedding(x, ...quarters()), ...quarters(), { inverse: true });
     expect([...out.dataSync()]).toEqual([...x.dataSync()]);
   });
 
-  scoped("counts positions from the start of each sequence, and is NaN where the tables have no row", () => {
-    const x = f32([1, 2, 1, 2], [2, 1, 1, 2]);
-    const [cos, sin] = [f32([1, 0], [2, 1]), f32([0, 1], [2, 1])];
-    const out = rotaryEmbedding(x, cos, sin, { startPositions: i32([1, 2]) });
-    expect([...out.dataSync()]).toEqual([-2, 1, Number.NaN, Number.NaN]);
-  });
+  testInScope(
+    "counts positions from the start of each sequence, and is NaN where the tables have no row",
+    () => {
+      const x = f32([1, 2, 1, 2], [2, 1, 1, 2]);
+      const [cos, sin] = [f32([1, 0], [2, 1]), f32([0, 1], [2, 1])];
+      const out = rotaryEmbedding(x, cos, sin, { startPositions: i32([1, 2]) });
+      expect([...out.dataSync()]).toEqual([-2, 1, Number.NaN, Number.NaN]);
+    },
+  );
 
-  scoped("of packed sequences begins anew with each, and is 0 between them", () => {
+  testInScope("of packed sequences begins anew with each, and is 0 between them", () => {
     const x = f32([1, 2, 1, 2, 1, 2, 1, 2], [4, 1, 2]);
     const [cos, sin] = [f32([1, 0], [2, 1]), f32([0, 1], [2, 1])];
     const out = rotaryEmbedding(x, cos, sin, { layout: "thd", cuSeqlens: i32([1, 3, 4]) });
     expect([...out.dataSync()]).toEqual([0, 0, 1, 2, -2, 1, 1, 2]);
   });
 
-  scoped("has the same bits in each layout", () => {
+  testInScope("has the same bits in each layout", () => {
     const values = Array.from({ length: 2 * 3 * 2 * 4 }, (_, i) => ((i * 37) % 101) / 7);
     const [cos, sin] = [
       [1, 2, 3, 4, 5, 6],
@@ -74,7 +77,7 @@ describe("a rotary embedding", () => {
   });
 
   // the reference rotates 256 pairs and copies 512 elements at a time
-  scoped("of wide heads has the bits of the definition at every limit of a part", () => {
+  testInScope("of wide heads has the bits of the definition at every limit of a part", () => {
     const fractions = (shape: readonly number[], step: number): PlainTensor<"f32"> => {
       const count = shape.reduce((product, size) => product * size, 1);
       const values = Float32Array.from({ length: count }, (_, i) => ((i * step) % 1009) / 1009 - 0.5);
@@ -97,7 +100,7 @@ describe("a rotary embedding", () => {
         }
   });
 
-  scoped("refuses tables that do not fit, and sequences that the layout does not have", () => {
+  testInScope("refuses tables that do not fit, and sequences that the layout does not have", () => {
     const x = f32([1, 2], [1, 1, 1, 2]);
     const table = f32([1, 1], [1, 2]);
     expect(() => rotaryEmbedding(x, table, table)).toThrow(ShapeError);
@@ -108,7 +111,7 @@ describe("a rotary embedding", () => {
   });
 });
 
-sameOnAll("threads do not change a bit", useThreads(), (each) => {
+testEqualBits("threads do not change a bit", useThreads(), (each) => {
   const values = Float32Array.from({ length: 4 * 50 * 3 * 40 }, (_, i) => ((i * 7) % 1013) / 17);
   const table = tensor(
     each,
@@ -118,4 +121,4 @@ sameOnAll("threads do not change a bit", useThreads(), (each) => {
   return { out: download(rotaryEmbedding(tensor(each, values, [4, 50, 3, 40]), table, table)) };
 });
 
-describeLaws(useBackend({ threads: 2 }), ["rotaryEmbedding"], { runs: 150, seed: seeded(37) });
+describeLaws(useBackend({ threads: 2 }), ["rotaryEmbedding"], { runs: 150, seed: derivedSeed(37) });

@@ -8,8 +8,8 @@ import * as oracle from "../../oracle/rows/softmax.js";
 import { download } from "../../values/plain.js";
 import { evenF32, SPECIALS, WIDE_TYPES } from "../../values/samples.js";
 import { openStems, type Stems } from "../harness/accuracy/stems.js";
-import { seeded } from "../harness/draws.js";
-import { describeLaws, sameOnAll, scoped, useBackend, useThreads } from "../harness/suite.js";
+import { derivedSeed } from "../harness/draws.js";
+import { describeLaws, testEqualBits, testInScope, useBackend, useThreads } from "../harness/suite.js";
 
 let stems: Stems;
 beforeAll(async () => {
@@ -24,9 +24,9 @@ const { NaN: nan, POSITIVE_INFINITY: inf } = Number;
 function run(type: number, x: readonly number[], grad: readonly number[], period: number, scale: number) {
   const columns = x.length / ROWS;
   stems.reset();
-  const scratch = stems.room(1 << 19);
+  const scratch = stems.allocate(1 << 19);
   const [at, gradient] = [stems.putWide(type, x), stems.putWide(type, grad)];
-  const [out, dx] = [stems.room(4 * x.length), stems.room(4 * x.length)];
+  const [out, dx] = [stems.allocate(4 * x.length), stems.allocate(4 * x.length)];
   for (const [begin, end] of [
     [1, ROWS],
     [0, 1],
@@ -81,13 +81,13 @@ describe("a row", () => {
     ...softmax(tensor(backend(), values), options).dataSync(),
   ];
 
-  scoped("of one value is 1, and of n equal values 1/n", () => {
+  testInScope("of one value is 1, and of n equal values 1/n", () => {
     expect(rowOf([-7])).toEqual([1]);
     expect(rowOf([3, 3, 3, 3])).toEqual([0.25, 0.25, 0.25, 0.25]);
     expect(rowOf([1e30, -1e30], { scale: 0 })).toEqual([0.5, 0.5]);
   });
 
-  scoped("with -infinity has 0 there; with NaN, +infinity or nothing but -infinity it is NaN", () => {
+  testInScope("with -infinity has 0 there; with NaN, +infinity or nothing but -infinity it is NaN", () => {
     expect(rowOf([-inf, 2, 2])).toEqual([0, 0.5, 0.5]);
     for (const values of [
       [nan, 1],
@@ -112,7 +112,7 @@ describe("a row", () => {
 describe("the causal mask", () => {
   const third = Math.fround(1 / 3);
 
-  scoped("lets row i see element j up to i + (C - R), in each matrix anew", () => {
+  testInScope("lets row i see element j up to i + (C - R), in each matrix anew", () => {
     const see = (shape: number[]) => [
       ...softmax(tensor(backend(), new Float32Array(shape.reduce((a, b) => a * b)), shape), {
         causal: true,
@@ -125,7 +125,7 @@ describe("the causal mask", () => {
     expect(see([3])).toEqual([third, third, third]);
   });
 
-  scoped("ignores masked values, forward and backward", () => {
+  testInScope("ignores masked values, forward and backward", () => {
     const x = tensor(backend(), [1, nan, 3, 3], [2, 2]);
     const y = softmax(x, { causal: true });
     expect([...y.dataSync()]).toEqual([1, 0, 0.5, 0.5]);
@@ -139,7 +139,7 @@ describe("the causal mask", () => {
     }
   });
 
-  scoped("gives zeros in fully masked rows, whatever the memory contained", () => {
+  testInScope("gives zeros in fully masked rows, whatever the memory contained", () => {
     const x = tensor(backend(), new Float32Array(8).fill(nan), [4, 2]);
     const y = softmax(x, { causal: true, outDtype: "bf16" });
     expect([...y.dataSync()].slice(0, 4)).toEqual([0, 0, 0, 0]);
@@ -147,17 +147,19 @@ describe("the causal mask", () => {
   });
 });
 
-scoped("results have the requested type, by default the input's; empty inputs give empty results", () => {
-  const [x, g] = [empty(backend(), "bf16", [0, 4]), empty(backend(), "f16", [0, 4])];
-  expect([softmax(x).dtype, softmaxBackward(g, x).dtype]).toEqual(["bf16", "f16"]);
-  expect([softmax(x, { outDtype: "f32" }).dtype, softmaxBackward(g, x, { outDtype: "f32" }).dtype]).toEqual([
-    "f32",
-    "f32",
-  ]);
-  expect(softmax(empty(backend(), "f32", [3, 0]), { causal: true }).shape).toEqual([3, 0]);
-});
+testInScope(
+  "results have the requested type, by default the input's; empty inputs give empty results",
+  () => {
+    const [x, g] = [empty(backend(), "bf16", [0, 4]), empty(backend(), "f16", [0, 4])];
+    expect([softmax(x).dtype, softmaxBackward(g, x).dtype]).toEqual(["bf16", "f16"]);
+    expect([softmax(x, { outDtype: "f32" }).dtype, softmaxBackward(g, x, { outDtype: "f32" }).dtype]).toEqual(
+      ["f32", "f32"],
+    );
+    expect(softmax(empty(backend(), "f32", [3, 0]), { causal: true }).shape).toEqual([3, 0]);
+  },
+);
 
-scoped("a scale that is not a finite f32, other types and other shapes are refused", () => {
+testInScope("a scale that is not a finite f32, other types and other shapes are refused", () => {
   const [x, codes] = [tensor(backend(), [1, 2]), empty(backend(), "e4m3", [2])];
   for (const scale of [nan, inf, 1e39]) {
     expect(() => softmax(x, { scale })).toThrow(ArgumentError);
@@ -168,7 +170,7 @@ scoped("a scale that is not a finite f32, other types and other shapes are refus
   expect(() => softmaxBackward(tensor(backend(), [1, 2], [1, 2]), x)).toThrow(ShapeError);
 });
 
-sameOnAll("threads do not change a bit", useThreads(), (each) => {
+testEqualBits("threads do not change a bit", useThreads(), (each) => {
   const wave = (seed: number) =>
     tensor(
       each,
@@ -181,5 +183,5 @@ sameOnAll("threads do not change a bit", useThreads(), (each) => {
 
 describeLaws(useBackend({ threads: 2 }), ["softmax", "softmaxBackward"], {
   runs: 150,
-  seed: seeded(33),
+  seed: derivedSeed(33),
 });

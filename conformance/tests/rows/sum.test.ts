@@ -11,8 +11,8 @@ import { sums } from "../../oracle/training/sums.js";
 import { assertSame } from "../../values/difference.js";
 import { download, upload, wideValues } from "../../values/plain.js";
 import { rounded } from "../../values/rounded.js";
-import { drawsOr, seeded } from "../harness/draws.js";
-import { scoped, useBackend } from "../harness/suite.js";
+import { derivedSeed, drawsOr } from "../harness/draws.js";
+import { testInScope, useBackend } from "../harness/suite.js";
 
 const backend = useBackend({ threads: 2 });
 
@@ -45,25 +45,25 @@ it("dimensions are summed one after the other, the last one first; a mean is the
       const means = expected.values.map((total) => mul(total, share));
       assertSame("mean", download(mean(source, options)), rounded(outDtype, resultShape, means));
     }),
-    { numRuns: drawsOr(400), seed: seeded(151) },
+    { numRuns: drawsOr(400), seed: derivedSeed(151) },
   );
 });
 
-scoped("results have the dtype of x by default, and no dimensions if all are summed", () => {
+testInScope("results have the dtype of x by default, and no dimensions if all are summed", () => {
   const x = tensor(backend(), [1, 2, 3, 4], [2, 2]);
   expect(sum(x).shape).toEqual([]);
   expect([...mean(x).dataSync()]).toEqual([2.5]);
   expect(mean(empty(backend(), "bf16", [2, 3]), { dim: 0 }).dtype).toBe("bf16");
 });
 
-scoped("no elements have the sum 0 and the mean NaN", () => {
+testInScope("no elements have the sum 0 and the mean NaN", () => {
   const x = empty(backend(), "f32", [0, 2]);
   expect([...sum(x, { dim: 0 }).dataSync()]).toEqual([0, 0]);
   expect([...mean(x, { dim: 0 }).dataSync()]).toEqual([Number.NaN, Number.NaN]);
   expect(sum(x, { dim: 1 }).shape).toEqual([0]);
 });
 
-scoped("dimensions that x does not have, repeated ones and empty lists are refused", () => {
+testInScope("dimensions that x does not have, repeated ones and empty lists are refused", () => {
   const x = empty(backend(), "f32", [2, 3]);
   for (const dim of [2, -3, 0.5, [0, -2], [], [0, 5]]) {
     expect(() => sum(x, { dim })).toThrow(ArgumentError);

@@ -7,22 +7,22 @@ import { words } from "../../arbitraries/random.js";
 import { assertSameAnswer } from "../../laws/laws.js";
 import { topkOperation } from "../../operations/rows/topk.js";
 import { download, fromCodes } from "../../values/plain.js";
-import { seeded } from "../harness/draws.js";
-import { describeLaws, sameOnAll, scoped, useBackend, useThreads } from "../harness/suite.js";
+import { derivedSeed } from "../harness/draws.js";
+import { describeLaws, testEqualBits, testInScope, useBackend, useThreads } from "../harness/suite.js";
 
 const backend = useBackend();
 
-describeLaws(backend, ["topk"], { runs: 300, seed: seeded(172) });
+describeLaws(backend, ["topk"], { runs: 300, seed: derivedSeed(172) });
 
 describe("results do not depend on the number of threads", () => {
   const values = Float32Array.from(words(3, 900 * 64), (word) => word % 50);
-  sameOnAll("topk", useThreads(), (each) => {
+  testEqualBits("topk", useThreads(), (each) => {
     const { indices, mask } = topk(tensor(each, values, [900, 64]), 6, { numGroups: 8, groupTopk: 3 });
     return { indices: download(indices), mask: download(mask) };
   });
 });
 
-scoped("of equal elements the first is chosen; NaN counts as -infinity", () => {
+testInScope("of equal elements the first is chosen; NaN counts as -infinity", () => {
   const rows = [
     [1, 2, 2, 2],
     [0, -0, 0, -1],
@@ -33,7 +33,7 @@ scoped("of equal elements the first is chosen; NaN counts as -infinity", () => {
   expect([...routingMap.dataSync()]).toEqual([0, 1, 1, 0, 1, 1, 0, 0, 1, 0, 1, 0]);
 });
 
-scoped("groups with the largest sums of their largest elements are chosen", () => {
+testInScope("groups with the largest sums of their largest elements are chosen", () => {
   const row = [9, 0, 0, 5, 5, 0, 4, 4, 4];
   const chosen = (k: number, groupTopk: number) => [
     ...topk(tensor(backend(), row, [1, 9]), k, { numGroups: 3, groupTopk }).indices.dataSync(),
@@ -45,7 +45,7 @@ scoped("groups with the largest sums of their largest elements are chosen", () =
   expect(chosen(4, 3)).toEqual([0, 3, 4, 6]);
 });
 
-scoped("every row of groups with sums that are infinite or NaN has the groups of the definition", () => {
+testInScope("every row of groups with sums that are infinite or NaN has the groups of the definition", () => {
   const elements = [Number.NaN, Number.NEGATIVE_INFINITY, 0, 1, Number.POSITIVE_INFINITY];
   const COLUMNS = 4;
   const rows = elements.length ** COLUMNS;
@@ -67,7 +67,7 @@ scoped("every row of groups with sums that are infinite or NaN has the groups of
   }
 });
 
-scoped("numbers that do not fit are refused", () => {
+testInScope("numbers that do not fit are refused", () => {
   const x = empty(backend(), "bf16", [4, 12]);
   expect(() => topk(empty(backend(), "bf16", [4]), 1)).toThrow(ShapeError);
   for (const [k, numGroups, groupTopk] of [

@@ -7,25 +7,25 @@ import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { compileHarness } from "../../../scripts/compile-harness.mjs";
 import { runJob } from "../../../scripts/parallel-runs.mjs";
 import { loopbackGroup } from "../../../src/collectives/loopback/loopback.js";
-import { parallelSteps, ranksOf } from "../harness/training/parallel.js";
+import { meshSize, parallelSteps } from "../harness/training/parallel.js";
 import {
-  hashesAt,
   loadParallelRuns,
+  planTitle,
   RECORDED_STEPS,
-  titleOf,
+  selectRecordedHashes,
 } from "../harness/training/parallel-recorded.js";
 
 const { PARALLEL_RUNS } = process.env;
 const runs = loadParallelRuns()
   .filter(({ task, recipe }) => !PARALLEL_RUNS || PARALLEL_RUNS.split(",").includes(`${task}/${recipe}`))
-  .map((run) => [titleOf(run), run] as const);
+  .map((run) => [planTitle(run), run] as const);
 
 describe("networks on a mesh of ranks of one process", () => {
   it.each(runs)("%s is as recorded", async (_, run) => {
-    const groups = await loopbackGroup(ranksOf(run.mesh), { datapath: "hopper" });
+    const groups = await loopbackGroup(meshSize(run.mesh), { datapath: "hopper" });
     const steps = await parallelSteps(groups, run, RECORDED_STEPS);
     for (const group of groups) await group.dispose();
-    expect(hashesAt(steps)).toEqual(run.hashes);
+    expect(selectRecordedHashes(steps)).toEqual(run.hashes);
   });
 });
 
@@ -40,7 +40,7 @@ describe("networks on a mesh of processes", () => {
 
   it.each(runs)("%s is as recorded", async (title, run) => {
     const { status, said, stderr } = await runJob(program, {
-      ranks: ranksOf(run.mesh),
+      ranks: meshSize(run.mesh),
       backend: "wasm",
       steps: STEPS,
       titles: [title],

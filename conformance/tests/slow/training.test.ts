@@ -5,7 +5,7 @@
 import { writeFileSync } from "node:fs";
 import { describe, expect, it } from "vitest";
 import { useBackend } from "../harness/suite.js";
-import { ALL_RUNS, loadRuns, recordedRun, stepsOf } from "../harness/training/recorded.js";
+import { ALL_RUNS, loadRuns, recordedRun, runSteps } from "../harness/training/recorded.js";
 import { TrainingRun } from "../harness/training/run.js";
 
 const { RECORD_TRAINING, TRAINING_RUNS } = process.env;
@@ -22,7 +22,7 @@ describe("training on the reference", () => {
       const { task, recipe, steps } = each;
       if (!runs.includes(each)) return recordedRun(loadRuns(), task, recipe);
       using run = new TrainingRun(backend(), task, recipe);
-      return { task, recipe, ...stepsOf(run, steps) };
+      return { task, recipe, ...runSteps(run, steps) };
     });
     writeFileSync(RECORD_TRAINING as string, `${JSON.stringify({ origin, training }, null, 1)}\n`);
   });
@@ -30,6 +30,6 @@ describe("training on the reference", () => {
   it.each(runs)("$task under $recipe is as recorded", ({ task, recipe, steps }) => {
     using run = new TrainingRun(backend(), task, recipe);
     const { losses, hashes } = recordedRun(loadRuns(RECORD_TRAINING), task, recipe);
-    expect(stepsOf(run, steps)).toEqual({ losses, hashes });
+    expect(runSteps(run, steps)).toEqual({ losses, hashes });
   });
 });

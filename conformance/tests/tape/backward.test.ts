@@ -28,7 +28,7 @@ import type { Tensor } from "../../../src/tensor/tensor.js";
 import { download } from "../../values/plain.js";
 import { rounded } from "../../values/rounded.js";
 import { draws } from "../harness/draws.js";
-import { refusals, wrong } from "../harness/refusals.js";
+import { refusals, untyped } from "../harness/refusals.js";
 import { useBackend } from "../harness/suite.js";
 
 const backend = useBackend();
@@ -289,7 +289,7 @@ const leaf = (): Variable => new Variable(zero([2, 3]), true);
 const through = (x: VariableLike, part?: unknown): Variable => {
   const [y] = differentiable([x], () => ({
     results: [zero([2, 3])],
-    backward: ([grad]) => [part === undefined ? grad : wrong(part)],
+    backward: ([grad]) => [part === undefined ? grad : untyped(part)],
   }));
   return y as Variable;
 };
@@ -344,12 +344,12 @@ refusals("variables", [
     ArgumentError,
     ["backend"],
   ],
-  ["no value", () => new Variable(wrong(undefined)), DTypeError, ["value"]],
-  ["a number", () => new Variable(wrong(1)), DTypeError, ["value", "1"]],
+  ["no value", () => new Variable(untyped(undefined)), DTypeError, ["value"]],
+  ["a number", () => new Variable(untyped(1)), DTypeError, ["value", "1"]],
   ["a disposed tensor", () => new Variable(disposed()), DisposedError, ["disposed"]],
   ["a disposed quantized tensor", () => new Variable(gone()), DisposedError, ["disposed"]],
-  ["requiresGrad 1", () => new Variable(zero([1]), wrong(1)), ArgumentError, ["requiresGrad", "1"]],
-  ["inputs that are no list", () => differentiable(wrong(leaf()), unreachable), ArgumentError, ["inputs"]],
+  ["requiresGrad 1", () => new Variable(zero([1]), untyped(1)), ArgumentError, ["requiresGrad", "1"]],
+  ["inputs that are no list", () => differentiable(untyped(leaf()), unreachable), ArgumentError, ["inputs"]],
   ...[undefined, null, 1, "x", {}].flatMap((each) =>
     [[each], [leaf, each], [each, leaf]].map(
       (list) =>
@@ -357,7 +357,7 @@ refusals("variables", [
           `${String(each)} among ${list.length} inputs, at ${list.indexOf(each)}`,
           () =>
             differentiable(
-              list.map((one) => wrong(one === leaf ? leaf() : one)),
+              list.map((one) => untyped(one === leaf ? leaf() : one)),
               unreachable,
             ),
           ArgumentError,
@@ -371,7 +371,7 @@ refusals("variables", [
     ArgumentError,
     ["tensor or a variable"],
   ],
-  ["no forward", () => differentiable([leaf()], wrong(undefined)), ArgumentError, ["forward"]],
+  ["no forward", () => differentiable([leaf()], untyped(undefined)), ArgumentError, ["forward"]],
   ["a gradient on another backend", () => through(leaf()).backward(foreign()), ArgumentError, ["backend"]],
   [
     "a gradient of another type",
@@ -385,7 +385,7 @@ refusals("variables", [
     ShapeError,
     ["[3,2]", "[2,3]"],
   ],
-  ["null for a gradient", () => through(leaf()).backward(wrong(null)), DTypeError, ["grad", "null"]],
+  ["null for a gradient", () => through(leaf()).backward(untyped(null)), DTypeError, ["grad", "null"]],
   [
     "a value that was disposed of",
     () => {

@@ -8,7 +8,7 @@ import type { AmaxReductionGroup } from "../../../src/quantizers/shard.js";
 import { type DelayedScales, ScaleUpdates } from "../../../src/tape/scale-updates.js";
 import type { Tensor } from "../../../src/tensor/tensor.js";
 import { draws } from "../harness/draws.js";
-import { wrong } from "../harness/refusals.js";
+import { untyped } from "../harness/refusals.js";
 
 /** A state that has recorded amaxes or does not share them, and the group that reduces it, if any. */
 interface Drawn {
@@ -46,7 +46,7 @@ it("reduces the amaxes of each group of several in one call, then updates everyt
             reduceMax: (tensors) => void log.push({ group: index, tensors: [...tensors] }),
           }),
         );
-        const rows = things.map((_, i) => wrong({ row: i }) as Tensor<"f32">);
+        const rows = things.map((_, i) => untyped({ row: i }) as Tensor<"f32">);
         const scales = things.map(
           ({ records }, i): DelayedScales => ({
             recorded: () => (records ? rows[i] : undefined),

@@ -16,12 +16,12 @@ import {
   tensor,
 } from "../../../src/index.js";
 import { useBackend } from "../harness/suite.js";
-import { combinedDistances, expectDistances } from "../harness/te/distances.js";
+import { combineByResult, expectDistances } from "../harness/te/distances.js";
 import { type DrawKind, draw } from "../harness/te/draws.js";
 import {
   canonicalBytes,
+  computeDistances,
   type Distances,
-  distancesOf,
   type RecordedResult,
   readWitness,
 } from "../harness/te/recorded.js";
@@ -92,11 +92,11 @@ describe(`functions of ${origin.version} on an ${origin.gpu}`, () => {
       using _scope = new Scope();
       for (const [name, result] of Object.entries(resultsOf(given))) {
         const key = `${given.function} ${given.dtype}: ${name}`;
-        const found = distancesOf(await canonicalBytes(result), given[name] as RecordedResult);
+        const found = computeDistances(await canonicalBytes(result), given[name] as RecordedResult);
         apart.set(key, [...(apart.get(key) ?? []), found]);
       }
     }
     expect(apart.size).toBeGreaterThan(50);
-    expectDistances("functions", combinedDistances(apart));
+    expectDistances("functions", combineByResult(apart));
   });
 });

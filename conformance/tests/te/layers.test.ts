@@ -4,14 +4,14 @@
 import { writeFileSync } from "node:fs";
 import { afterAll, describe, expect, it } from "vitest";
 import { Scope } from "../../../src/index.js";
-import { IS_FULL, sampled } from "../harness/draws.js";
+import { IS_FULL, sampleCases } from "../harness/draws.js";
 import { useBackend } from "../harness/suite.js";
 import { expectDistances } from "../harness/te/distances.js";
-import { isRequiredEqual, pairsOf } from "../harness/te/layers/compare.js";
-import { combined, type StageDistances, stageDistances } from "../harness/te/layers/distances.js";
-import { fartherBecause } from "../harness/te/layers/farther.js";
+import { comparePairs, mustBeExact } from "../harness/te/layers/compare.js";
+import { combineDistances, type StageDistances, stageDistances } from "../harness/te/layers/distances.js";
+import { reasonForDistance } from "../harness/te/layers/farther.js";
 import { replayStage } from "../harness/te/layers/replay.js";
-import { Bits, keyOf, LAYERS_PATH, readLayers } from "../harness/te/layers/witness.js";
+import { Bits, hashKey, LAYERS_PATH, readLayers } from "../harness/te/layers/witness.js";
 
 /** A file of scripts/witness/te_layers_select.mjs: the run commits the bits that are neither drawn nor replayed. */
 const selected = process.env.RECORD_LAYERS;
@@ -28,16 +28,16 @@ const distances = new Map<string, StageDistances[]>();
 const used = new Set<string>();
 
 describe(`layers of ${origin.version}`, () => {
-  it.each(sampled(named, 2))("%s", async (_, given) => {
+  it.each(sampleCases(named, 2))("%s", async (_, given) => {
     const bits = new Bits(recorded, given);
     for (const stage of given.stages) {
       using _scope = new Scope();
-      const pairs = await pairsOf(stage, replayStage(backend(), bits, stage));
+      const pairs = await comparePairs(stage, replayStage(backend(), bits, stage));
       expect(pairs.length).toBeGreaterThan(0);
       for (const { name, recorded: theirs, ours } of pairs) {
-        if (keyOf(ours) === theirs.key) bits.add(ours);
+        if (hashKey(ours) === theirs.key) bits.add(ours);
         // a result without recorded bits has to be equal
-        else if (isRequiredEqual(stage.stage, name) || !bits.find(theirs.key))
+        else if (mustBeExact(stage.stage, name) || !bits.find(theirs.key))
           expect.fail(`${stage.stage}: ${name} differs from the recorded ${theirs.key}`);
       }
       for (const [name, each] of stageDistances(stage, pairs, bits)) {
@@ -45,7 +45,7 @@ describe(`layers of ${origin.version}`, () => {
         distances.set(key, [...(distances.get(key) ?? []), each]);
       }
     }
-    for (const key of bits.used) used.add(key);
+    for (const key of bits.usedKeys) used.add(key);
   });
 
   const needsAll = IS_FULL ? "" : " (skipped in a short run, which has some of the layers)";
@@ -53,8 +53,8 @@ describe(`layers of ${origin.version}`, () => {
     `are as far from ours and from float64 as recorded, and ours is not farther${needsAll}`,
     () => {
       const all = [...distances].map(([key, each]) => {
-        const sum = combined(each);
-        const farther = fartherBecause(key.slice(0, key.lastIndexOf(", ")), sum);
+        const sum = combineDistances(each);
+        const farther = reasonForDistance(key.slice(0, key.lastIndexOf(", ")), sum);
         return [key, { ...rounded(sum), ...(farther ? { farther } : {}) }] as const;
       });
       expect(all.length).toBeGreaterThan(200);

@@ -2,18 +2,18 @@
 // the same bits in all results, gradients and scaling states, except those computed after the backward pass of a
 // norm, whose sums have another order.
 import { describe, expect, it } from "vitest";
-import { IS_FULL, sampled } from "../harness/draws.js";
+import { IS_FULL, sampleCases } from "../harness/draws.js";
 import { useBackend } from "../harness/suite.js";
-import { combinedDistances, expectDistances } from "../harness/te/distances.js";
+import { combineByResult, expectDistances } from "../harness/te/distances.js";
 import { type ModuleCase, runModule, type StateResults } from "../harness/te/modules.js";
 import {
-  asRecorded,
   canonicalBytes,
+  computeDistances,
   type Distances,
-  distancesOf,
   type RecordedResult,
   readWitness,
   recordedBytes,
+  toRecordedForm,
 } from "../harness/te/recorded.js";
 
 const { origin, cases } = readWitness<ModuleCase>("modules");
@@ -45,7 +45,7 @@ const named = cases.map((given) => {
 });
 
 describe(`modules of ${origin.version} on an ${origin.gpu}`, () => {
-  it.each(sampled(named, 3))("%s", async (_, given) => {
+  it.each(sampleCases(named, 3))("%s", async (_, given) => {
     let compared = 0;
     await runModule(backend(), given, async (results, iteration) => {
       for (const [index, microbatch] of results.microbatches.entries()) {
@@ -56,12 +56,13 @@ describe(`modules of ${origin.version} on an ${origin.gpu}`, () => {
           const bytes = await canonicalBytes(tensor);
           compared++;
           if (theirs.bits === undefined) {
-            expect(asRecorded(bytes, theirs), `${name}, iteration ${iteration}, microbatch ${index}`).toEqual(
-              theirs,
-            );
+            expect(
+              toRecordedForm(bytes, theirs),
+              `${name}, iteration ${iteration}, microbatch ${index}`,
+            ).toEqual(theirs);
           } else {
             const key = `${given.module} ${given.recipe}: ${name}`;
-            apart.set(key, [...(apart.get(key) ?? []), distancesOf(bytes, theirs)]);
+            apart.set(key, [...(apart.get(key) ?? []), computeDistances(bytes, theirs)]);
           }
         }
       }
@@ -80,7 +81,7 @@ describe(`modules of ${origin.version} on an ${origin.gpu}`, () => {
   it.skipIf(!IS_FULL)(
     `have norm gradients that differ from ours by the recorded distances${needsAll}`,
     () => {
-      expectDistances("modules", combinedDistances(apart));
+      expectDistances("modules", combineByResult(apart));
     },
   );
 });

@@ -2,10 +2,10 @@
 // amaxes.
 import { expect, it } from "vitest";
 import { NVFP4Quantizer, Scope, type Tensor, tensor, type WideDType } from "../../../src/index.js";
-import { sampled } from "../harness/draws.js";
+import { sampleCases } from "../harness/draws.js";
 import { useBackend } from "../harness/suite.js";
 import { type DrawKind, draw } from "../harness/te/draws.js";
-import { asRecorded, canonicalBytes, type RecordedResult, readWitness } from "../harness/te/recorded.js";
+import { canonicalBytes, type RecordedResult, readWitness, toRecordedForm } from "../harness/te/recorded.js";
 
 interface Case {
   readonly shape: readonly [number, number];
@@ -51,7 +51,7 @@ function withoutPadding(bytes: Uint8Array, { type, shape }: RecordedResult): Uin
   return bytes.filter((_, i) => i % line < stored);
 }
 
-it.each(sampled(cases, 6))(
+it.each(sampleCases(cases, 6))(
   `NVFP4 of ${origin.version}: $shape $dtype $kind, $tile, seed $seed`,
   async (given) => {
     using _scope = new Scope();
@@ -70,7 +70,7 @@ it.each(sampled(cases, 6))(
     for (const [name, part] of parts) {
       const recorded = given[name] as RecordedResult;
       const bytes = withoutPadding(await canonicalBytes(part as Tensor), recorded);
-      expect(asRecorded(bytes, recorded), name).toEqual(recorded);
+      expect(toRecordedForm(bytes, recorded), name).toEqual(recorded);
     }
   },
 );

@@ -13,10 +13,10 @@ import {
   tensor,
   type WideDType,
 } from "../../../src/index.js";
-import { draws, sampled } from "../harness/draws.js";
+import { draws, sampleCases } from "../harness/draws.js";
 import { useBackend } from "../harness/suite.js";
 import { type DrawKind, draw } from "../harness/te/draws.js";
-import { asRecorded, canonicalBytes, type RecordedResult, readWitness } from "../harness/te/recorded.js";
+import { canonicalBytes, type RecordedResult, readWitness, toRecordedForm } from "../harness/te/recorded.js";
 
 interface Given {
   readonly shape: readonly number[];
@@ -113,7 +113,7 @@ describe(`quantizers of ${origin.version} on an ${origin.gpu}`, () => {
       const own = cases.filter((each) => each.quantizer === quantizer);
       let compared = 0;
       expect(own.length).toBe({ delayed: 90, current: 360, block: 720 }[quantizer]);
-      for (const given of sampled(own, 16)) {
+      for (const given of sampleCases(own, 16)) {
         using _scope = new Scope();
         const amax = tensor(backend(), [0]);
         const out = quantizerOf(given, amax).quantize(source(given));
@@ -124,7 +124,7 @@ describe(`quantizers of ${origin.version} on an ${origin.gpu}`, () => {
           const recorded = given[name as keyof Case] as RecordedResult;
           const bytes = await canonicalBytes(part as Tensor);
           const own = name.endsWith("wise_scale_inv") ? cropped(bytes, part as Tensor, recorded) : bytes;
-          expect(asRecorded(own, recorded), `${name} of ${named}`).toEqual(recorded);
+          expect(toRecordedForm(own, recorded), `${name} of ${named}`).toEqual(recorded);
           compared += own.length;
         }
       }

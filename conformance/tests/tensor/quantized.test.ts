@@ -26,8 +26,8 @@ import { words } from "../../arbitraries/random.js";
 import { quantizeSpec, scaleLayout } from "../../arbitraries/specs.js";
 import { assertSameAnswer } from "../../laws/laws.js";
 import { downloadQuantized, SpecQuantizer } from "../../operations/quantize/quantized.js";
-import { draws, seeded } from "../harness/draws.js";
-import { scoped, useBackend } from "../harness/suite.js";
+import { derivedSeed, draws } from "../harness/draws.js";
+import { testInScope, useBackend } from "../harness/suite.js";
 
 const backend = useBackend();
 const other = useBackend();
@@ -51,9 +51,11 @@ describe("the noop flag", () => {
   };
   const fresh = (seed: number) => downloadQuantized(new MXFP8Quantizer(BOTH).quantize(source(32, 64, seed)));
 
-  scoped("of exactly one leaves codes and scales unchanged", () => assertSameAnswer(updated(1), fresh(1)));
+  testInScope("of exactly one leaves codes and scales unchanged", () =>
+    assertSameAnswer(updated(1), fresh(1)),
+  );
 
-  scoped("of any other value does not", () => {
+  testInScope("of any other value does not", () => {
     for (const flag of [0, 2, 1 - 2 ** -24, -1, Number.NaN, Infinity])
       assertSameAnswer(updated(flag), fresh(2));
   });
@@ -66,7 +68,7 @@ describe("quantizing into a tensor again", () => {
     ["mxfp8", () => new MXFP8Quantizer({ ...BOTH, scaleLayout: "swizzled" })],
     ["nvfp4", () => new NVFP4Quantizer(BOTH)],
   ] as const) {
-    scoped(`${name}: quantize_ gives what a new one would have, in the same memory`, () => {
+    testInScope(`${name}: quantize_ gives what a new one would have, in the same memory`, () => {
       const t = quantizer().quantize(source(64, 32, 1));
       const addresses = t.members.map((member) => member.address);
       expect(t.quantize_(source(64, 32, 2))).toBe(t);
@@ -75,14 +77,14 @@ describe("quantizing into a tensor again", () => {
     });
   }
 
-  scoped("fills only the copies that were not dropped", () => {
+  testInScope("fills only the copies that were not dropped", () => {
     const t = new MXFP8Quantizer(BOTH).quantize(source(32, 32, 1)).updateUsage({ rowwise: false });
     t.quantize_(source(32, 32, 2));
     const expected = new MXFP8Quantizer(COLUMNWISE).quantize(source(32, 32, 2));
     assertSameAnswer(downloadQuantized(t), downloadQuantized(expected));
   });
 
-  scoped("refuses another shape, and then changes nothing", () => {
+  testInScope("refuses another shape, and then changes nothing", () => {
     const t = new MXFP8Quantizer(BOTH).quantize(source(32, 64, 1));
     const before = downloadQuantized(t);
     expect(() => t.quantize_(source(64, 32, 2))).toThrow(ShapeError);
@@ -92,7 +94,7 @@ describe("quantizing into a tensor again", () => {
 });
 
 describe("usage", () => {
-  scoped("is the quantizer's, until setUsage changes it", () => {
+  testInScope("is the quantizer's, until setUsage changes it", () => {
     const quantizer = new MXFP8Quantizer();
     expect(quantizer.quantize(source(32, 32, 1)).usage).toEqual(ROWWISE);
     quantizer.setUsage({ columnwise: true });
@@ -101,7 +103,7 @@ describe("usage", () => {
     expect(quantizer.quantize(source(32, 32, 1)).usage).toEqual(COLUMNWISE);
   });
 
-  scoped("dropping a copy frees its memory at once, and keeps the other", () => {
+  testInScope("dropping a copy frees its memory at once, and keeps the other", () => {
     const t = new NVFP4Quantizer(BOTH).quantize(source(32, 64, 1));
     const { rowwise, columnwise } = t;
     const before = backend().memoryUse().blocks;
@@ -119,7 +121,7 @@ describe("usage", () => {
       new Float8BlockQuantizer({ ...usage, tile: "128x128", scaleLayout: "padded" }),
   };
   for (const [name, make] of Object.entries(derivable)) {
-    scoped(
+    testInScope(
       `${name}: the columnwise copy derived from the rowwise one is equal to the one that quantize gives, and is updated like it`,
       () => {
         for (const [rows, columns] of [
@@ -140,7 +142,7 @@ describe("usage", () => {
     );
   }
 
-  scoped(
+  testInScope(
     "deriving the columnwise and dropping the rowwise copy in one call leaves only the columnwise copy",
     () => {
       const t = new Float8CurrentScalingQuantizer().quantize(source(4, 6, 1));
@@ -155,7 +157,7 @@ describe("usage", () => {
     ["mxfp8 1x32", () => new MXFP8Quantizer()],
     ["nvfp4 1x16", () => new NVFP4Quantizer()],
   ] as const) {
-    scoped(`${name}: a columnwise copy cannot be derived, because it needs the source`, () => {
+    testInScope(`${name}: a columnwise copy cannot be derived, because it needs the source`, () => {
       const t = make().quantize(source(32, 32, 1));
       const derive = () => t.updateUsage(COLUMNWISE);
       expect(derive).toThrow(ArgumentError);
@@ -164,14 +166,14 @@ describe("usage", () => {
     });
   }
 
-  scoped("a rowwise copy is never derived", () => {
+  testInScope("a rowwise copy is never derived", () => {
     const t = new Float8CurrentScalingQuantizer(COLUMNWISE).quantize(source(4, 6, 1));
     expect(() => t.updateUsage({ rowwise: true })).toThrow(ArgumentError);
   });
 });
 
 describe("lifetimes", () => {
-  scoped("a scope keeps all members of a quantized tensor, or none", () => {
+  testInScope("a scope keeps all members of a quantized tensor, or none", () => {
     const before = backend().memoryUse().blocks;
     const make = (keep: boolean) => {
       using scope = new Scope();
@@ -188,7 +190,7 @@ describe("lifetimes", () => {
     expect(() => kept.quantize_(source(16, 16, 1))).toThrow(DisposedError);
   });
 
-  scoped("a quantization that is refused leaks no memory", () => {
+  testInScope("a quantization that is refused leaks no memory", () => {
     const x = source(32, 33, 1);
     const before = backend().memoryUse();
     expect(() => new MXFP8Quantizer(BOTH).quantize(x)).toThrow(ShapeError);
@@ -258,7 +260,7 @@ describe("copies of any quantizer", () => {
 });
 
 describe("a spec", () => {
-  scoped("that was accepted is checked again unless it is frozen", () => {
+  testInScope("that was accepted is checked again unless it is frozen", () => {
     const spec = { ...new MXFP8Quantizer().spec };
     requireSpec(spec);
     expect(() => requireSpec(Object.assign(spec, { tile: "1x16" }))).toThrow(ArgumentError);
@@ -276,7 +278,7 @@ describe("a spec", () => {
   });
 });
 
-scoped("a columnwise copy derived inside a scope lives as long as the rowwise one", () => {
+testInScope("a columnwise copy derived inside a scope lives as long as the rowwise one", () => {
   const t = new Float8CurrentScalingQuantizer(ROWWISE).quantize(source(16, 32, 1));
   const inner = new Scope();
   t.updateUsage({ columnwise: true });
@@ -284,7 +286,7 @@ scoped("a columnwise copy derived inside a scope lives as long as the rowwise on
   expect(t.copy("columnwise").data.dataSync()).toHaveLength(16 * 32);
 });
 
-scoped("a quantizer refuses a target of another spec, and says which field differs", () => {
+testInScope("a quantizer refuses a target of another spec, and says which field differs", () => {
   const t = new MXFP8Quantizer({ format: "e5m2" }).quantize(source(32, 32, 1));
   const update = () => new MXFP8Quantizer().updateQuantized(source(32, 32, 2), t);
   expect(update).toThrow(ArgumentError);
@@ -329,11 +331,11 @@ describe("the layout of a copy", () => {
         const lying = { ...made.copy("columnwise"), geometry };
         expectGeometry(new QuantizedTensor({ ...fields, ops, columnwise: lying }));
       }),
-      { numRuns: draws(200), seed: seeded(5) },
+      { numRuns: draws(200), seed: derivedSeed(5) },
     );
   });
 
-  scoped("is the tensor's own if a columnwise copy is derived", () => {
+  testInScope("is the tensor's own if a columnwise copy is derived", () => {
     for (const layout of ["logical", "padded"] as const) {
       for (const quantizer of [
         new Float8CurrentScalingQuantizer({ ...ROWWISE, scaleLayout: layout }),
@@ -372,7 +374,7 @@ describe("a quantized tensor of another shape, and a clone", () => {
     fc.assert(property, { numRuns: draws(60) });
   });
 
-  scoped("share memory or do not", () => {
+  testInScope("share memory or do not", () => {
     const quantizer = new MXFP8Quantizer(BOTH);
     const [t, expected] = [1, 2].map((seed) => quantizer.quantize(source(32, 64, seed))) as [
       QuantizedTensor,
@@ -389,7 +391,7 @@ describe("a quantized tensor of another shape, and a clone", () => {
     expect(() => t.reshape([2, 16, 64])).toThrow(DisposedError);
   });
 
-  scoped("are refused where rows would have other elements", () => {
+  testInScope("are refused where rows would have other elements", () => {
     const t = new MXFP8Quantizer(BOTH).quantize(source(32, 64, 1));
     for (const shape of [[64, 32], [32, 32], [2048], [32, 64, 1]])
       expect(() => t.reshape(shape)).toThrow(ShapeError);

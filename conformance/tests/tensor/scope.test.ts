@@ -6,10 +6,10 @@ import { empty } from "../../../src/ops/create.js";
 import { Scope } from "../../../src/tensor/scope.js";
 import type { Tensor } from "../../../src/tensor/tensor.js";
 import { draws } from "../harness/draws.js";
-import { useFreshBackend } from "../harness/suite.js";
+import { useBackendPerTest } from "../harness/suite.js";
 
 let backend: Backend;
-useFreshBackend((opened) => {
+useBackendPerTest((opened) => {
   backend = opened;
 });
 

@@ -5,8 +5,8 @@ import { type UpdateScalesInputs, updateScales } from "../../../src/ops/update/d
 import { Float8Quantizer } from "../../../src/quantizers/float8.js";
 import { Scope } from "../../../src/tensor/scope.js";
 import { download } from "../../values/plain.js";
-import { seeded } from "../harness/draws.js";
-import { describeLaws, sameOnAll, scoped, useBackend, useThreads } from "../harness/suite.js";
+import { derivedSeed } from "../harness/draws.js";
+import { describeLaws, testEqualBits, testInScope, useBackend, useThreads } from "../harness/suite.js";
 
 const backend = useBackend();
 const FLT_MAX = 2 ** 128 - 2 ** 104;
@@ -103,7 +103,7 @@ describe("one column of the history and its scale", () => {
   });
 });
 
-scoped("columns of the history do not affect each other", () => {
+testInScope("columns of the history do not affect each other", () => {
   const amaxHistory = tensor(backend(), [1, 0, 4, inf, 2, 8, 2, 2, 3, 3, 3, 3], [3, 4]);
   const scale = tensor(backend(), [5, 6, 7, 8]);
   updateScales({ amaxHistory, scale, formatMax: 448 });
@@ -111,7 +111,7 @@ scoped("columns of the history do not affect each other", () => {
   expect([...scale.dataSync()]).toEqual([Math.fround(448 / 3), 6, 112, 8]);
 });
 
-scoped("a quantizer records its amax in row 0, and uses the updated scale", () => {
+testInScope("a quantizer records its amax in row 0, and uses the updated scale", () => {
   const amaxHistory = tensor(backend(), [0, 0, 0], [3, 1]);
   const scale = tensor(backend(), [1]);
   const quantizer = new Float8Quantizer({ scale, amax: amaxHistory.view(0, [1]) });
@@ -120,7 +120,7 @@ scoped("a quantizer records its amax in row 0, and uses the updated scale", () =
   expect([...amaxHistory.dataSync(), ...scale.dataSync()]).toEqual([0, 0, 3.5, 128]);
 });
 
-scoped("operands that do not fit are refused", () => {
+testInScope("operands that do not fit are refused", () => {
   const [amaxHistory, scale] = [tensor(backend(), [1, 2], [2, 1]), tensor(backend(), [1])];
   const update = (changes: Partial<UpdateScalesInputs>) => () =>
     updateScales({ amaxHistory, scale, formatMax: 448, ...changes });
@@ -138,7 +138,7 @@ scoped("operands that do not fit are refused", () => {
   expect(update(none)).not.toThrow();
 });
 
-sameOnAll("threads do not change a bit", useThreads(), (each) => {
+testEqualBits("threads do not change a bit", useThreads(), (each) => {
   const values = Float32Array.from({ length: 512 * 700 }, (_, i) => (i * i) % 1013);
   const amaxHistory = tensor(each, values, [512, 700]);
   const scale = tensor(each, new Float32Array(700).fill(3));
@@ -146,4 +146,4 @@ sameOnAll("threads do not change a bit", useThreads(), (each) => {
   return { amaxHistory: download(amaxHistory), scale: download(scale) };
 });
 
-describeLaws(useBackend({ threads: 2 }), ["updateScales"], { runs: 200, seed: seeded(35) });
+describeLaws(useBackend({ threads: 2 }), ["updateScales"], { runs: 200, seed: derivedSeed(35) });

@@ -4,8 +4,8 @@ import { empty, tensor, zeros } from "../../../src/ops/create.js";
 import { type GradNormOptions, gradNorm } from "../../../src/ops/update/grad-norm.js";
 import { sgd } from "../../../src/ops/update/optimizer.js";
 import { download } from "../../values/plain.js";
-import { seeded } from "../harness/draws.js";
-import { describeLaws, sameOnAll, scoped, useBackend, useThreads } from "../harness/suite.js";
+import { derivedSeed } from "../harness/draws.js";
+import { describeLaws, testEqualBits, testInScope, useBackend, useThreads } from "../harness/suite.js";
 
 const backend = useBackend();
 
@@ -19,34 +19,34 @@ function clip(grads: readonly (readonly number[])[], options: GradNormOptions): 
 }
 
 describe("the norm of gradients", () => {
-  scoped("is that of all their elements, and the factor reduces it to the maximum", () => {
+  testInScope("is that of all their elements, and the factor reduces it to the maximum", () => {
     const [norm, factor = 0] = clip([[3], [4, 0], []], { maxNorm: 2.5 });
     expect(norm).toBe(5);
     expect(factor).toBe(Math.fround(2.5 / Math.fround(5 + Math.fround(1e-6))));
   });
 
-  scoped("gives factor 1 if it is at most the maximum", () => {
+  testInScope("gives factor 1 if it is at most the maximum", () => {
     expect(clip([[3], [4]], { maxNorm: 6 })).toEqual([5, 1]);
     expect(clip([[0, -0]], { maxNorm: 1e-6 })).toEqual([0, 1]);
     expect(clip([[]], { maxNorm: 1 })).toEqual([0, 1]);
   });
 
-  scoped("is NaN if an element is NaN, and so is the factor", () => {
+  testInScope("is NaN if an element is NaN, and so is the factor", () => {
     expect(clip([[1], [2, Number.NaN]], { maxNorm: 1 })).toEqual([Number.NaN, Number.NaN]);
   });
 
-  scoped("is infinite if a square overflows, and then the factor is 0", () => {
+  testInScope("is infinite if a square overflows, and then the factor is 0", () => {
     expect(clip([[2 ** 64]], { maxNorm: 1 })).toEqual([1 / 0, 0]);
     expect(clip([[1 / 0, 5]], { maxNorm: 1 })).toEqual([1 / 0, 0]);
     expect(clip([[2 ** 63]], { maxNorm: 2 ** 64 })).toEqual([2 ** 63, 1]);
   });
 
-  scoped("ignores squares below the smallest f32", () => {
+  testInScope("ignores squares below the smallest f32", () => {
     expect(clip([[2 ** -75]], { maxNorm: 1 })).toEqual([0, 1]);
     expect(clip([[2 ** -74]], { maxNorm: 1 })).toEqual([2 ** -74, 1]);
   });
 
-  scoped("sums groups of 4096 elements first", () => {
+  testInScope("sums groups of 4096 elements first", () => {
     const big = new Float32Array(4096 + 64).fill(2 ** -12);
     big[0] = 1;
     // Element 0 is in lane 0 of the first 4096 elements. Its square absorbs the 127 other squares of this lane. The
@@ -56,7 +56,7 @@ describe("the norm of gradients", () => {
     expect(norm.dataSync()[0]).toBe(Math.fround(Math.sqrt(1 + 4159 * 2 ** -24 - lost)));
   });
 
-  scoped("can be passed to an optimizer without being read on the host", () => {
+  testInScope("can be passed to an optimizer without being read on the host", () => {
     const [parameter, grad] = [tensor(backend(), [1, 1]), tensor(backend(), [6, 8])];
     const { factor } = gradNorm([grad], { maxNorm: 5 });
     sgd({ parameter, grad, gradScale: factor }, { learningRate: 1 });
@@ -66,7 +66,7 @@ describe("the norm of gradients", () => {
 
 const threads = useThreads();
 
-sameOnAll("threads do not change a bit", threads, (each) => {
+testEqualBits("threads do not change a bit", threads, (each) => {
   const wave = (length: number, seed: number) =>
     tensor(
       each,
@@ -76,7 +76,7 @@ sameOnAll("threads do not change a bit", threads, (each) => {
   return { norm: download(norm), factor: download(factor) };
 });
 
-scoped("norm and factor are f32 [1], for any gradients", () => {
+testInScope("norm and factor are f32 [1], for any gradients", () => {
   for (const count of [1, 3]) {
     const grads = Array.from({ length: count }, () => zeros(backend(), "bf16", [2, 3]));
     for (const { dtype, shape } of Object.values(gradNorm(grads, { maxNorm: 1 })))
@@ -84,7 +84,7 @@ scoped("norm and factor are f32 [1], for any gradients", () => {
   }
 });
 
-scoped("operands that do not fit are refused", () => {
+testInScope("operands that do not fit are refused", () => {
   const grads = [tensor(backend(), [1])];
   expect(() => gradNorm([], { maxNorm: 1 })).toThrow(ArgumentError);
   expect(() => gradNorm([], { maxNorm: 1 })).toThrow("no gradients");
@@ -96,4 +96,4 @@ scoped("operands that do not fit are refused", () => {
   expect(() => gradNorm([...grads, foreign], { maxNorm: 1 })).toThrow(ArgumentError);
 });
 
-describeLaws(useBackend({ threads: 2 }), ["gradNorm"], { runs: 100, seed: seeded(33) });
+describeLaws(useBackend({ threads: 2 }), ["gradNorm"], { runs: 100, seed: derivedSeed(33) });

@@ -8,8 +8,8 @@ import * as oracle from "../../oracle/update/optimizer.js";
 import { download } from "../../values/plain.js";
 import { evenF32, SPECIALS, WIDE_TYPES } from "../../values/samples.js";
 import { openStems, type Stems } from "../harness/accuracy/stems.js";
-import { seeded } from "../harness/draws.js";
-import { describeLaws, sameOnAll, scoped, useBackend, useThreads } from "../harness/suite.js";
+import { derivedSeed } from "../harness/draws.js";
+import { describeLaws, testEqualBits, testInScope, useBackend, useThreads } from "../harness/suite.js";
 
 let stems: Stems;
 beforeAll(async () => {
@@ -43,9 +43,9 @@ describe.each(WIDE_TYPES)("$name gradients", ({ type, round }) => {
     "sgd and its $name copy have the bits of the definition, however the range is divided among threads",
     (copied) => {
       stems.reset();
-      const scratch = stems.room(1 << 14);
+      const scratch = stems.allocate(1 << 14);
       const [at, parameter, state] = [stems.putWide(type, grad), stems.putWide(0, p), stems.putWide(0, m)];
-      const copy = stems.room(2 * LENGTH);
+      const copy = stems.allocate(2 * LENGTH);
       for (const [begin, end] of CUTS) {
         const tensors = { grad: at, gradType: type, p: parameter, m: state, copy, copyType: copied.type };
         const rates = { gradScale: 0.5, learningRate: f(0.01), weightDecay: f(0.1) };
@@ -66,7 +66,7 @@ describe.each(WIDE_TYPES)("$name gradients", ({ type, round }) => {
     "adamw, decoupled %s, has the bits of the definition, however the range is divided among threads",
     (decoupled) => {
       stems.reset();
-      const scratch = stems.room(1 << 14);
+      const scratch = stems.allocate(1 << 14);
       const [at, parameter] = [stems.putWide(type, grad), stems.putWide(0, p)];
       const [first, second] = [stems.putWide(0, m), stems.putWide(0, v)];
       const correction1 = oracle.correction(f(0.9), 3);
@@ -103,7 +103,7 @@ describe("results of the sources' formulas in exact numbers", () => {
   const one = () => tensor(backend(), [1]);
   const of = (x: number) => tensor(backend(), [x]);
 
-  scoped("three steps of torch.optim.SGD with exact numbers", () => {
+  testInScope("three steps of torch.optim.SGD with exact numbers", () => {
     const [parameter, grad, m] = [one(), of(0.5), empty(backend(), "f32", [1])];
     const options = { learningRate: 0.5, momentum: 0.5, weightDecay: 0.25, dampening: 0.5 };
     const trace = [true, false, false].map((first) => {
@@ -117,13 +117,13 @@ describe("results of the sources' formulas in exact numbers", () => {
     ]);
   });
 
-  scoped("nesterov uses the gradient plus momentum times the new buffer", () => {
+  testInScope("nesterov uses the gradient plus momentum times the new buffer", () => {
     const [parameter, m] = [one(), of(1)];
     sgd({ parameter, grad: of(1), m }, { learningRate: 0.25, momentum: 0.5, nesterov: true });
     expect([parameter.dataSync()[0], m.dataSync()[0]]).toEqual([1 - 0.25 * 1.75, 1.5]);
   });
 
-  scoped("the first step of adamw moves by the learning rate, whatever the gradient's size", () => {
+  testInScope("the first step of adamw moves by the learning rate, whatever the gradient's size", () => {
     for (const size of [2 ** -10, 1, 2 ** 10]) {
       const [parameter, m, v] = [one(), of(0), of(0)];
       adamw({ parameter, grad: of(-size), m, v }, { learningRate: 0.125, step: 1, eps: 0 });
@@ -131,7 +131,7 @@ describe("results of the sources' formulas in exact numbers", () => {
     }
   });
 
-  scoped(
+  testInScope(
     "decoupled weight decay shrinks the parameter, and decay added to the gradient is normalised away",
     () => {
       const run = (decoupled: boolean) => {
@@ -160,7 +160,7 @@ describe("a step leaves unchanged", () => {
   const states = () => ({ m: tensor(backend(), [3, 3, 3]), v: tensor(backend(), [4, 4, 4]) });
   const three = () => tensor(backend(), [1, 2, 3]);
 
-  scoped("everything if noop is 1", () => {
+  testInScope("everything if noop is 1", () => {
     const copy = empty(backend(), "bf16", [3]).write(Uint16Array.of(7, 8, 9));
     const inputs = { parameter: three(), grad: three(), ...states(), copy, noop: tensor(backend(), [1]) };
     sgd(inputs, { learningRate: 1, momentum: 0.5 });
@@ -171,7 +171,7 @@ describe("a step leaves unchanged", () => {
     expect([...copy.dataSync()]).toEqual([7, 8, 9]);
   });
 
-  scoped("the buffer without momentum, and the gradient always", () => {
+  testInScope("the buffer without momentum, and the gradient always", () => {
     const inputs = { parameter: three(), grad: three(), m: states().m, gradScale: tensor(backend(), [2]) };
     sgd(inputs, { learningRate: 0.5 });
     expect([...inputs.m.dataSync()]).toEqual([3, 3, 3]);
@@ -179,7 +179,7 @@ describe("a step leaves unchanged", () => {
     expect([...inputs.parameter.dataSync()]).toEqual([0, 0, 0]);
   });
 
-  scoped("an empty tensor", () => {
+  testInScope("an empty tensor", () => {
     const none = () => zeros(backend(), "f32", [0, 4]);
     sgd({ parameter: none(), grad: none() }, { learningRate: 1 });
     adamw({ parameter: none(), grad: none(), m: none(), v: none() }, { learningRate: 1, step: 1 });
@@ -190,7 +190,7 @@ describe("refuses", () => {
   const three = () => tensor(backend(), [1, 2, 3]);
   const inputs = () => ({ parameter: three(), grad: three(), m: three(), v: three() });
 
-  scoped("options outside their domain", () => {
+  testInScope("options outside their domain", () => {
     const bad: Partial<SGDStepOptions>[] = [
       { learningRate: -1 },
       { learningRate: Number.NaN },
@@ -215,7 +215,7 @@ describe("refuses", () => {
       expect(() => adamw(inputs(), { learningRate: 1, step: 1, ...options })).toThrow(ArgumentError);
   });
 
-  scoped("tensors that do not fit", () => {
+  testInScope("tensors that do not fit", () => {
     const { parameter, grad } = inputs();
     const one = { learningRate: 1 };
     expect(() => sgd({ parameter, grad }, { ...one, momentum: 0.9 })).toThrow(
@@ -243,7 +243,7 @@ describe("refuses", () => {
     expect(() => adamw({ parameter, grad, m: three(), v: short }, { ...one, step: 1 })).toThrow(ShapeError);
   });
 
-  scoped("tensors that share memory, also those that sgd neither reads nor writes", () => {
+  testInScope("tensors that share memory, also those that sgd neither reads nor writes", () => {
     const { grad, ...own } = inputs();
     for (const [momentum, inputs] of [
       [0, { v: own.parameter }],
@@ -266,7 +266,7 @@ describe("refuses", () => {
   });
 });
 
-sameOnAll("threads do not change a bit", useThreads(), (each) => {
+testEqualBits("threads do not change a bit", useThreads(), (each) => {
   const size = 500_003;
   const wave = (seed: number) =>
     tensor(
@@ -280,4 +280,4 @@ sameOnAll("threads do not change a bit", useThreads(), (each) => {
   return { parameter: download(parameter), m: download(m), v: download(v), copy: download(copy) };
 });
 
-describeLaws(useBackend({ threads: 2 }), ["sgd", "adamw"], { runs: 150, seed: seeded(23) });
+describeLaws(useBackend({ threads: 2 }), ["sgd", "adamw"], { runs: 150, seed: derivedSeed(23) });

@@ -2,8 +2,8 @@
 import { describe, expect, it } from "vitest";
 import { Scope } from "../../../src/tensor/scope.js";
 import { OPERATION_NAMES } from "../../operations/operations.js";
-import { sampled } from "../harness/draws.js";
-import { hashesOf } from "../harness/frozen/case.js";
+import { sampleCases } from "../harness/draws.js";
+import { hashAnswer } from "../harness/frozen/case.js";
 import { FROZEN, RECORDINGS } from "../harness/frozen/frozen.js";
 import { FROZEN_PRODUCTS, frozenProduct } from "../harness/frozen/products.js";
 import { useBackend } from "../harness/suite.js";
@@ -22,11 +22,11 @@ describe("the reference, against GPUs", () => {
     expect([...OPERATION_NAMES].filter((name) => !frozen.has(name))).toEqual(["gemm"]);
   });
 
-  it.for(sampled(FROZEN, Math.ceil(FROZEN.length / 12)))("$name", ({ name, run }, { skip }) => {
+  it.for(sampleCases(FROZEN, Math.ceil(FROZEN.length / 12)))("$name", ({ name, run }, { skip }) => {
     const recorded = RECORDINGS.flatMap(({ results }) => results.filter((each) => each.name === name));
     using _scope = new Scope();
     // computed even when nothing is recorded: a case that the operation refuses could not be recorded either
-    const hashes = hashesOf(run(backend()));
+    const hashes = hashAnswer(run(backend()));
     skip(recorded.length === 0, "was added after the recordings; the next one on a GPU will have it");
     for (const { sha256 } of recorded) expect(hashes).toEqual(sha256);
   });
@@ -34,7 +34,7 @@ describe("the reference, against GPUs", () => {
   const cases = RECORDINGS.flatMap(({ origin, products }) =>
     FROZEN_PRODUCTS.map((product) => ({ product, gpu: origin.project, kept: products })),
   );
-  it.each(sampled(cases, Math.ceil(cases.length / 24)))(
+  it.each(sampleCases(cases, Math.ceil(cases.length / 24)))(
     "product $product.name, $gpu",
     ({ product, kept }) => {
       using _scope = new Scope();

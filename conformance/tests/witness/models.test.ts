@@ -16,7 +16,7 @@ import { type LoadCausalLMOptions, loadCausalLM } from "../../../src/models/inde
 import { tensor } from "../../../src/ops/create.js";
 import { noGrad } from "../../../src/tape/grad-mode.js";
 import { Scope } from "../../../src/tensor/scope.js";
-import { sampled } from "../harness/draws.js";
+import { sampleCases } from "../harness/draws.js";
 import { useBackend } from "../harness/suite.js";
 import { readWitness, topOf, WITNESS_NAMES, witnessPath } from "../models/witnesses.js";
 
@@ -52,7 +52,7 @@ async function logitsOf(
 const distance = (a: ArrayLike<number>, b: ArrayLike<number>): number =>
   Array.from(a).reduce((most, each, i) => Math.max(most, Math.abs(each - (b[i] ?? 0))), 0);
 
-describe.each(sampled(WITNESS_NAMES, 3))("%s", (name) => {
+describe.each(sampleCases(WITNESS_NAMES, 3))("%s", (name) => {
   it("has the logits of transformers", async () => {
     const witness = await readWitness(name);
     const { path, tokens, vocabulary, f64, greedy } = witness;
@@ -78,7 +78,7 @@ describe.each(sampled(WITNESS_NAMES, 3))("%s", (name) => {
   });
 });
 
-describe.each(sampled(["llama", "qwen2", "qwen3"], 1))("the GGUF file of %s", (name) => {
+describe.each(sampleCases(["llama", "qwen2", "qwen3"], 1))("the GGUF file of %s", (name) => {
   it("has the logits of transformers", async () => {
     const { tokens, f32: theirs, f64 } = await readWitness(name);
     const [logits] = (await logitsOf(witnessPath(`${name}.gguf`), f32, tokens)) as [Float32Array];
@@ -134,7 +134,7 @@ const FIELDS: Readonly<Record<string, readonly Readonly<Record<string, unknown>>
 
 describe("every field counts", () => {
   const cases = Object.entries(FIELDS).flatMap(([name, list]) => list.map((fields) => ({ name, fields })));
-  it.each(sampled(cases, 6))("$name: $fields", async ({ name, fields }) => {
+  it.each(sampleCases(cases, 6))("$name: $fields", async ({ name, fields }) => {
     const { path, tokens, f64, f32: single } = await readWitness(name);
     const copy = join(folder, `${name}-${cases.findIndex((each) => each.fields === fields)}`);
     await cp(path, copy, { recursive: true });
@@ -147,14 +147,17 @@ describe("every field counts", () => {
 });
 
 describe("quantized forms of published models", () => {
-  it.each(sampled(["gpt-oss", "deepseek-v3"], 1))("%s has the bits of its dequantized copy", async (name) => {
-    const { tokens } = await readWitness(name);
-    const wide = join(folder, `${name}-wide`);
-    await convertCheckpoint(witnessPath(name), wide, { to: "bf16" });
-    const options = { dtype: "bf16" } as const;
-    const [logits] = await logitsOf(witnessPath(name), options, tokens);
-    expect((await logitsOf(wide, options, tokens))[0]).toEqual(logits);
-    for (const path of [witnessPath(name), wide])
-      expect((await logitsOf(path, { ...options, weights: "bf16" }, tokens))[0]).toEqual(logits);
-  });
+  it.each(sampleCases(["gpt-oss", "deepseek-v3"], 1))(
+    "%s has the bits of its dequantized copy",
+    async (name) => {
+      const { tokens } = await readWitness(name);
+      const wide = join(folder, `${name}-wide`);
+      await convertCheckpoint(witnessPath(name), wide, { to: "bf16" });
+      const options = { dtype: "bf16" } as const;
+      const [logits] = await logitsOf(witnessPath(name), options, tokens);
+      expect((await logitsOf(wide, options, tokens))[0]).toEqual(logits);
+      for (const path of [witnessPath(name), wide])
+        expect((await logitsOf(path, { ...options, weights: "bf16" }, tokens))[0]).toEqual(logits);
+    },
+  );
 });

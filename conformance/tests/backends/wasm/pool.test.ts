@@ -15,7 +15,7 @@ import { empty, tensor } from "../../../../src/ops/create.js";
 import { gemm } from "../../../../src/ops/gemm/gemm.js";
 import { Scope } from "../../../../src/tensor/scope.js";
 import type { Tensor } from "../../../../src/tensor/tensor.js";
-import { scoped } from "../../harness/suite.js";
+import { testInScope } from "../../harness/suite.js";
 
 const THREADS = 3;
 
@@ -95,7 +95,7 @@ describe("the workspace of an operation", () => {
     ...new Set(encode(x as Tensor<"f32">, { format: "bf16" }).dataSync()),
   ];
 
-  scoped("is freed: a product leaves the memory in use as it was", () => {
+  testInScope("is freed: a product leaves the memory in use as it was", () => {
     const room = (): number => {
       using _scope = new Scope();
       return fill();
@@ -107,29 +107,32 @@ describe("the workspace of an operation", () => {
     expect(room()).toBe(before);
   });
 
-  scoped("is that of fewer threads if not all can have one, and an error names its size if none can", () => {
-    const x = ones(16 * THREADS, DEPTH);
-    const y = ones(1, DEPTH);
-    const v = tensor(backend, new Float32Array(1 << 19).fill(1));
-    expect(codes(v)).toEqual([0x3f80]);
-    const multiply = () => gemm({ a: x, b: y, datapath: "exact", outDtype: "f32" }).out.dataSync();
-    const all = new Float32Array(16 * THREADS).fill(DEPTH);
-    const hole = empty(backend, "u8", [200_000_000]);
-    const full = fill();
-    const before = backend.memoryUse();
+  testInScope(
+    "is that of fewer threads if not all can have one, and an error names its size if none can",
+    () => {
+      const x = ones(16 * THREADS, DEPTH);
+      const y = ones(1, DEPTH);
+      const v = tensor(backend, new Float32Array(1 << 19).fill(1));
+      expect(codes(v)).toEqual([0x3f80]);
+      const multiply = () => gemm({ a: x, b: y, datapath: "exact", outDtype: "f32" }).out.dataSync();
+      const all = new Float32Array(16 * THREADS).fill(DEPTH);
+      const hole = empty(backend, "u8", [200_000_000]);
+      const full = fill();
+      const before = backend.memoryUse();
 
-    const error = thrownBy(multiply);
-    expect(error).toBeInstanceOf(OutOfMemoryError);
-    const { wanted, live } = error as OutOfMemoryError;
-    expect(wanted).toBeGreaterThan(DEPTH * 16);
-    expect(live).toBeGreaterThan(full);
-    expect(backend.memoryUse()).toEqual(before);
-    expect(codes(v)).toEqual([0x3f80]);
-    expect([x, y].every((t) => t.dataSync().every((code) => code === 0x38))).toBe(true);
+      const error = thrownBy(multiply);
+      expect(error).toBeInstanceOf(OutOfMemoryError);
+      const { wanted, live } = error as OutOfMemoryError;
+      expect(wanted).toBeGreaterThan(DEPTH * 16);
+      expect(live).toBeGreaterThan(full);
+      expect(backend.memoryUse()).toEqual(before);
+      expect(codes(v)).toEqual([0x3f80]);
+      expect([x, y].every((t) => t.dataSync().every((code) => code === 0x38))).toBe(true);
 
-    hole.dispose();
-    expect(multiply()).toEqual(all);
-  });
+      hole.dispose();
+      expect(multiply()).toEqual(all);
+    },
+  );
 
   for (const [format, depth, datapath] of [
     ["e4m3", 20_000_000, "hopper"],
@@ -139,7 +142,7 @@ describe("the workspace of an operation", () => {
     ["e4m3", 150_000_000, "exact"],
     ["e4m3", 2 ** 29, "exact"],
   ] as const) {
-    scoped(
+    testInScope(
       `is refused if it exceeds the address space: ${depth} of ${format} on datapath ${datapath}`,
       () => {
         const guard = tensor(backend, new Float32Array(1000).fill(7));

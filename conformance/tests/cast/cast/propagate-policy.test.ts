@@ -3,18 +3,18 @@ import { describe, expect } from "vitest";
 import { SCALAR_FORMAT_NAMES } from "../../../../src/formats/derive.js";
 import { encode, ROUNDINGS } from "../../../../src/ops/cast/cast.js";
 import { tensor } from "../../../../src/ops/create.js";
-import { sampled } from "../../harness/draws.js";
-import { scoped, useBackend } from "../../harness/suite.js";
+import { sampleCases } from "../../harness/draws.js";
+import { testInScope, useBackend } from "../../harness/suite.js";
 
 const backend = useBackend({ threads: 1 });
 const INFINITIES = [0x7f80, 0xff80];
 
 /** Values of bf16, infinities included, and each with its lower f32 bits set. All values in a full run. */
-const VALUES = [...new Set([...INFINITIES, ...sampled([...new Array(1 << 16).keys()])])];
+const VALUES = [...new Set([...INFINITIES, ...sampleCases([...new Array(1 << 16).keys()])])];
 const PATTERNS = Uint32Array.from(VALUES.flatMap((bits) => [bits << 16, (bits << 16) | 0xffff]));
 
 describe.each(SCALAR_FORMAT_NAMES)("%s", (format) => {
-  scoped("saturates finite values and propagates infinities, with every rounding", () => {
+  testInScope("saturates finite values and propagates infinities, with every rounding", () => {
     const x = tensor(backend(), new Float32Array(PATTERNS.buffer), [PATTERNS.length / 2, 2]);
     for (const rounding of ROUNDINGS) {
       const by = (overflow: "saturate" | "nonfinite" | "propagate"): string[] => {

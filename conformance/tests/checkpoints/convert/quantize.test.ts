@@ -15,7 +15,7 @@ import { blockFormat } from "../../../../src/formats/block.js";
 import { fromBytes } from "../../../../src/ops/create.js";
 import { Scope } from "../../../../src/tensor/scope.js";
 import { useWorkspace } from "../../harness/cli.js";
-import { draws, sampled } from "../../harness/draws.js";
+import { draws, sampleCases } from "../../harness/draws.js";
 import { useBackend } from "../../harness/suite.js";
 import {
   type Converted,
@@ -136,12 +136,12 @@ function expectHonest(
   }
 }
 
-describe.each(sampled(FORMS))("%s", (from) => {
+describe.each(sampleCases(FORMS))("%s", (from) => {
   it("converts to other forms and back; verify finds no error, and the report of convert is true", async () => {
     const source = w.path("source");
     await convertTo(backend(), ORIGINAL, source, from);
     const before = await valuesIn(source);
-    const others = sampled(
+    const others = sampleCases(
       FORMS.filter((to) => to !== from),
       2,
       FORMS.indexOf(from),

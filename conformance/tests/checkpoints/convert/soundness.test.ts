@@ -8,7 +8,7 @@ import { LOCKSTEP_TARGETS } from "../../../../src/checkpoints/convert/targets/lo
 import { DIALECT_TARGETS, parseTarget } from "../../../../src/checkpoints/convert/targets/named.js";
 import { conventionOf } from "../../../../src/checkpoints/stored/conventions.js";
 import { FileError } from "../../../../src/errors.js";
-import { sampled } from "../../harness/draws.js";
+import { sampleCases } from "../../harness/draws.js";
 import { useBackend } from "../../harness/suite.js";
 import { convertTo, inFolder, reportOf, transposed, valuesIn, writeContents } from "../files/checkpoints.js";
 import { bf16 } from "../files/plain.js";
@@ -73,8 +73,8 @@ async function withConverted<T>(
   });
 }
 
-describe.each(sampled(TARGETS, 24))("a weight as %s", (target) => {
-  it.each(sampled(Object.entries(INPUTS), 1, TARGETS.indexOf(target)))(
+describe.each(sampleCases(TARGETS, 24))("a weight as %s", (target) => {
+  it.each(sampleCases(Object.entries(INPUTS), 1, TARGETS.indexOf(target)))(
     "%s: has no error, or is refused with the number of values",
     async (what, values) => {
       const tried = withConverted(target, values, async (out, { changes: [changes] }) => {
@@ -111,7 +111,7 @@ describe.each(sampled(TARGETS, 24))("a weight as %s", (target) => {
     },
   );
 
-  it.each(sampled(Object.entries(REFUSED), 1, TARGETS.indexOf(target)))(
+  it.each(sampleCases(Object.entries(REFUSED), 1, TARGETS.indexOf(target)))(
     "with %s is refused",
     async (_, values) => {
       await expect(withConverted(target, values, async () => {})).rejects.toThrow(

@@ -9,7 +9,7 @@ import type { Finding } from "../../../../src/checkpoints/judge/findings.js";
 import { type ConventionName, conventionOf } from "../../../../src/checkpoints/stored/conventions.js";
 import { openCheckpointFiles } from "../../../../src/checkpoints/stored/open.js";
 import { surveyFiles } from "../../../../src/checkpoints/survey.js";
-import { draws, sampled } from "../../harness/draws.js";
+import { draws, sampleCases } from "../../harness/draws.js";
 import { type Contents, errorsIn, type Held, inFolder, writeContents } from "../files/checkpoints.js";
 import {
   addWeight,
@@ -71,7 +71,7 @@ function fileOf(form: Form, modules: readonly string[], options = {}): Contents 
 
 const titled = FORMS.map((form) => [form.name, form.kind, form] as const);
 
-describe.each(sampled(titled, 3))("a file of %s, a scale for each %s", (_, __, form) => {
+describe.each(sampleCases(titled, 3))("a file of %s, a scale for each %s", (_, __, form) => {
   it("has no error, whether its convention is recognized or given", async () => {
     const contents = fileOf(form, [MODULES[0] as string]);
     for (const as of [undefined, form.name]) {
@@ -100,7 +100,7 @@ const ALTERED: readonly (readonly [field: string, value: (old: unknown) => unkno
 ];
 
 describe.each(
-  sampled(
+  sampleCases(
     titled.filter(([name]) => conventionOf(name).methods[0] === "compressed-tensors"),
     4,
   ),
@@ -217,7 +217,7 @@ describe("a tensor that others of its kind have", () => {
   };
 
   it.each(
-    sampled(
+    sampleCases(
       forms.map((form) => [form.name, form.kind, form] as const),
       8,
     ),

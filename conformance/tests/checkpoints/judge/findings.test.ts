@@ -3,7 +3,7 @@ import { join } from "node:path";
 import { describe, expect, it } from "vitest";
 import { FINDINGS, type FindingName } from "../../../../src/checkpoints/judge/findings.js";
 import { FileError } from "../../../../src/errors.js";
-import { sampled } from "../../harness/draws.js";
+import { sampleCases } from "../../harness/draws.js";
 import { useBackend } from "../../harness/suite.js";
 import {
   type Contents,
@@ -598,7 +598,7 @@ const widened = (contents: Contents) =>
   });
 
 describe("a planted failure is named, and nothing is converted", () => {
-  it.each(sampled(PLANTS, 24).map((each) => [each.name, each.fixture, each.what, each] as const))(
+  it.each(sampleCases(PLANTS, 24).map((each) => [each.name, each.fixture, each.what, each] as const))(
     "%s in %s: %s",
     async (name, fixture, _, { plant, original }) => {
       const contents = await readContents(join(VECTORS, fixture));

@@ -17,7 +17,7 @@ import {
   tensor,
 } from "../../../../src/index.js";
 import { f32, ramp, raw, useWorkspace } from "../../harness/cli.js";
-import { sampled } from "../../harness/draws.js";
+import { sampleCases } from "../../harness/draws.js";
 
 const w = useWorkspace();
 
@@ -66,7 +66,7 @@ async function byLibrary(make: Make, values: Float32Array): Promise<Float32Array
 }
 
 describe("dequantize", () => {
-  it.each(sampled(QUANTIZERS))(
+  it.each(sampleCases(QUANTIZERS))(
     "--quantizer %s dequantizes to what the library gives, from padded scales as well",
     async (options, make) => {
       const values = ramp(M * K);

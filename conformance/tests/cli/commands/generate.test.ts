@@ -12,7 +12,7 @@ import { tensor } from "../../../../src/ops/create.js";
 import { noGrad } from "../../../../src/tape/grad-mode.js";
 import { Scope } from "../../../../src/tensor/scope.js";
 import { useWorkspace } from "../../harness/cli.js";
-import { sampled } from "../../harness/draws.js";
+import { sampleCases } from "../../harness/draws.js";
 import { missingSmolLM2, SMOLLM2 } from "../../harness/models.js";
 import { writeLanguageModel } from "../../models/tiny-tokenizer.js";
 
@@ -91,7 +91,7 @@ describe("generate", () => {
     ]);
   });
 
-  it.each(sampled(["none", "block", "mxfp8", "nvfp4"]))(
+  it.each(sampleCases(["none", "block", "mxfp8", "nvfp4"]))(
     "verifies the logits by a full forward pass, recipe %s",
     async (recipe) => {
       const words = recipe === "none" ? [] : ["--recipe", recipe];

@@ -4,13 +4,13 @@ import { once } from "node:events";
 import { mkdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { setTimeout } from "node:timers/promises";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
-import { programOf } from "../../harness/bundle.js";
-import { sampled } from "../../harness/draws.js";
+import { programPath } from "../../harness/bundle.js";
+import { sampleCases } from "../../harness/draws.js";
 
 const ROOT = new URL("../../../..", import.meta.url).pathname;
 // inside the package folder, so that programs can import the package by its name
 const PLACE = `${ROOT}out/launch-test/`;
-const PROGRAM = programOf("bin");
+const PROGRAM = programPath("bin");
 
 beforeAll(() => mkdirSync(PLACE, { recursive: true }));
 afterAll(() => rmSync(PLACE, { recursive: true, force: true }));
@@ -76,8 +76,8 @@ async function untilPids(run: Run, count: number): Promise<readonly number[]> {
 
 /** The source of a rank that joins the group, prints its pid, and then runs `body`. */
 const ranks = (body: string): string => `
-import { openBackend, tensor } from "${programOf("library")}";
-import { openProcessGroup } from "${programOf("distributed")}";
+import { openBackend, tensor } from "${programPath("library")}";
+import { openProcessGroup } from "${programPath("distributed")}";
 const backend = await openBackend("wasm", { threads: 1 });
 const group = await openProcessGroup(backend);
 console.log("pid " + process.pid);
@@ -96,7 +96,7 @@ describe("the first program of docs/distributed.md", () => {
     ["one rank", () => launch("-n", "1", `${PLACE}train.mjs`)],
     ["four ranks, on the backend that it is told", () => launch("-n", "4", `${PLACE}train.mjs`, "wasm")],
   ];
-  it.each(sampled(runs, 1))("prints its hash on %s", async (_what, run) => {
+  it.each(sampleCases(runs, 1))("prints its hash on %s", async (_what, run) => {
     write("train.mjs", source);
     expect(promised).toMatch(/^[0-9a-f]{16}$/);
     expect(await run().ended).toEqual({ status: 0, stdout: `${promised}\n`, stderr: "" });
@@ -142,7 +142,7 @@ describe("lockstep launch", () => {
     expect(stderr).toContain("rank 2 was ended by SIGKILL");
   });
 
-  it.each(sampled(["SIGTERM", "SIGINT", "SIGKILL"] as const, 1))(
+  it.each(sampleCases(["SIGTERM", "SIGINT", "SIGKILL"] as const, 1))(
     "ended by %s leaves no rank behind",
     async (signal) => {
       const run = launch(

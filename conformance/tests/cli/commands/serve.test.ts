@@ -7,9 +7,9 @@ import { Server } from "../../../../src/cli/commands/serve.js";
 import { ON_FILES } from "../../../../src/cli/main.js";
 import { encodeFrame, Frame, type FrameTensor } from "../../../../src/io/frames/frame.js";
 import { FrameReader } from "../../../../src/io/frames/frame-reader.js";
-import { programOf } from "../../harness/bundle.js";
+import { programPath } from "../../harness/bundle.js";
 import { type FileContents, f32, ramp, useWorkspace } from "../../harness/cli.js";
-import { draws, sampled } from "../../harness/draws.js";
+import { draws, sampleCases } from "../../harness/draws.js";
 import { writeLanguageModel } from "../../models/tiny-tokenizer.js";
 
 const w = useWorkspace();
@@ -103,7 +103,7 @@ it("perplexity returns the picture that it writes on disk in the metadata, under
 });
 
 describe("a served command", () => {
-  it.each(sampled(LINES, 6))(
+  it.each(sampleCases(LINES, 6))(
     "%s returns the tensors that the command writes to a file",
     async (line, input) => {
       const served = await ask(request(line.split(" "), below("in", input)));
@@ -237,7 +237,7 @@ describe.skipIf(!built)(
     async function talk(
       bytes: Uint8Array,
     ): Promise<{ answers: Frame[]; status: number | null; stderr: string }> {
-      const child = spawn(process.execPath, [programOf("bin"), "serve", "--stdio", "--threads", "1"]);
+      const child = spawn(process.execPath, [programPath("bin"), "serve", "--stdio", "--threads", "1"]);
       let stderr = "";
       child.stderr.on("data", (text: Buffer) => {
         stderr += text.toString();

@@ -2,7 +2,7 @@
 import { describe, expect, it } from "vitest";
 import { SPECIAL_INSTRUCTIONS } from "../../../oracle/core/special-instructions.js";
 import { useWorkspace } from "../../harness/cli.js";
-import { bitsOfValue, valueOfBits } from "../../harness/special-functions.js";
+import { bitsToValue, valueToBits } from "../../harness/special-functions.js";
 
 const w = useWorkspace();
 
@@ -19,7 +19,7 @@ describe("sweep --function", () => {
   it.each(["tanh.approx.f16", "ex2.approx.ftz.bf16"] as const)("digests the oracle's %s", async (name) => {
     const dtype = name.endsWith("bf16") ? "bf16" : "f16";
     const codes = Array.from({ length: 65_536 }, (_, bits) =>
-      bitsOfValue(dtype, SPECIAL_INSTRUCTIONS[name](valueOfBits(dtype, bits))),
+      valueToBits(dtype, SPECIAL_INSTRUCTIONS[name](bitsToValue(dtype, bits))),
     );
     const { chunks, counts } = JSON.parse(await w.succeed("sweep", "--function", name, "--json"));
     expect(chunks).toEqual([[0, digestOf(0x7feb352dn, codes), digestOf(0x846ca68bn, codes)]]);

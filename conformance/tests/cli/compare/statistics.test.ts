@@ -2,7 +2,7 @@
 import { describe, expect, it } from "vitest";
 import { DIALECT_NAMES } from "../../../../src/dialects/table.js";
 import { type FileTensor, f32, raw, useWorkspace } from "../../harness/cli.js";
-import { sampled } from "../../harness/draws.js";
+import { sampleCases } from "../../harness/draws.js";
 
 const w = useWorkspace();
 
@@ -175,7 +175,7 @@ describe("compare --stats", () => {
     };
   }
 
-  it.each(sampled(DIALECT_NAMES, 4))(
+  it.each(sampleCases(DIALECT_NAMES, 4))(
     "measures errors of the values that %s reads, and of those of dequantize",
     async (dialect) => {
       await w.write("in", [WIDE]);

@@ -11,8 +11,8 @@ import { COMMANDS } from "../../../../src/cli/main.js";
 import type { Option } from "../../../../src/cli/options.js";
 import { printable } from "../../../../src/text/printable.js";
 import { type CliRun, type FileTensor, f32, ramp, raw, useWorkspace } from "../../harness/cli.js";
-import { GOOD, SLOW, TENSORS, withOption } from "../../harness/commands.js";
-import { sampled } from "../../harness/draws.js";
+import { SLOW_COMMANDS, SUCCESSFUL_ARGUMENTS, TENSORS, withOption } from "../../harness/commands.js";
+import { sampleCases } from "../../harness/draws.js";
 
 const w = useWorkspace();
 
@@ -97,31 +97,35 @@ const OPTIONS: readonly Row[] = COMMANDS.flatMap(({ name, options }) =>
 const VALUES = OPTIONS.filter(([, , { kind, file }]) => kind === "value" && !file);
 
 it("this file has a valid call of every command", async () => {
-  expect(Object.keys(GOOD).toSorted()).toEqual(COMMANDS.map(({ name }) => name).toSorted());
+  expect(Object.keys(SUCCESSFUL_ARGUMENTS).toSorted()).toEqual(COMMANDS.map(({ name }) => name).toSorted());
   await w.write("in", TENSORS);
-  for (const { name } of sampled(
-    COMMANDS.filter(({ name: each }) => !SLOW.includes(each)),
+  for (const { name } of sampleCases(
+    COMMANDS.filter(({ name: each }) => !SLOW_COMMANDS.includes(each)),
     8,
   ))
-    await w.succeed(name, ...(GOOD[name] ?? []));
+    await w.succeed(name, ...(SUCCESSFUL_ARGUMENTS[name] ?? []));
 });
 
 describe("an option", () => {
-  it.each(sampled(VALUES))("%s --%s accepts valid values and refuses all others", async (command, option) => {
-    await w.write("in", TENSORS);
-    for (const text of TEXTS) {
-      const args = withOption(command, option, `--${option}=${text}`);
-      if (TAKES[option]?.(text)) expectPlain(await w.run(...args), w.names, args.join(" "));
-      else await refused(args);
-    }
-  });
+  it.each(sampleCases(VALUES))(
+    "%s --%s accepts valid values and refuses all others",
+    async (command, option) => {
+      await w.write("in", TENSORS);
+      for (const text of TEXTS) {
+        const args = withOption(command, option, `--${option}=${text}`);
+        if (TAKES[option]?.(text)) expectPlain(await w.run(...args), w.names, args.join(" "));
+        else await refused(args);
+      }
+    },
+  );
 
-  it.each(sampled(OPTIONS.filter(([, option]) => option !== "help")))(
+  it.each(sampleCases(OPTIONS.filter(([, option]) => option !== "help")))(
     "%s --%s is given once, with a value just where it has one",
     async (command, option, row) => {
       await w.write("in", TENSORS);
-      const good = GOOD[command]?.[(GOOD[command]?.indexOf(`--${option}`) ?? -1) + 1];
-      const value = good && GOOD[command]?.includes(`--${option}`) ? good : "1";
+      const good =
+        SUCCESSFUL_ARGUMENTS[command]?.[(SUCCESSFUL_ARGUMENTS[command]?.indexOf(`--${option}`) ?? -1) + 1];
+      const value = good && SUCCESSFUL_ARGUMENTS[command]?.includes(`--${option}`) ? good : "1";
       if (row.kind === "flag") {
         await refused(withOption(command, option, `--${option}=yes`), /takes no value/);
         await refused(withOption(command, option, `--${option}`, `--${option}`), /was given twice/);
@@ -135,12 +139,12 @@ describe("an option", () => {
     },
   );
 
-  it.each(sampled(OPTIONS))(
+  it.each(sampleCases(OPTIONS))(
     "%s --%s is suggested if a misspelling of it is given",
     async (command, option) => {
       await w.write("in", TENSORS);
       await refused(
-        [command, ...(GOOD[command] ?? []), `--${option}x`],
+        [command, ...(SUCCESSFUL_ARGUMENTS[command] ?? []), `--${option}x`],
         new RegExp(`there is no option --${option}x; did you mean --${option}`),
       );
     },
@@ -171,21 +175,21 @@ describe("a path", () => {
   const READ = [...NOWHERE, "/dev/zero", "@none", "@text", "@empty", "@cut", "@\x1b[31mnone", "@two\nlines"];
 
   it.each(
-    sampled(
+    sampleCases(
       COMMANDS.flatMap(({ name, inputs }) => inputs.map((input, i) => [name, input, i] as const)),
       6,
     ),
   )("%s %s that leads to no tensors is refused", async (command, _, place) => {
     await prepare();
     // the file that `launch` runs is a program and may have any contents
-    for (const path of SLOW.includes(command) ? NOWHERE : READ) {
-      const args = [...(GOOD[command] ?? [])];
+    for (const path of SLOW_COMMANDS.includes(command) ? NOWHERE : READ) {
+      const args = [...(SUCCESSFUL_ARGUMENTS[command] ?? [])];
       args[place] = path;
       await refused([command, ...args]);
     }
   });
 
-  it.each(sampled(OPTIONS.filter(([, , { file }]) => file)))(
+  it.each(sampleCases(OPTIONS.filter(([, , { file }]) => file)))(
     "%s --%s that leads to no file is refused",
     async (command, option, { file }) => {
       await prepare();
@@ -204,7 +208,7 @@ describe("a path", () => {
   const reading = writers.filter(([command]) =>
     COMMANDS.some(({ name, inputs }) => name === command && inputs.length > 0),
   );
-  it.each(sampled(reading, 4))(
+  it.each(sampleCases(reading, 4))(
     "%s --%s that is also an input is overwritten only with --force, by whatever name the path is given",
     async (command, option) => {
       await w.write("in", TENSORS);
@@ -290,11 +294,11 @@ describe("a file", () => {
       ["lockstep.__proto__", "[]"],
     ]),
   ];
-  const readers = COMMANDS.filter(({ name, inputs }) => inputs.length > 0 && !SLOW.includes(name)).map(
-    ({ name }) => name,
-  );
+  const readers = COMMANDS.filter(
+    ({ name, inputs }) => inputs.length > 0 && !SLOW_COMMANDS.includes(name),
+  ).map(({ name }) => name);
 
-  it.each(sampled(readers.flatMap((command) => KINDS.map(([kind]) => [command, kind] as const))))(
+  it.each(sampleCases(readers.flatMap((command) => KINDS.map(([kind]) => [command, kind] as const))))(
     "given to %s has %s",
     async (command, kind) => {
       const tensors = KINDS.find(([each]) => each === kind)?.[1] ?? [];
@@ -306,7 +310,7 @@ describe("a file", () => {
             "other",
             tensors.map((each) => ({ ...each, bytes: each.bytes.map((byte) => byte ^ 1) })).slice(0, 6),
           );
-          const args = [...(GOOD[command] ?? [])];
+          const args = [...(SUCCESSFUL_ARGUMENTS[command] ?? [])];
           if (inputs > 1) args[1] = "@other";
           const run = await w.run(command, ...args, ...more);
           const what = `${kind} ${JSON.stringify(metadata)}`;
@@ -327,7 +331,7 @@ describe("a file", () => {
     ]);
     await w.write("in", TENSORS, metadata);
     for (const command of ["encode", "decode", "dequantize"]) {
-      await w.succeed(command, ...(GOOD[command] ?? []));
+      await w.succeed(command, ...(SUCCESSFUL_ARGUMENTS[command] ?? []));
       expect(Object.entries((await w.read("out")).metadata)).toEqual(Object.entries(metadata));
     }
   });
@@ -336,10 +340,10 @@ describe("a file", () => {
 describe("the file that a command writes", () => {
   const writers = COMMANDS.filter(
     ({ name, options }) =>
-      !SLOW.includes(name) && Object.values(options).some(({ file }) => file === "written"),
+      !SLOW_COMMANDS.includes(name) && Object.values(options).some(({ file }) => file === "written"),
   );
   it.each(
-    sampled(
+    sampleCases(
       writers.map(({ name }) => name),
       4,
     ),
@@ -357,7 +361,7 @@ describe("the file that a command writes", () => {
     ];
     let first: Buffer | undefined;
     for (const more of runs) {
-      await w.succeed(command, ...(GOOD[command] ?? []), ...more);
+      await w.succeed(command, ...(SUCCESSFUL_ARGUMENTS[command] ?? []), ...more);
       const bytes = readFileSync(w.path("out"));
       first ??= bytes;
       expect(bytes.equals(first), more.join(" ")).toBe(true);

@@ -58,7 +58,7 @@ describe("lockstep replay --page", () => {
     const index = run.operations.findIndex(({ schema }) => schema === "aten::mm");
     const [output] = run.operations[index]?.outputs ?? [];
     if (!output) throw new Error("the run has no product");
-    const bytes = run.bytesOf(output).slice();
+    const bytes = run.tensorBytes(output).slice();
     bytes[0] = (bytes[0] as number) ^ 1;
     Object.assign(output, run.add({ ...output, bytes } as never));
     await run.write(w.path("run"));

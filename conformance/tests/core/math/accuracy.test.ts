@@ -3,9 +3,9 @@
  * 2^32.
  */
 import { beforeAll, expect, it } from "vitest";
-import { MEASURED, measure } from "../../harness/accuracy/accuracy.js";
+import { FUNCTION_FORMS, measure } from "../../harness/accuracy/accuracy.js";
 import { openStems, type Stems } from "../../harness/accuracy/stems.js";
-import { sampled } from "../../harness/draws.js";
+import { sampleCases } from "../../harness/draws.js";
 
 /**
  * Chunks of 2^16 consecutive inputs. A binade has 128 of them. The list has one chunk of every sixteenth binade of
@@ -23,12 +23,12 @@ beforeAll(async () => {
   stems = await openStems();
 });
 
-const chunks = [...sampled(CHUNKS), ...sampled(TURNS)];
+const chunks = [...sampleCases(CHUNKS), ...sampleCases(TURNS)];
 
-it.each(Object.keys(MEASURED))(
+it.each(Object.keys(FUNCTION_FORMS))(
   "%s has the bits that docs/numerics.md defines, within 0.51 ulp of the true value",
   (name) => {
-    const measured = MEASURED[name];
+    const measured = FUNCTION_FORMS[name];
     if (!measured) throw new Error(`${name} is not measured`);
     const { inputs, different, ulps, apart } = measure(stems, measured, chunks);
     expect(inputs).toBe(chunks.length * 2 ** 16);

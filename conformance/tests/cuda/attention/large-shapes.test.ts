@@ -6,9 +6,14 @@ import { it } from "vitest";
 import { Scope } from "../../../../src/tensor/scope.js";
 import { splitmix32 } from "../../../arbitraries/random.js";
 import { checkKeys, KEYS } from "../../harness/gpu/attention/key-gradients.js";
-import { type Problem, problemOf, type Results, resultsOn } from "../../harness/gpu/attention/problem.js";
+import {
+  computeResults,
+  createProblem,
+  type Problem,
+  type Results,
+} from "../../harness/gpu/attention/problem.js";
 import { checkRows } from "../../harness/gpu/attention/rows.js";
-import { LARGE_SHAPES, type LargeShape, nameOf } from "../../harness/gpu/attention/shapes.js";
+import { describeShape, LARGE_SHAPES, type LargeShape } from "../../harness/gpu/attention/shapes.js";
 import { describeOnGpu, RUNS, SEED, useGpu } from "../../harness/gpu/gpu.js";
 import { record } from "../../harness/gpu/record.js";
 
@@ -53,11 +58,11 @@ describeOnGpu("attention of large shapes on a GPU", () => {
     return rowCount;
   }
 
-  it.each(LARGE_SHAPES.map((shape) => [nameOf(shape), shape] as const))("%s", (name, shape) => {
+  it.each(LARGE_SHAPES.map((shape) => [describeShape(shape), shape] as const))("%s", (name, shape) => {
     using _scope = new Scope();
     const next = splitmix32(SEED);
-    const problem = problemOf(shape);
-    const results = resultsOn(gpu(), problem);
+    const problem = createProblem(shape);
+    const results = computeResults(gpu(), problem);
     const rows = checkForward(problem, results, next);
     const keys = shape.backward ? sampledKeys(shape, next) : [];
     for (const first of keys)

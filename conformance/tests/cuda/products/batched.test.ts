@@ -12,9 +12,9 @@ import type { WideDType } from "../../../../src/tensor/shape.js";
 import { directionsOf } from "../../../operations/gemm/case.js";
 import { assertSame } from "../../../values/difference.js";
 import { download, fromCodes, type PlainTensor, upload } from "../../../values/plain.js";
-import { wideValuesOf } from "../../harness/gemm/products.js";
+import { gridWideValues } from "../../harness/gemm/products.js";
 import { describeOnGpu, RUNS, SEED, useGpu } from "../../harness/gpu/gpu.js";
-import { columnsOf, rowsOf } from "../../harness/gpu/products.js";
+import { selectColumns, selectRows } from "../../harness/gpu/products.js";
 import { record } from "../../harness/gpu/record.js";
 
 /** The number of batches of each type: 10 by default, 200 in the long suite (RUNS=10000). */
@@ -78,8 +78,8 @@ describeOnGpu("batches of products on a GPU", () => {
     const shape = (lines: number, along: boolean) => [batch, ...(along ? [lines, depth] : [depth, lines])];
     const { a, b } = directionsOf(layout);
     return {
-      a: wideValuesOf(dtype, shape(columns, a === "rowwise"), seed),
-      b: wideValuesOf(dtype, shape(rows, b === "rowwise"), seed + 1),
+      a: gridWideValues(dtype, shape(columns, a === "rowwise"), seed),
+      b: gridWideValues(dtype, shape(rows, b === "rowwise"), seed + 1),
     };
   };
 
@@ -103,14 +103,14 @@ describeOnGpu("batches of products on a GPU", () => {
 
     const [rows, columns] = [Math.min(WINDOW.rows, size.rows), Math.min(WINDOW.columns, size.columns)];
     const cut = (x: PlainTensor, lines: number, along: boolean) =>
-      batchOf([0, batch - 1].map((i) => (along ? rowsOf : columnsOf)(itemOf(x, i), 0, lines)));
+      batchOf([0, batch - 1].map((i) => (along ? selectRows : selectColumns)(itemOf(x, i), 0, lines)));
     const directions = directionsOf(layout);
     const window = {
       a: cut(a, columns, directions.a === "rowwise"),
       b: cut(b, rows, directions.b === "rowwise"),
     };
     const { out: expected } = batchedGemm({ ...on(reference(), window), plan });
-    const seen = [0, batch - 1].map((i) => columnsOf(rowsOf(itemOf(answer, i), 0, rows), 0, columns));
+    const seen = [0, batch - 1].map((i) => selectColumns(selectRows(itemOf(answer, i), 0, rows), 0, columns));
     assertSame("out", batchOf(seen), download(expected));
   }
 

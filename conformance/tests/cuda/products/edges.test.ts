@@ -15,7 +15,7 @@ import { makeSpec } from "../../../../src/tensor/spec.js";
 import { Tensor } from "../../../../src/tensor/tensor.js";
 import { assertSame } from "../../../values/difference.js";
 import { download, type PlainTensor, upload } from "../../../values/plain.js";
-import { operandOf, PAIRS, type Pair, wideValuesOf } from "../../harness/gemm/products.js";
+import { drawOperand, gridWideValues, PAIRS, type Pair } from "../../harness/gemm/products.js";
 import { describeOnGpu, useGpu } from "../../harness/gpu/gpu.js";
 
 const [M, N] = [32, 32];
@@ -44,8 +44,8 @@ describeOnGpu("a product on a GPU", () => {
     it(`whose scale factors round to zero keeps NaN, and with split-K the signs of zeros: splitK ${splitK}`, () => {
       const nvfp4 = makeSpec("nvfp4", {});
       const negatives = same((backend) => ({
-        a: operandOf(backend, nvfp4, [N, 256], 1),
-        b: operandOf(backend, nvfp4, [M, 256], 2),
+        a: drawOperand(backend, nvfp4, [N, 256], 1),
+        b: drawOperand(backend, nvfp4, [M, 256], 2),
         alpha: 2 ** -149,
         splitK,
         outDtype: "bf16",
@@ -53,7 +53,7 @@ describeOnGpu("a product on a GPU", () => {
       expect(negatives > 0).toBe(splitK > 1);
 
       const scaled = (backend: Backend, seed: number): GemmInput => {
-        const codes = wideValuesOf("bf16", [32, 128], seed).data;
+        const codes = gridWideValues("bf16", [32, 128], seed).data;
         const bytes = new Uint8Array(codes.buffer.slice(0)).map((code) => code & 0xbf);
         bytes[5] = 0x7f;
         const data = new Tensor(backend, "e4m3", [32, 256]).write(bytes);
@@ -81,8 +81,8 @@ describeOnGpu("a product on a GPU", () => {
     for (const layout of ["TN", "NN", "NT"] as const) {
       if (layout !== "TN" && name.length > 4) continue;
       same((backend) => ({
-        a: operandOf(backend, ofA, layout === "TN" ? [N, depth] : [depth, N], 9),
-        b: operandOf(backend, ofB, layout === "NT" ? [depth, M] : [M, depth], 10),
+        a: drawOperand(backend, ofA, layout === "TN" ? [N, depth] : [depth, N], 9),
+        b: drawOperand(backend, ofB, layout === "NT" ? [depth, M] : [M, depth], 10),
         layout,
         splitK,
         useSplitAccumulator: name.length > 4,
@@ -97,8 +97,8 @@ describeOnGpu("a product on a GPU", () => {
       const [ofB, ofA] = PAIRS[name] as Pair;
       for (const outDtype of ["f32", "bf16"] as const) {
         const options = (backend: Backend) => ({
-          a: operandOf(backend, ofA, [N, 1536], 11),
-          b: operandOf(backend, ofB, [M, 1536], 12),
+          a: drawOperand(backend, ofA, [N, 1536], 11),
+          b: drawOperand(backend, ofB, [M, 1536], 12),
           outDtype,
         });
         const { algorithm, ...plan } = planOf((backend) => ({ ...options(backend), splitK: 3 }));
@@ -118,11 +118,11 @@ describeOnGpu("a product on a GPU", () => {
     for (const dtype of ["f32", "bf16", "f16"] as const)
       for (const depth of [32, 160, 256])
         for (const alpha of [1, 0.3, -2])
-          for (const bias of [undefined, wideValuesOf(dtype, [N], 7)])
+          for (const bias of [undefined, gridWideValues(dtype, [N], 7)])
             same((backend) => ({
-              a: operandOf(backend, pair[1], [N, depth], 5),
-              b: operandOf(backend, pair[0], [M, depth], 6),
-              out: upload(backend, wideValuesOf(dtype, [M, N], 8)),
+              a: drawOperand(backend, pair[1], [N, depth], 5),
+              b: drawOperand(backend, pair[0], [M, depth], 6),
+              out: upload(backend, gridWideValues(dtype, [M, N], 8)),
               accumulate: true,
               alpha,
               bias: bias && upload(backend, bias),

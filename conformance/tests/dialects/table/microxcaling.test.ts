@@ -16,7 +16,7 @@ import { isIntegral } from "../../../../src/formats/derive.js";
 import { SCALAR_FORMATS, type ScalarFormat } from "../../../../src/formats/scalar.js";
 import { tensor } from "../../../../src/ops/create.js";
 import { Scope } from "../../../../src/tensor/scope.js";
-import { sampled } from "../../harness/draws.js";
+import { sampleCases } from "../../harness/draws.js";
 import { useBackend } from "../../harness/suite.js";
 import { drawn } from "../../witness/dialects/draws.js";
 import { difference, type RecordedCase, recordedPackages } from "../../witness/dialects/recorded.js";
@@ -70,7 +70,7 @@ describe.each(Object.keys(OCP).map((name, i) => [name, i] as const))("%s", (name
 
   it("is recorded for ten kinds of finite f32 inputs", () => expect(cases).toHaveLength(10));
 
-  it.each(sampled(cases, 3, i).map((row) => [row.case, row] as const))("%s", (_, recordedCase) => {
+  it.each(sampleCases(cases, 3, i).map((row) => [row.case, row] as const))("%s", (_, recordedCase) => {
     const [, columns] = recordedCase.shape;
     const words = drawn(recordedCase.case, recordedCase.dtype, recordedCase.shape) as Uint32Array;
     const x = new Float32Array(words.slice().buffer);

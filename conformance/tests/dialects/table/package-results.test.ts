@@ -16,7 +16,7 @@ import { QuantizedTensor } from "../../../../src/tensor/quantized.js";
 import { Scope } from "../../../../src/tensor/scope.js";
 import type { Tensor } from "../../../../src/tensor/tensor.js";
 import { SpecQuantizer } from "../../../operations/quantize/quantized.js";
-import { sampled } from "../../harness/draws.js";
+import { sampleCases } from "../../harness/draws.js";
 import { useBackend } from "../../harness/suite.js";
 import { drawn } from "../../witness/dialects/draws.js";
 import {
@@ -297,14 +297,14 @@ function differences(
   return outcome;
 }
 
-describe.each(sampled(Object.entries(HELD), 20))("%s", (name, held) => {
+describe.each(sampleCases(Object.entries(HELD), 20))("%s", (name, held) => {
   const row = recorded.find(({ dialect }) => dialect === name);
 
   it("is what the package gave, for finite inputs", () => {
     expect(row, name).toBeDefined();
     if (!row) return;
     const finite = row.cases.filter((each) => !UNUSUAL.includes(each.case) && each.results !== undefined);
-    const wrong = sampled(finite, 1).flatMap((recordedCase) => {
+    const wrong = sampleCases(finite, 1).flatMap((recordedCase) => {
       const all = differences(recordedCase, held, row.from);
       return Object.entries(all).map(
         ([result, what]) => `${recordedCase.case} ${recordedCase.dtype} ${result}: ${what}`,
@@ -320,7 +320,7 @@ describe.each(DIALECT_NAMES.filter((name) => Object.values(HELD).some(({ dialect
     const rows = Object.entries(HELD).filter(([, { dialect }]) => dialect === name);
     const { nonFinite = {} }: Dialect = DIALECTS[name];
 
-    it.each(sampled(NOT_FINITE, 1, DIALECT_NAMES.indexOf(name)))(
+    it.each(sampleCases(NOT_FINITE, 1, DIALECT_NAMES.indexOf(name)))(
       "says what the package does with %s exactly where it is not ours",
       (kind) => {
         const cases = rows.flatMap(([row, held]) => {

@@ -27,7 +27,7 @@ import { decode, encode, maxCode } from "../../../oracle/core/scalar.js";
 import { download, fromCodes, type PlainTensor, upload } from "../../../values/plain.js";
 import { bitsOf } from "../../../values/values.js";
 import { scaledSpecs } from "../../arbitraries/scaled-specs.js";
-import { draws, sampled } from "../../harness/draws.js";
+import { draws, sampleCases } from "../../harness/draws.js";
 import { useBackend } from "../../harness/suite.js";
 import { computed, typed } from "../formulas.js";
 
@@ -214,7 +214,7 @@ const RULES = BLOCK_FORMAT_NAMES.filter((name) => blockFormat(name).scaleSource 
 );
 
 describe("an explanation of a block shows formulas with their values at every threshold of its amax", () => {
-  it.each(sampled(RULES, 10))("%s", (_, spec) => {
+  it.each(sampleCases(RULES, 10))("%s", (_, spec) => {
     using _scope = new Scope();
     const columns = 128;
     const amaxes = EDGES.map(fromBits).filter(Number.isFinite);
@@ -271,7 +271,7 @@ describe("an explanation of 4over6 has the scale for 6 where both have the same 
 });
 
 describe("an explanation shows formulas with their values, and what the operation makes of edges", () => {
-  it.each(sampled(QUANTIZERS, 4))("%s", (name) => {
+  it.each(sampleCases(QUANTIZERS, 4))("%s", (name) => {
     fc.assert(
       fc.property(quantizeCase([name]), fc.nat(), picks, (drawn, seed, elements) =>
         compareCase({ ...drawn, noop: undefined }, seed, elements),
@@ -292,7 +292,7 @@ const FORMS = DIALECT_NAMES.flatMap((dialect) =>
 );
 
 describe("an explanation under a dialect shows formulas with their values, and the dialect's values of edges", () => {
-  it.each(sampled(FORMS, 4))("$dialect, $quantizer, $format, $tile", ({ dialect, ...form }) => {
+  it.each(sampleCases(FORMS, 4))("$dialect, $quantizer, $format, $tile", ({ dialect, ...form }) => {
     const dtypes = fc.constantFrom("f32", "bf16", "f16");
     fc.assert(
       fc.property(fc.nat(), dtypes, picks, (seed, dtype, elements) => {

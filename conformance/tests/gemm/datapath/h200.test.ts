@@ -1,7 +1,7 @@
 // The reference's `hopper` datapath equals an H200 in every bit of every element of recorded products.
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { type Backend, gemm, openBackend, Scope } from "../../../../src/index.js";
-import { cases, operand, origin, sumOf } from "../../harness/gemm/torch-h200.js";
+import { cases, checksum, operand, origin } from "../../harness/gemm/torch-h200.js";
 
 describe(`the hopper datapath, against ${origin.version} on an H200`, () => {
   let backend: Backend;
@@ -28,7 +28,7 @@ describe(`the hopper datapath, against ${origin.version} on an H200`, () => {
         "",
       );
       expect(first).toBe(given.bits);
-      expect(sumOf(bits)).toBe(given.sum);
+      expect(checksum(bits)).toBe(given.sum);
     },
   );
 });

@@ -19,7 +19,7 @@ import type { WideDType } from "../../../../src/tensor/shape.js";
 import type { Tensor } from "../../../../src/tensor/tensor.js";
 import { draws } from "../../harness/draws.js";
 import { gridValues } from "../../harness/gradients.js";
-import { type Refusal, refusals, wrong } from "../../harness/refusals.js";
+import { type Refusal, refusals, untyped } from "../../harness/refusals.js";
 import { useBackend } from "../../harness/suite.js";
 
 const backend = useBackend({ threads: 1, datapath: "exact" });
@@ -212,7 +212,7 @@ refusals("a product refuses", [
   ),
   [
     "the gradient of a bias of codes with scales of their own",
-    () => gemm({ a: wrong(codes()), b: wrong(codes()), biasGradient: true }),
+    () => gemm({ a: untyped(codes()), b: untyped(codes()), biasGradient: true }),
     DTypeError,
     ["dequantize"],
   ],

@@ -20,7 +20,7 @@ import { DTYPES, isWide, WIDE_DTYPES } from "../../../../src/tensor/shape.js";
 import type { Tensor } from "../../../../src/tensor/tensor.js";
 import { draws } from "../../harness/draws.js";
 import { useBackend } from "../../harness/suite.js";
-import { AskedBackend } from "../../harness/surface/asked-backend.js";
+import { RecordingBackend } from "../../harness/surface/asked-backend.js";
 
 const reference = useBackend({ threads: 1, datapath: "hopper" });
 
@@ -61,7 +61,7 @@ const products = fc.record({
 type Product = typeof products extends fc.Arbitrary<infer P> ? P : never;
 
 /** The options of a drawn product, and the expected calls in words. */
-function posed(backend: AskedBackend, drawn: Product) {
+function posed(backend: RecordingBackend, drawn: Product) {
   const { m, n, k, layout, operands, epilogue, outDtype } = drawn;
   const names: Record<string, unknown> = {};
   const made = <D extends Parameters<typeof empty>[1]>(
@@ -188,7 +188,7 @@ describe("a product", () => {
         // a bias gradient of codes without a scale is undefined
         const valid = drawn.operands === "e4m3" && drawn.epilogue !== "gradient of gelu";
         using _scope = new Scope();
-        const backend = new AskedBackend(reference());
+        const backend = new RecordingBackend(reference());
         const given = valid ? { ...drawn, biasGradient: false } : drawn;
         const at = posed(backend, given);
         const { unverified, chosen } = given;
@@ -196,7 +196,7 @@ describe("a product", () => {
         const result = gemm(at.options as Parameters<typeof gemm>[0]);
         const { names, isFp8, gelu, biasGradient, splits, datapath } = at;
         const { out, preGelu, amax, biasGradient: sums } = result;
-        const asked = backend.plainly({ ...names, out, preGelu, amax, biasGradient: sums });
+        const asked = backend.describeCalls({ ...names, out, preGelu, amax, biasGradient: sums });
         const [calls, pre] = expected(given, at) as [unknown, string];
         expect(asked).toEqual(calls);
         expect(result.out.dtype).toBe(given.outDtype);
@@ -223,7 +223,7 @@ describe("a product", () => {
   it("of wide operands has their type, of codes f32, and an output of a type that a product cannot have is refused", () => {
     for (const dtype of DTYPES.filter(isSigned)) {
       using _scope = new Scope();
-      const backend = new AskedBackend(reference());
+      const backend = new RecordingBackend(reference());
       const x = empty(backend, dtype, [16, 64]);
       const { out } = gemm({ x, w: x, datapath: "exact" });
       expect(out.dtype).toBe(isWide(dtype) ? dtype : "f32");
@@ -231,11 +231,11 @@ describe("a product", () => {
     for (const dtype of DTYPES.filter((each) => !isGemmOut(each)))
       for (const gelu of [false, true]) {
         using _scope = new Scope();
-        const backend = new AskedBackend(reference());
+        const backend = new RecordingBackend(reference());
         const x = empty(backend, "bf16", [16, 64]);
         const out = empty(backend, dtype, [16, 16]);
         expect(() => gemm({ x, w: x, out, gelu }), dtype).toThrow(DTypeError);
-        expect(backend.asked).toEqual([]);
+        expect(backend.calls).toEqual([]);
       }
   });
 
@@ -252,10 +252,10 @@ describe("a product", () => {
     ] as const;
     for (const [quantizer, scales] of rows) {
       using _scope = new Scope();
-      const backend = new AskedBackend(reference());
+      const backend = new RecordingBackend(reference());
       const x = quantizer.quantize(empty(backend, "bf16", [128, 128]));
       gemm({ x, w: x });
-      const [product] = backend.asked.flatMap(({ op, args }) => (op === "gemm" ? [args] : []));
+      const [product] = backend.calls.flatMap(({ op, args }) => (op === "gemm" ? [args] : []));
       for (const operand of [product?.x, product?.w])
         expect(operand?.traits, x.spec.quantizer).toEqual({ format: x.spec.format, scales });
     }
@@ -280,7 +280,7 @@ describe("a product", () => {
     fc.assert(
       fc.property(batches, ({ sizes: [batch, m, n, k], ...drawn }) => {
         using _scope = new Scope();
-        const backend = new AskedBackend(reference());
+        const backend = new RecordingBackend(reference());
         backend.answers = { unverified: drawn.unverified };
         const { layout, dtype, planned } = drawn;
         const direct = layout === "x and w";
@@ -295,7 +295,7 @@ describe("a product", () => {
         const options = { ...pair, out, alpha: drawn.alpha, outDtype: drawn.outDtype, plan };
         const result = batchedGemm(options as Parameters<typeof batchedGemm>[0]);
         const transposed = (is: boolean) => ({ transposed: is });
-        expect(backend.plainly({ x, w, out: result.out })).toEqual([
+        expect(backend.describeCalls({ x, w, out: result.out })).toEqual([
           {
             op: "gemm",
             args: {

@@ -11,20 +11,20 @@ import { RULES } from "../../../oracle/elementwise/activation.js";
 import type { Stems } from "./stems.js";
 
 /** A function of one f32 in three forms: the reference, numerics.md, and the exact value. */
-export interface Measured {
+export interface FunctionForms {
   /** Writes the function of the `count` values at `src` to `dst`. */
-  readonly reference: (stems: Stems, memory: Places, count: number) => void;
+  readonly computeReference: (stems: Stems, addresses: Addresses, count: number) => void;
   /** The value by numerics.md, before it is rounded to f32. */
-  readonly page: (x: number) => number;
+  readonly documented: (x: number) => number;
   readonly truth: (x: number) => number;
   readonly exact: (x: wide.Real) => wide.Real;
   /** Below this magnitude the error is measured absolutely instead of in ulp, because the true value has a zero there. */
   readonly floor?: number;
-  /** Where the true value exists. Default: everywhere. */
-  readonly defined?: (x: number) => boolean;
+  /** Whether the function has a true value at an input. Default: at every input. */
+  readonly hasValue?: (x: number) => boolean;
 }
 
-interface Places {
+interface Addresses {
   readonly src: number;
   readonly dst: number;
   readonly ones: number;
@@ -43,7 +43,7 @@ export interface Accuracy {
   readonly apart: number;
 }
 
-/** The number of values computed at a time. */
+/** The number of values that are computed at a time. */
 const CHUNK = 1 << 16;
 /** The number of inputs whose error is measured with `oracle/core/wide.ts`. */
 const CANDIDATES = 32;
@@ -58,24 +58,24 @@ const INVERSE_ULP = Float64Array.from(
 export function erf(x: number): number {
   const a = Math.abs(x);
   if (a > 6.5) return Math.sign(x);
-  const square = a * a;
+  const xSquared = a * a;
   let term = x;
   let sum = x;
   for (let k = 3; Math.abs(term) > Math.abs(sum) * 2 ** -54; k += 2) {
-    term *= (2 * square) / k;
+    term *= (2 * xSquared) / k;
     sum += term;
   }
-  return (2 / Math.sqrt(Math.PI)) * Math.exp(-square) * sum;
+  return (2 / Math.sqrt(Math.PI)) * Math.exp(-xSquared) * sum;
 }
 
 /** e^-v, limited so that it stays finite. */
 const decay = (v: number): number => Math.exp(Math.min(-v, 700));
 
 /** x s(v) and its derivative s + x v' (s (1 - s)), where s is the logistic function and `xv` = x v'. */
-const part = (x: number, v: number): number => x / (1 + decay(v));
-function partDerivative(xv: number, v: number): number {
-  const e = decay(v);
-  return 1 / (1 + e) + xv * (e / ((1 + e) * (1 + e)));
+const scaledLogistic = (x: number, v: number): number => x / (1 + decay(v));
+function scaledLogisticDerivative(xv: number, v: number): number {
+  const exponential = decay(v);
+  return 1 / (1 + exponential) + xv * (exponential / ((1 + exponential) * (1 + exponential)));
 }
 
 const [C0, C1] = [2 * Math.fround(0.79788456), 2 * Math.fround(0.03567741)];
@@ -86,18 +86,21 @@ const positive = (x: number, y: number): number => (x > 0 ? y : 0);
 /** The true value and derivative of each activation, in the order of the reference's numbers. */
 const TRUTHS = {
   gelu: [
-    (x: number) => part(x, gelu(x)),
-    (x: number) => partDerivative(x * (C0 + 3 * C1 * (x * x)), gelu(x)),
+    (x: number) => scaledLogistic(x, gelu(x)),
+    (x: number) => scaledLogisticDerivative(x * (C0 + 3 * C1 * (x * x)), gelu(x)),
   ],
   relu: [(x: number) => positive(x, x), (x: number) => positive(x, 1)],
-  silu: [(x: number) => part(x, x), (x: number) => partDerivative(x, x)],
-  qgelu: [(x: number) => part(x, ALPHA * x), (x: number) => partDerivative(ALPHA * x, ALPHA * x)],
+  silu: [(x: number) => scaledLogistic(x, x), (x: number) => scaledLogisticDerivative(x, x)],
+  qgelu: [
+    (x: number) => scaledLogistic(x, ALPHA * x),
+    (x: number) => scaledLogisticDerivative(ALPHA * x, ALPHA * x),
+  ],
   srelu: [(x: number) => positive(x, x * x), (x: number) => positive(x, 2 * x)],
   sigmoid: [
     (x: number) => 1 / (1 + decay(x)),
     (x: number) => {
-      const e = Math.exp(-Math.abs(x));
-      return e / ((1 + e) * (1 + e));
+      const exponential = Math.exp(-Math.abs(x));
+      return exponential / ((1 + exponential) * (1 + exponential));
     },
   ],
 } as const;
@@ -105,88 +108,97 @@ const TRUTHS = {
 type Kind = keyof typeof TRUTHS;
 const KINDS = Object.keys(TRUTHS) as readonly Kind[];
 
-const scalar =
-  (name: "exp" | "log" | "tanh" | "erf"): Measured["reference"] =>
+const scalarForms =
+  (name: "exp" | "log" | "tanh" | "erf"): FunctionForms["computeReference"] =>
   ({ direct, f32 }, { src, dst }, count) => {
     const call = direct[name] as (x: number) => number;
-    const [from, to] = [f32(src, count), f32(dst, count)];
-    for (let i = 0; i < count; i++) to[i] = call(from[i] as number);
+    const [source, destination] = [f32(src, count), f32(dst, count)];
+    for (let i = 0; i < count; i++) destination[i] = call(source[i] as number);
   };
 
-function activation(kind: Kind, derivative: boolean): Measured {
+function activationForms(kind: Kind, derivative: boolean): FunctionForms {
   const rule = RULES[kind];
-  const number = KINDS.indexOf(kind);
-  const crosses = derivative && ["gelu", "silu", "qgelu"].includes(kind);
+  const activationNumber = KINDS.indexOf(kind);
+  const hasZero = derivative && ["gelu", "silu", "qgelu"].includes(kind);
   return {
-    reference: ({ run }, { src, dst, ones, scratch }, count) => {
-      const source = { src, srcType: 0, dst, dstType: 0, kind: number };
+    computeReference: ({ run }, { src, dst, ones, scratch }, count) => {
+      const source = { src, srcType: 0, dst, dstType: 0, kind: activationNumber };
       const part = { scratch, begin: 0, end: count };
       if (derivative) run("activationBackward", { ...source, grad: ones, gradType: 0 }, part);
       else run("activation", source, part);
     },
-    page: derivative ? rule.derivative : rule.value,
+    documented: derivative ? rule.derivative : rule.value,
     truth: TRUTHS[kind][derivative ? 1 : 0],
     exact: derivative ? rule.trueDerivative : rule.trueValue,
-    ...(crosses ? { floor: 2 ** -6 } : {}),
+    ...(hasZero ? { floor: 2 ** -6 } : {}),
   };
 }
 
-export const MEASURED: Readonly<Record<string, Measured>> = {
-  exp: { reference: scalar("exp"), page: UNROUNDED.exp, truth: Math.exp, exact: wide.exp },
+export const FUNCTION_FORMS: Readonly<Record<string, FunctionForms>> = {
+  exp: { computeReference: scalarForms("exp"), documented: UNROUNDED.exp, truth: Math.exp, exact: wide.exp },
   log: {
-    reference: scalar("log"),
-    page: UNROUNDED.log,
+    computeReference: scalarForms("log"),
+    documented: UNROUNDED.log,
     truth: Math.log,
     exact: wide.log,
-    defined: (x) => x > 0,
+    hasValue: (x) => x > 0,
   },
-  tanh: { reference: scalar("tanh"), page: UNROUNDED.tanh, truth: Math.tanh, exact: wide.tanh },
-  erf: { reference: scalar("erf"), page: UNROUNDED.erf, truth: erf, exact: wide.erf },
+  tanh: {
+    computeReference: scalarForms("tanh"),
+    documented: UNROUNDED.tanh,
+    truth: Math.tanh,
+    exact: wide.tanh,
+  },
+  erf: { computeReference: scalarForms("erf"), documented: UNROUNDED.erf, truth: erf, exact: wide.erf },
   ...Object.fromEntries(
     KINDS.flatMap((kind) => [
-      [kind, activation(kind, false)],
-      [`${kind}'`, activation(kind, true)],
+      [kind, activationForms(kind, false)],
+      [`${kind}'`, activationForms(kind, true)],
     ]),
   ),
 };
 
 /** Measures one function over chunks of 2^16 consecutive bit patterns. */
-export function measure(stems: Stems, measured: Measured, chunks: Iterable<number>): Accuracy {
+export function measure(stems: Stems, forms: FunctionForms, chunks: Iterable<number>): Accuracy {
   stems.reset();
-  const places = {
-    src: stems.room(4 * CHUNK),
-    dst: stems.room(4 * CHUNK),
+  const addresses = {
+    src: stems.allocate(4 * CHUNK),
+    dst: stems.allocate(4 * CHUNK),
     ones: stems.put(new Float32Array(CHUNK).fill(1)),
-    scratch: stems.room(1 << 14),
+    scratch: stems.allocate(1 << 14),
   };
-  const [x, got] = [stems.f32(places.src, CHUNK), stems.f32(places.dst, CHUNK)];
-  const [bits, gotBits] = [x, got].map(
+  const [x, results] = [stems.f32(addresses.src, CHUNK), stems.f32(addresses.dst, CHUNK)];
+  const [bits, resultBits] = [x, results].map(
     ({ buffer, byteOffset }) => new Uint32Array(buffer, byteOffset, CHUNK),
   ) as [Uint32Array, Uint32Array];
-  const worst = new Worst(measured);
+  const worstInputs = new WorstInputs(forms);
   let [inputs, different] = [0, 0];
   for (const chunk of chunks) {
     for (let i = 0; i < CHUNK; i++) bits[i] = chunk * CHUNK + i;
-    measured.reference(stems, places, CHUNK);
-    for (let i = 0; i < CHUNK; i++) written[i] = unrounded[i] = measured.page(x[i] as number);
-    different += differences(got, gotBits);
-    worst.add(x, got);
+    forms.computeReference(stems, addresses, CHUNK);
+    for (let i = 0; i < CHUNK; i++) documentedF32[i] = documentedF64[i] = forms.documented(x[i] as number);
+    different += countDifferences(results, resultBits);
+    worstInputs.add(x, results);
     inputs += CHUNK;
   }
-  return { inputs, different, ...worst.settled() };
+  return { inputs, different, ...worstInputs.measure() };
 }
 
 /** The values by numerics.md, before and after the rounding to f32. */
-const unrounded = new Float64Array(CHUNK);
-const unroundedWords = new Uint32Array(unrounded.buffer);
-const written = new Float32Array(CHUNK);
-const writtenBits = new Uint32Array(written.buffer);
+const documentedF64 = new Float64Array(CHUNK);
+const documentedF64Words = new Uint32Array(documentedF64.buffer);
+const documentedF32 = new Float32Array(CHUNK);
+const documentedF32Bits = new Uint32Array(documentedF32.buffer);
 
 /** The number of results whose bits differ from numerics.md; all NaNs are equal. */
-function differences(got: Float32Array, gotBits: Uint32Array): number {
+function countDifferences(results: Float32Array, resultBits: Uint32Array): number {
   let count = 0;
   for (let i = 0; i < CHUNK; i++) {
-    if (writtenBits[i] !== gotBits[i] && !(Number.isNaN(written[i]) && Number.isNaN(got[i]))) count++;
+    if (
+      documentedF32Bits[i] !== resultBits[i] &&
+      !(Number.isNaN(documentedF32[i]) && Number.isNaN(results[i]))
+    )
+      count++;
   }
   return count;
 }
@@ -196,69 +208,70 @@ const OVERFLOW = 2 ** 128 - 2 ** 103;
 /** A bound in ulp on the error of the polynomials. */
 const SLACK = 2 ** -6;
 /** The true value of every sixteenth input is always computed. */
-const SPOT = 16;
+const SPOT_STRIDE = 16;
 
 /** 1 / ulp of an f32 with the magnitude of the page's value. */
 function inverseUlp(i: number): number {
-  return INVERSE_ULP[((unroundedWords[2 * i + 1] as number) >>> 20) & 0x7ff] as number;
+  return INVERSE_ULP[((documentedF64Words[2 * i + 1] as number) >>> 20) & 0x7ff] as number;
 }
 
 /** The inputs with the largest errors so far. */
-class Worst {
+class WorstInputs {
   readonly #candidates: { readonly x: number; readonly got: number; readonly ulps: number }[] = [];
   /** The smallest error in the list. */
   #least = 0;
   #apart = { error: 0, x: 0, got: 0 };
 
-  constructor(readonly measured: Measured) {}
+  constructor(readonly forms: FunctionForms) {}
 
   /**
    * Adds results. The error is at most the rounding error plus `SLACK`; the rounding error is known, so most inputs
    * need no true value.
    */
-  add(x: Float32Array, got: Float32Array): void {
-    const { floor = 0 } = this.measured;
+  add(x: Float32Array, results: Float32Array): void {
+    const { floor = 0 } = this.forms;
     for (let i = 0; i < CHUNK; i++) {
-      const near = unrounded[i] as number;
-      const error = Math.abs((got[i] as number) - near);
-      const least = Math.abs(near) < floor ? this.#apart.error * (1 - SLACK) : this.#least - SLACK;
-      if (i % SPOT === 0 || !(error * (Math.abs(near) < floor ? 1 : inverseUlp(i)) < least))
-        this.#consider(x[i] as number, got[i] as number, i);
+      const estimate = documentedF64[i] as number;
+      const error = Math.abs((results[i] as number) - estimate);
+      const threshold = Math.abs(estimate) < floor ? this.#apart.error * (1 - SLACK) : this.#least - SLACK;
+      if (i % SPOT_STRIDE === 0 || !(error * (Math.abs(estimate) < floor ? 1 : inverseUlp(i)) < threshold))
+        this.#consider(x[i] as number, results[i] as number, i);
     }
   }
 
-  #consider(x: number, got: number, i: number): void {
-    const { truth, floor = 0, defined } = this.measured;
-    if (!Number.isFinite(x) || (defined && !defined(x))) return;
+  #consider(x: number, result: number, i: number): void {
+    const { truth, floor = 0, hasValue } = this.forms;
+    if (!Number.isFinite(x) || (hasValue && !hasValue(x))) return;
     const exact = truth(x);
-    const error = Math.abs(got - exact);
+    const error = Math.abs(result - exact);
     if (Math.abs(exact) < floor) {
-      if (error > this.#apart.error) this.#apart = { error, x, got };
+      if (error > this.#apart.error) this.#apart = { error, x, got: result };
       return;
     }
-    if (Math.abs(exact) >= OVERFLOW && got === Math.sign(exact) / 0) return;
+    if (Math.abs(exact) >= OVERFLOW && result === Math.sign(exact) / 0) return;
     const ulps = error * inverseUlp(i);
-    if (!(ulps <= this.#least)) this.#keep({ x, got, ulps: Number.isNaN(ulps) ? 1 / 0 : ulps });
+    if (!(ulps <= this.#least)) this.#keep({ x, got: result, ulps: Number.isNaN(ulps) ? 1 / 0 : ulps });
   }
 
   #keep(candidate: { readonly x: number; readonly got: number; readonly ulps: number }): void {
-    const all = this.#candidates;
-    all.push(candidate);
-    all.sort((a, b) => b.ulps - a.ulps);
-    if (all.length > CANDIDATES) all.pop();
-    if (all.length === CANDIDATES) this.#least = (all[CANDIDATES - 1] as { readonly ulps: number }).ulps;
+    const candidates = this.#candidates;
+    candidates.push(candidate);
+    candidates.sort((a, b) => b.ulps - a.ulps);
+    if (candidates.length > CANDIDATES) candidates.pop();
+    if (candidates.length === CANDIDATES)
+      this.#least = (candidates[CANDIDATES - 1] as { readonly ulps: number }).ulps;
   }
 
   /** The largest errors, measured with `oracle/core/wide.ts`. */
-  settled(): Pick<Accuracy, "ulps" | "at" | "apart"> {
-    const { exact } = this.measured;
+  measure(): Pick<Accuracy, "ulps" | "at" | "apart"> {
+    const { exact } = this.forms;
     const errors = this.#candidates.map(({ x, got }) => ({
       at: x,
       ulps: wide.ulpsApart(got, exact(wide.real(x))),
     }));
     const { ulps, at } = errors.reduce((a, b) => (b.ulps > a.ulps ? b : a), { ulps: 0, at: 0 });
-    const { error, x, got } = this.#apart;
-    const near = error > 0 ? Number((wide.real(got) - exact(wide.real(x))) >> 128n) / 2 ** 128 : 0;
-    return { ulps, at, apart: Math.abs(near) };
+    const { error, x, got: result } = this.#apart;
+    const signedError = error > 0 ? Number((wide.real(result) - exact(wide.real(x))) >> 128n) / 2 ** 128 : 0;
+    return { ulps, at, apart: Math.abs(signedError) };
   }
 }

@@ -33,14 +33,14 @@ export interface Stems {
   /** Copies an array to newly allocated memory, 16-byte aligned; returns its address. */
   readonly put: (array: ArrayBufferView) => number;
   /** Allocates memory and fills it with 0xAA, so that unwritten bytes are recognisable. */
-  readonly room: (bytes: number) => number;
+  readonly allocate: (bytes: number) => number;
   readonly f32: (address: number, length: number) => Float32Array;
   readonly u16: (address: number, length: number) => Uint16Array;
   /** Rounds numbers to a wide type in newly allocated memory; returns its address. */
   readonly putWide: (type: number, values: readonly number[]) => number;
   /** The values of an array of a wide type. */
   readonly getWide: (type: number, address: number, length: number) => number[];
-  /** Frees everything that `put` and `room` returned. */
+  /** Frees everything that `put` and `allocate` returned. */
   readonly reset: () => void;
 }
 
@@ -69,11 +69,11 @@ const STEMS = {
 type Group = keyof typeof STEMS;
 
 /** Returns the module of a group. It stays in build/ until a source of assembly/ or this file changes. */
-async function compiled(group: Group): Promise<Uint8Array<ArrayBuffer>> {
+async function compileGroup(group: Group): Promise<Uint8Array<ArrayBuffer>> {
   const prefix = `stems${LEVEL}-${group}-`;
   const name = `${prefix}${sourceHash([fileURLToPath(import.meta.url)]).slice(0, 16)}.wasm`;
-  const cached = join("build", name);
-  if (existsSync(cached)) return new Uint8Array(readFileSync(cached));
+  const cachePath = join("build", name);
+  if (existsSync(cachePath)) return new Uint8Array(readFileSync(cachePath));
   const { default: asc } = await import("assemblyscript/asc");
   const source = STEMS[group].map((stem) => `export * from "./${stem}";\n`).join("");
   let binary = new Uint8Array();
@@ -92,21 +92,21 @@ async function compiled(group: Group): Promise<Uint8Array<ArrayBuffer>> {
   );
   if (error) throw new Error(`${stderr.toString()}${error.message}`);
   // another worker may read or write the module of the same sources at the same time
-  for (const old of readdirSync("build"))
-    if (old.startsWith(prefix) && !old.startsWith(name)) rmSync(join("build", old), { force: true });
-  const temporary = `${cached}.${process.pid}`;
+  for (const file of readdirSync("build"))
+    if (file.startsWith(prefix) && !file.startsWith(name)) rmSync(join("build", file), { force: true });
+  const temporary = `${cachePath}.${process.pid}`;
   writeFileSync(temporary, binary);
-  renameSync(temporary, cached);
+  renameSync(temporary, cachePath);
   return binary;
 }
 
 /** The address of the task of `run`. Memory from FREE on is allocated. */
 const TASK = 1 << 19;
-const FREE = 1 << 20;
+const HEAP = 1 << 20;
 
 /** Opens the stems of a group with memory of their own. */
 export async function openStems(group: Group = "functions"): Promise<Stems> {
-  const binary = await compiled(group);
+  const binary = await compileGroup(group);
   const memory = new WebAssembly.Memory({ initial: 2048, maximum: 65536, shared: true });
   const module = await WebAssembly.compile(binary);
   const instance = await WebAssembly.instantiate(module, { env: { memory, abort: () => undefined } });
@@ -118,15 +118,15 @@ export async function openStems(group: Group = "functions"): Promise<Stems> {
     call[name] = (...args) => Number(value(...args));
   }
   const task = taskMemory(memory, TASK);
-  let top = FREE;
-  const room = (bytes: number) => {
-    const address = top;
-    top += (bytes + 31) & ~15;
+  let heapEnd = HEAP;
+  const allocate = (bytes: number) => {
+    const address = heapEnd;
+    heapEnd += (bytes + 31) & ~15;
     new Uint8Array(memory.buffer, address, bytes).fill(0xaa);
     return address;
   };
   const put = (array: ArrayBufferView) => {
-    const address = room(array.byteLength);
+    const address = allocate(array.byteLength);
     const bytes = new Uint8Array(array.buffer, array.byteOffset, array.byteLength);
     new Uint8Array(memory.buffer, address).set(bytes);
     return address;
@@ -138,22 +138,22 @@ export async function openStems(group: Group = "functions"): Promise<Stems> {
     },
     call,
     direct,
-    room,
+    allocate,
     put,
     putWide(type, values) {
-      const address = room(4 * values.length);
+      const address = allocate(4 * values.length);
       call.narrow!(put(Float32Array.from(values)), address, type, 0, values.length);
       return address;
     },
     getWide(type, address, length) {
-      const values = room(4 * length);
+      const values = allocate(4 * length);
       call.widen!(address, type, 0, length, values);
       return [...new Float32Array(memory.buffer, values, length)];
     },
     f32: (address, length) => new Float32Array(memory.buffer, address, length),
     u16: (address, length) => new Uint16Array(memory.buffer, address, length),
     reset: () => {
-      top = FREE;
+      heapEnd = HEAP;
     },
   };
 }

@@ -21,11 +21,11 @@ import { zeros } from "../../../../src/ops/create.js";
 import type { WideDType } from "../../../../src/tensor/shape.js";
 
 /** A fake algorithm with this id. Its opaque bytes (`words`) contain id, tile, splitK and scheme. */
-export function algorithmNumbered(id: number, fields: Partial<NativeAlgorithm> = {}): NativeAlgorithm {
+export function fakeAlgorithm(id: number, fields: Partial<NativeAlgorithm> = {}): NativeAlgorithm {
   const { tile = 20, splitK = 1, scheme = 0 } = fields;
   const words = [id, tile, splitK, scheme, ...new Array<number>(12).fill(15)];
-  const rest = { stages: 0, swizzle: 0, customOption: 0, innerShape: 0, cluster: 0, workspace: 0 };
-  return { ...rest, id, tile, splitK, scheme, ...fields, words };
+  const attributes = { stages: 0, swizzle: 0, customOption: 0, innerShape: 0, cluster: 0, workspace: 0 };
+  return { ...attributes, id, tile, splitK, scheme, ...fields, words };
 }
 
 type Call = readonly [name: NativeCall, args: object];
@@ -45,13 +45,13 @@ const isLaunch = (name: NativeCall): boolean => LAUNCHES.some((launch) => launch
 export class FakeGpu {
   version = 130100;
   /** Whether a search restricted to algorithms without split-K finds one. */
-  answersWithoutSplit = true;
+  findsWithoutSplit = true;
   /** Whether algorithms can be configured by their attributes. */
-  configures = true;
+  canConfigure = true;
   /** Products with fewer rows than this are not supported. */
-  smallest = 1;
+  minimumRows = 1;
   /** The number of temporaries that were not freed. */
-  taken = 0;
+  liveTemporaries = 0;
   readonly context: LoweringContext;
   readonly #calls: Call[] = [];
   readonly #proposals: readonly NativeAlgorithm[];
@@ -67,23 +67,23 @@ export class FakeGpu {
       device: {} as DeviceHandle,
       facts,
       withTemporary: (_bytes, body) => {
-        this.taken++;
+        this.liveTemporaries++;
         try {
-          return body(2 ** 40 + this.taken);
+          return body(2 ** 40 + this.liveTemporaries);
         } finally {
-          this.taken--;
+          this.liveTemporaries--;
         }
       },
     };
   }
 
   /** The arguments of every call with that name. */
-  named<K extends NativeCall>(name: K): readonly NativeArgs<K>[] {
-    return this.#calls.flatMap(([called, args]) => (called === name ? [args as NativeArgs<K>] : []));
+  callsOf<K extends NativeCall>(name: K): readonly NativeArgs<K>[] {
+    return this.#calls.flatMap(([callName, args]) => (callName === name ? [args as NativeArgs<K>] : []));
   }
 
   /** The names of the calls that enqueued work. */
-  launched(): readonly NativeCall[] {
+  launches(): readonly NativeCall[] {
     return this.#calls.map(([name]) => name).filter(isLaunch);
   }
 
@@ -104,23 +104,23 @@ export class FakeGpu {
       },
       gemmCandidates: (device, args) => {
         record("gemmCandidates")(device, args);
-        const { m, n } = this.named("gemmPlan").at(-1) ?? { m: 0, n: 0 };
-        const tooSmall = Math.min(m, n) < this.smallest;
-        return tooSmall || (args.schemes === 0 && !this.answersWithoutSplit) ? [] : this.#proposals;
+        const { m, n } = this.callsOf("gemmPlan").at(-1) ?? { m: 0, n: 0 };
+        const tooSmall = Math.min(m, n) < this.minimumRows;
+        return tooSmall || (args.schemes === 0 && !this.findsWithoutSplit) ? [] : this.#proposals;
       },
       gemmConfigure: (device, args) => {
         record("gemmConfigure")(device, args);
-        if (!this.configures) return undefined;
+        if (!this.canConfigure) return undefined;
         const { id, tile, splitK, scheme } = args;
-        return algorithmNumbered(id, { tile, splitK, scheme });
+        return fakeAlgorithm(id, { tile, splitK, scheme });
       },
       gemmChoose: (device, args) => {
         record("gemmChoose")(device, args);
         const words = Array.from({ length: 16 }, (_, i) => Number(args[`word${i}` as keyof typeof args]));
         // stored algorithms in these tests have fifteens in all words
-        if (words.every((word) => word === 15)) return { ...algorithmNumbered(66), words };
+        if (words.every((word) => word === 15)) return { ...fakeAlgorithm(66), words };
         const [id = 0, tile = 0, splitK = 0, scheme = 0] = words;
-        return algorithmNumbered(id, { tile, splitK, scheme });
+        return fakeAlgorithm(id, { tile, splitK, scheme });
       },
     };
     return addon as Addon;
@@ -178,7 +178,7 @@ export function gemmArgs(
 type GemmArgsParameters = Parameters<typeof gemmArgs> extends [unknown, ...infer R] ? R : never;
 
 /** Runs products that the fake GPU supports, with operands on `backend`. */
-export function runsProducts(backend: () => Backend) {
+export function productRunner(backend: () => Backend) {
   return (gpu: FakeGpu, ...parameters: GemmArgsParameters): ReturnType<typeof gemmArgs> => {
     const args = gemmArgs(backend(), ...parameters);
     expect(lowering.supports?.(args, gpu.context)).toMatchObject({ ok: true });

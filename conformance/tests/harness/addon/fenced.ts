@@ -18,26 +18,26 @@ function isFence(bytes: Uint8Array): boolean {
 }
 
 /** Whether both fences are intact. True for a device that has failed, because its memory cannot be read. */
-function stand(addon: AddonExports, device: DeviceHandle, address: number, bytes: number): boolean {
-  const read = (from: number): Uint8Array | undefined => {
+function areFencesIntact(addon: AddonExports, device: DeviceHandle, address: number, bytes: number): boolean {
+  const readFence = (start: number): Uint8Array | undefined => {
     try {
-      return addon.readSync(device, from, FENCE_BYTES);
+      return addon.readSync(device, start, FENCE_BYTES);
     } catch {
       return undefined;
     }
   };
-  const [before, after] = [read(address - FENCE_BYTES), read(address + bytes)];
-  return (!before || isFence(before)) && (!after || isFence(after));
+  const [head, tail] = [readFence(address - FENCE_BYTES), readFence(address + bytes)];
+  return (!head || isFence(head)) && (!tail || isFence(tail));
 }
 
 /** Fills memory with poison: the host writes one piece, and the device copies it. */
 function poison(addon: AddonExports, device: DeviceHandle, address: number, bytes: number): void {
-  let done = Math.min(bytes, PIECE_BYTES);
-  addon.write(device, address, new Uint8Array(done).fill(POISON));
-  while (done < bytes) {
-    const next = Math.min(done, bytes - done);
-    addon.copy(device, address + done, address, next);
-    done += next;
+  let filledBytes = Math.min(bytes, PIECE_BYTES);
+  addon.write(device, address, new Uint8Array(filledBytes).fill(POISON));
+  while (filledBytes < bytes) {
+    const chunkBytes = Math.min(filledBytes, bytes - filledBytes);
+    addon.copy(device, address + filledBytes, address, chunkBytes);
+    filledBytes += chunkBytes;
   }
 }
 
@@ -55,53 +55,53 @@ function withoutFences<T>(body: () => T): T {
 /** An addon whose devices fence their allocations. */
 export function fencedAddon(addon: AddonExports): AddonExports {
   const sizes = new WeakMap<DeviceHandle, Map<number, number>>();
-  const sizesOn = (device: DeviceHandle): Map<number, number> => {
+  const blockSizes = (device: DeviceHandle): Map<number, number> => {
     const blocks = sizes.get(device) ?? new Map<number, number>();
     sizes.set(device, blocks);
     return blocks;
   };
   // allocations during a capture: only the replay writes their fences
-  let unwritten: [device: DeviceHandle, address: number, bytes: number][] | undefined;
+  let pendingFences: [device: DeviceHandle, address: number, bytes: number][] | undefined;
   const fence = (device: DeviceHandle, address: number, bytes: number): void => {
-    for (const at of [address - FENCE_BYTES, address + bytes])
-      addon.write(device, at, new Uint8Array(FENCE_BYTES).fill(FENCE));
+    for (const start of [address - FENCE_BYTES, address + bytes])
+      addon.write(device, start, new Uint8Array(FENCE_BYTES).fill(FENCE));
   };
-  const captured = <T>(end: () => T): T => {
+  const afterCapture = <T>(end: () => T): T => {
     try {
       return end();
     } finally {
-      for (const each of unwritten ?? []) fence(...each);
-      unwritten = undefined;
+      for (const allocation of pendingFences ?? []) fence(...allocation);
+      pendingFences = undefined;
     }
   };
   return {
     ...addon,
     captureBegin(device) {
       addon.captureBegin(device);
-      unwritten = [];
+      pendingFences = [];
     },
-    captureEnd: (device) => captured(() => addon.captureEnd(device)),
-    captureAbort: (device) => captured(() => addon.captureAbort(device)),
+    captureEnd: (device) => afterCapture(() => addon.captureEnd(device)),
+    captureAbort: (device) => afterCapture(() => addon.captureAbort(device)),
     allocate(device, bytes) {
       const block = withoutFences(() => addon.allocate(device, bytes + 2 * FENCE_BYTES));
       const address = block + FENCE_BYTES;
       fence(device, address, bytes);
-      unwritten?.push([device, address, bytes]);
+      pendingFences?.push([device, address, bytes]);
       poison(addon, device, address, bytes);
-      sizesOn(device).set(address, bytes);
+      blockSizes(device).set(address, bytes);
       return address;
     },
     free(device, address) {
-      const bytes = sizesOn(device).get(address);
+      const bytes = blockSizes(device).get(address);
       if (bytes === undefined) return addon.free(device, address);
-      sizesOn(device).delete(address);
-      const intact = stand(addon, device, address, bytes);
+      blockSizes(device).delete(address);
+      const intact = areFencesIntact(addon, device, address, bytes);
       addon.free(device, address - FENCE_BYTES);
       if (!intact) throw new MismatchError(`something wrote outside ${bytes} bytes of a GPU's memory`);
     },
     memory(device) {
-      const use = addon.memory(device);
-      return { ...use, live: use.live - 2 * FENCE_BYTES * sizesOn(device).size };
+      const memoryUse = addon.memory(device);
+      return { ...memoryUse, live: memoryUse.live - 2 * FENCE_BYTES * blockSizes(device).size };
     },
   };
 }

@@ -17,15 +17,15 @@ import { assertSame } from "../../../values/difference.js";
 import { PlainTensor, wideValues } from "../../../values/plain.js";
 import { rounded } from "../../../values/rounded.js";
 
-const HOWS = ["ranked", "mean", "ring", "max"] as const;
+const REDUCTIONS = ["ranked", "mean", "ring", "max"] as const;
 
 /**
  * The parts of several ranks. A gap of `gap` elements follows each part, and each address is `skip` elements after an aligned
  * one.
  */
 interface FoldCase {
-  readonly how: (typeof HOWS)[number];
-  readonly parts: readonly PlainTensor<WideDType>[];
+  readonly reduction: (typeof REDUCTIONS)[number];
+  readonly contributions: readonly PlainTensor<WideDType>[];
   /** The rank whose part is stored separately. If it is out of range, all parts are stored together. */
   readonly separateRank: number;
   readonly gap: number;
@@ -45,8 +45,11 @@ const foldCase: fc.Arbitrary<FoldCase> = fc
   )
   .chain(([dtype, ranks, count]) =>
     fc.record({
-      how: fc.constantFrom(...HOWS),
-      parts: fc.array(wideTensor([count], { dtype, edges: EDGES }), { minLength: ranks, maxLength: ranks }),
+      reduction: fc.constantFrom(...REDUCTIONS),
+      contributions: fc.array(wideTensor([count], { dtype, edges: EDGES }), {
+        minLength: ranks,
+        maxLength: ranks,
+      }),
       separateRank: fc.nat(ranks),
       gap: fc.constantFrom(0, 0, 8, 3),
       skips: fc.array(fc.constantFrom(0, 0, 0, 8, 1), { minLength: 3, maxLength: 3 }),
@@ -54,22 +57,24 @@ const foldCase: fc.Arbitrary<FoldCase> = fc
     }),
   );
 
-function expected({ how, parts }: FoldCase): PlainTensor<WideDType> {
-  const { dtype, shape } = parts[0] as PlainTensor<WideDType>;
+function expectedResult({ reduction, contributions }: FoldCase): PlainTensor<WideDType> {
+  const { dtype, shape } = contributions[0] as PlainTensor<WideDType>;
   const round = (x: number): number => wideValues(rounded(dtype, [1], [x]))[0] as number;
-  const values = parts.map((part) => wideValues(part));
-  const order = parts.map((_, rank) => rank);
-  const last = parts.map((_, rank) => (rank === parts.length - 1 ? (shape[0] as number) : 0));
+  const values = contributions.map((part) => wideValues(part));
+  const order = contributions.map((_, rank) => rank);
+  const splits = contributions.map((_, rank) =>
+    rank === contributions.length - 1 ? (shape[0] as number) : 0,
+  );
   const sums = {
     ranked: () => oracle.rankedSum(values, (x) => x),
-    mean: () => oracle.meanOf(oracle.rankedSum(values, round), parts.length, round),
-    ring: () => oracle.ringSum(values, order, last, round),
+    mean: () => oracle.meanOf(oracle.rankedSum(values, round), contributions.length, round),
+    ring: () => oracle.ringSum(values, order, splits, round),
     max: () => oracle.maximum(values),
   };
-  return rounded(dtype, shape, sums[how]());
+  return rounded(dtype, shape, sums[reduction]());
 }
 
-const bytesOf = ({ data: { buffer, byteOffset, byteLength } }: PlainTensor): Uint8Array =>
+const dataBytes = ({ data: { buffer, byteOffset, byteLength } }: PlainTensor): Uint8Array =>
   new Uint8Array(buffer, byteOffset, byteLength);
 
 export function checkFold(
@@ -78,42 +83,47 @@ export function checkFold(
 ): void {
   const addon = namingArguments(exports);
   const device: DeviceHandle = new addon.Device(0);
-  const check = (drawn: FoldCase): void => {
-    const { how, parts, separateRank, gap, skips, inPlace } = drawn;
-    const { dtype, shape } = parts[0] as PlainTensor<WideDType>;
+  const check = (testCase: FoldCase): void => {
+    const { reduction, contributions, separateRank, gap, skips, inPlace } = testCase;
+    const { dtype, shape } = contributions[0] as PlainTensor<WideDType>;
     const [count] = shape as [number];
     const bytes = storageBits(dtype) / 8;
     const stride = count + gap;
-    const [first, second, third] = skips.map((skip) => skip * bytes) as [number, number, number];
-    const isApart = separateRank < parts.length;
+    const [poolOffset, separateOffset, resultOffset] = skips.map((skip) => skip * bytes) as [
+      number,
+      number,
+      number,
+    ];
+    const isSeparate = separateRank < contributions.length;
     const blocks = [
-      addon.allocate(device, first + parts.length * stride * bytes),
-      addon.allocate(device, second + count * bytes),
-      addon.allocate(device, third + count * bytes),
+      addon.allocate(device, poolOffset + contributions.length * stride * bytes),
+      addon.allocate(device, separateOffset + count * bytes),
+      addon.allocate(device, resultOffset + count * bytes),
     ] as const;
-    const [at, mine] = [blocks[0] + first, blocks[1] + second];
-    const out = inPlace && isApart ? mine : blocks[2] + third;
-    let slot = 0;
-    for (const [rank, part] of parts.entries()) {
-      const to = isApart && rank === separateRank ? mine : at + slot++ * stride * bytes;
-      if (count > 0) addon.write(device, to, bytesOf(part));
+    const [poolAddress, separateAddress] = [blocks[0] + poolOffset, blocks[1] + separateOffset];
+    const resultAddress = inPlace && isSeparate ? separateAddress : blocks[2] + resultOffset;
+    let poolIndex = 0;
+    for (const [rank, contribution] of contributions.entries()) {
+      const address =
+        isSeparate && rank === separateRank ? separateAddress : poolAddress + poolIndex++ * stride * bytes;
+      if (count > 0) addon.write(device, address, dataBytes(contribution));
     }
     addon.fold(device, {
-      parts: { address: at },
+      parts: { address: poolAddress },
       stride,
-      own: isApart ? { address: mine } : undefined,
-      ownAt: isApart ? separateRank : undefined,
-      ranks: parts.length,
+      own: isSeparate ? { address: separateAddress } : undefined,
+      ownAt: isSeparate ? separateRank : undefined,
+      ranks: contributions.length,
       type: WIDE[dtype],
-      sumType: how === "ring" ? WIDE[dtype] : WIDE.f32,
-      maximum: how === "max",
-      factor: how === "mean" ? 1 / parts.length : 1,
-      out: { address: out },
+      sumType: reduction === "ring" ? WIDE[dtype] : WIDE.f32,
+      maximum: reduction === "max",
+      factor: reduction === "mean" ? 1 / contributions.length : 1,
+      out: { address: resultAddress },
       count,
     });
-    const got = viewAs(dtype, addon.readSync(device, out, count * bytes));
-    assertSame(how, new PlainTensor(dtype, shape, got), expected(drawn));
-    for (const each of blocks) addon.free(device, each);
+    const result = viewAs(dtype, addon.readSync(device, resultAddress, count * bytes));
+    assertSame(reduction, new PlainTensor(dtype, shape, result), expectedResult(testCase));
+    for (const block of blocks) addon.free(device, block);
   };
   try {
     fc.assert(fc.property(foldCase, check), runs);

@@ -22,23 +22,23 @@ const body = `
   if (way === "awaits") (async () => { for (;;) await addon.read(device, at, 2 ** 24); })();
 `;
 
-async function end(way) {
-  const worker = new Worker(body, { eval: true, workerData: { way } });
+async function endWorker(mode) {
+  const worker = new Worker(body, { eval: true, workerData: { way: mode } });
   worker.on("error", () => {});
-  const gone = new Promise((resolve) => worker.once("exit", resolve));
-  await Promise.race([new Promise((resolve) => worker.once("message", resolve)), gone]);
+  const exit = new Promise((resolve) => worker.once("exit", resolve));
+  await Promise.race([new Promise((resolve) => worker.once("message", resolve)), exit]);
   await new Promise((resolve) => setTimeout(resolve, Math.random() * 20));
   await worker.terminate();
-  await gone;
+  await exit;
 }
 
-const WAYS = ["throws", "exits", "closes", "loops", "fails", "awaits"];
-for (let round = 0; round < 2; round++) await Promise.all(WAYS.map(end));
+const MODES = ["throws", "exits", "closes", "loops", "fails", "awaits"];
+for (let repetition = 0; repetition < 2; repetition++) await Promise.all(MODES.map(endWorker));
 const device = new addon.Device(0);
-const at = addon.allocate(device, 2 ** 24);
-addon.write(device, at, new Uint8Array(2 ** 24).fill(9));
-const read = await addon.read(device, at, 2 ** 24);
-console.log(`all gone; ${read[0]} ${read.at(-1)}`);
+const address = addon.allocate(device, 2 ** 24);
+addon.write(device, address, new Uint8Array(2 ** 24).fill(9));
+const bytes = await addon.read(device, address, 2 ** 24);
+console.log(`all gone; ${bytes[0]} ${bytes.at(-1)}`);
 // this thread also ends with pending reads
-addon.read(device, at, 2 ** 24);
+addon.read(device, address, 2 ** 24);
 process.exit(0);

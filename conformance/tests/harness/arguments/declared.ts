@@ -8,7 +8,7 @@ import ts from "typescript";
 export interface Callable {
   readonly name: string;
   readonly parameters: readonly Parameter[];
-  /** Its docstring with tags; a constructor's includes its class's. */
+  /** The docstring with its tags. The docstring of a constructor includes the docstring of the class. */
   readonly doc: string;
 }
 
@@ -21,14 +21,14 @@ export interface Parameter {
 export interface Declarations {
   readonly checker: ts.TypeChecker;
   readonly callables: readonly Callable[];
-  /** Exports that are not callable: tables and numbers. */
+  /** The exports that are not callable: tables and numbers. */
   readonly data: readonly string[];
 }
 
 const ROOT = new URL("../../../../", import.meta.url);
 
 /** The callables of entry points, which are files relative to the root of the repository. */
-export function declared(...entries: readonly string[]): Declarations {
+export function readDeclarations(...entries: readonly string[]): Declarations {
   const files = entries.map((entry) => fileURLToPath(new URL(entry, ROOT)));
   const program = ts.createProgram(files, {
     target: ts.ScriptTarget.ES2022,
@@ -59,9 +59,10 @@ class Finder {
   constructor(private readonly checker: ts.TypeChecker) {}
 
   visitModule(module: ts.Symbol, prefix: string): void {
-    for (const each of this.checker.getExportsOfModule(module)) {
-      const symbol = each.flags & ts.SymbolFlags.Alias ? this.checker.getAliasedSymbol(each) : each;
-      this.#visit(prefix + each.name, symbol);
+    for (const exported of this.checker.getExportsOfModule(module)) {
+      const symbol =
+        exported.flags & ts.SymbolFlags.Alias ? this.checker.getAliasedSymbol(exported) : exported;
+      this.#visit(prefix + exported.name, symbol);
     }
   }
 
@@ -100,9 +101,11 @@ class Finder {
     }
   }
 
-  #docOf(of: ts.Symbol | ts.Signature): string {
-    const tags = of.getJsDocTags().map(({ name, text }) => `@${name} ${ts.displayPartsToString(text)}`);
-    return [ts.displayPartsToString(of.getDocumentationComment(this.checker)), ...tags].join("\n");
+  #docstring(documented: ts.Symbol | ts.Signature): string {
+    const tags = documented
+      .getJsDocTags()
+      .map(({ name, text }) => `@${name} ${ts.displayPartsToString(text)}`);
+    return [ts.displayPartsToString(documented.getDocumentationComment(this.checker)), ...tags].join("\n");
   }
 
   #add(name: string, signature: ts.Signature, symbol: ts.Symbol): void {
@@ -113,7 +116,7 @@ class Finder {
       const element = isRest ? this.checker.getIndexTypeOfType(type, ts.IndexKind.Number) : undefined;
       return { name: parameter.name, type: element ?? type, isRest };
     });
-    const doc = `${this.#docOf(symbol)}\n${this.#docOf(signature)}`;
+    const doc = `${this.#docstring(symbol)}\n${this.#docstring(signature)}`;
     this.callables.set(name, { name, parameters, doc });
   }
 }

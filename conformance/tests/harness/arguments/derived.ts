@@ -6,7 +6,7 @@ import type { DType } from "../../../../src/tensor/shape.js";
 import { VALID } from "./candidates.js";
 import type { Callable, Declarations } from "./declared.js";
 import { type DerivedRow, type DerivedRows, domainOf, type Row, type Rows } from "./row.js";
-import { takenBy } from "./types.js";
+import { acceptedTypes } from "./types.js";
 import type { World } from "./world.js";
 
 const ROWS_OF: ReadonlyMap<string, readonly TensorRow[]> = TENSOR_ROWS;
@@ -16,27 +16,29 @@ const CLASSES = new Set(Object.values(QUANTIZER_CLASSES).map(({ name }) => name)
  * Completes `rows` with calls. An operation or a quantizer needs no row if every argument has one of the values below. The option
  * `out` counts as written. Arguments that may be written in place must be listed in the operation's row.
  */
-export function completed({ checker, callables }: Declarations, rows: DerivedRows): Rows {
-  const all = new Map<string, Row>();
-  for (const [name, row] of Object.entries(rows)) if (row.calls) all.set(name, { ...row, calls: row.calls });
+export function completeRows({ checker, callables }: Declarations, rows: DerivedRows): Rows {
+  const rowsByName = new Map<string, Row>();
+  for (const [name, row] of Object.entries(rows))
+    if (row.calls) rowsByName.set(name, { ...row, calls: row.calls });
   for (const callable of callables) {
     const { name } = callable;
     const isKnown = name in rows || ROWS_OF.has(name) || CLASSES.has(name);
-    if (isKnown && !all.has(name)) all.set(name, derived(checker, callable, rows[name] ?? {}));
+    if (isKnown && !rowsByName.has(name))
+      rowsByName.set(name, deriveRow(checker, callable, rows[name] ?? {}));
   }
-  return Object.fromEntries(all);
+  return Object.fromEntries(rowsByName);
 }
 
-function derived(checker: ts.TypeChecker, { name, parameters }: Callable, row: DerivedRow): Row {
+function deriveRow(checker: ts.TypeChecker, { name, parameters }: Callable, row: DerivedRow): Row {
   const valueFor = (world: World, type: ts.Type, path: string): unknown => {
-    const listed = row.values?.[path];
-    if (listed !== undefined) return listed;
-    const { classes, dtypes, literals, kinds, fields } = takenBy(checker, type);
+    const listedValue = row.values?.[path];
+    if (listedValue !== undefined) return listedValue;
+    const { classes, dtypes, literals, kinds, fields } = acceptedTypes(checker, type);
     const domain = domainOf(row, path);
     if (classes.has("Tensor"))
-      return world.tensor((dtypes && !dtypes.has("bf16") ? first(dtypes) : "bf16") as DType);
+      return world.tensor((dtypes && !dtypes.has("bf16") ? alphabeticallyFirst(dtypes) : "bf16") as DType);
     if (classes.has("RandomState")) return world.random;
-    if (literals.size > 0) return literals.has("bf16") ? "bf16" : first(literals);
+    if (literals.size > 0) return literals.has("bf16") ? "bf16" : alphabeticallyFirst(literals);
     if (kinds.has("boolean")) return true;
     if (kinds.has("bigint")) return 1n;
     if (kinds.has("number") && domain) return VALID[domain];
@@ -46,7 +48,7 @@ function derived(checker: ts.TypeChecker, { name, parameters }: Callable, row: D
       [...fields].map(([key, field]) => [key, valueFor(world, field.type, `${path}.${key}`)]),
     );
   };
-  const takesOut = parameters.some(({ type }) => takenBy(checker, type).fields.has("out"));
+  const takesOut = parameters.some(({ type }) => acceptedTypes(checker, type).fields.has("out"));
   return {
     writes: takesOut ? ["options.out"] : [],
     inPlace: (ROWS_OF.get(name) ?? []).filter((each) => each.inPlace).map((each) => each.name),
@@ -56,6 +58,6 @@ function derived(checker: ts.TypeChecker, { name, parameters }: Callable, row: D
 }
 
 /** The first in alphabetical order, because the members of a union are unordered. */
-function first<T extends string | number>(of: ReadonlySet<T>): T {
-  return [...of].sort()[0] as T;
+function alphabeticallyFirst<T extends string | number>(members: ReadonlySet<T>): T {
+  return [...members].sort()[0] as T;
 }

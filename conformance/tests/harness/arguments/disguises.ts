@@ -15,7 +15,7 @@ export interface Costume {
 type Kind = keyof typeof DISGUISES;
 
 /** The values that a property has when it is read again. */
-export const LATER: readonly unknown[] = [
+export const LATER_VALUES: readonly unknown[] = [
   undefined,
   null,
   Number.NaN,
@@ -29,33 +29,33 @@ export const LATER: readonly unknown[] = [
   [1, 1, 1, 1, 1, 1, 1],
 ];
 
-type Later = () => unknown;
+type LaterValue = () => unknown;
 
-class Thrown extends Error {}
+class AccessorError extends Error {}
 
-/** Returns a function that returns `first`, and later something else. */
-function changing(first: unknown, later: Later): () => unknown {
+/** Returns a function that returns `firstValue` at its first call, and the result of `later` at each later call. */
+function changingGetter(firstValue: unknown, later: LaterValue): () => unknown {
   let isFirst = true;
   return () => {
     if (!isFirst) return later();
     isFirst = false;
-    return first;
+    return firstValue;
   };
 }
 
-/** Defines an accessor on `on` for each property of `value`. */
-function withAccessors(on: object, value: object, get: (key: string) => () => unknown): object {
+/** Defines an accessor on `target` for each property of `value`. */
+function withAccessors(target: object, value: object, get: (key: string) => () => unknown): object {
   for (const key of Object.keys(value))
-    Object.defineProperty(on, key, { get: get(key), enumerable: true, configurable: true });
-  return on;
+    Object.defineProperty(target, key, { get: get(key), enumerable: true, configurable: true });
+  return target;
 }
 
 /** A proxy whose properties change after their first read. */
-function changingProxy(value: object, later: Later): object {
+function changingProxy(value: object, later: LaterValue): object {
   const readers = new Map<PropertyKey, () => unknown>();
   return new Proxy(value, {
     get(target, key) {
-      const reader = readers.get(key) ?? changing(Reflect.get(target, key), later);
+      const reader = readers.get(key) ?? changingGetter(Reflect.get(target, key), later);
       readers.set(key, reader);
       // the library does not store methods or the length of an array
       return typeof key === "symbol" || key === "constructor" ? Reflect.get(target, key) : reader();
@@ -66,7 +66,7 @@ function changingProxy(value: object, later: Later): object {
 /** A subclass of the value's class, with getters and methods that lie. */
 function lyingSubclass(original: object): object {
   const value = Array.isArray(original) ? [...(original as unknown[])] : original;
-  const lies = [
+  const methods = [
     "map",
     "every",
     "some",
@@ -78,45 +78,49 @@ function lyingSubclass(original: object): object {
     "includes",
     "indexOf",
   ];
-  for (const name of lies) Object.defineProperty(value, name, { value: () => [], configurable: true });
+  for (const name of methods) Object.defineProperty(value, name, { value: () => [], configurable: true });
   Object.defineProperty(value, Symbol.iterator, { value: function* () {}, configurable: true });
   return value;
 }
 
 /** A typed array that lies about its buffer and length. */
 function lyingElements(value: object): object {
-  for (const [name, lie] of [
+  for (const [name, fakeValue] of [
     ["length", 2 ** 20],
     ["byteLength", 2 ** 22],
     ["byteOffset", 0],
     ["buffer", new ArrayBuffer(8)],
   ] as const)
-    Object.defineProperty(value, name, { get: () => lie, configurable: true });
+    Object.defineProperty(value, name, { get: () => fakeValue, configurable: true });
   return lyingSubclass(value);
 }
 
-const fail = (): never => {
-  throw new Thrown("an accessor throws");
+const throwAccessorError = (): never => {
+  throw new AccessorError("an accessor throws");
 };
 
 const DISGUISES = {
-  accessors: (value, later) => withAccessors({}, value, (key) => changing(Reflect.get(value, key), later)),
+  accessors: (value, later) =>
+    withAccessors({}, value, (key) => changingGetter(Reflect.get(value, key), later)),
   "frozen accessors": (value, later) =>
     Object.freeze(
-      withAccessors(Array.isArray(value) ? [] : {}, value, (key) => changing(Reflect.get(value, key), later)),
+      withAccessors(Array.isArray(value) ? [] : {}, value, (key) =>
+        changingGetter(Reflect.get(value, key), later),
+      ),
     ),
   "a changing proxy": changingProxy,
   "a proxy": (value) => new Proxy(value, {}),
   "lying methods": lyingSubclass,
   "lying elements": lyingElements,
-  "throwing accessors": (value) => withAccessors(Array.isArray(value) ? [] : {}, value, () => fail),
+  "throwing accessors": (value) =>
+    withAccessors(Array.isArray(value) ? [] : {}, value, () => throwAccessorError),
   "a throwing proxy": (value) =>
     new Proxy(value, {
-      get: fail,
-      ownKeys: fail,
-      has: fail,
-      getOwnPropertyDescriptor: fail,
-      getPrototypeOf: fail,
+      get: throwAccessorError,
+      ownKeys: throwAccessorError,
+      has: throwAccessorError,
+      getOwnPropertyDescriptor: throwAccessorError,
+      getPrototypeOf: throwAccessorError,
     }),
   "a revoked proxy": (value) => {
     const { proxy, revoke } = Proxy.revocable(value, {});
@@ -125,26 +129,32 @@ const DISGUISES = {
   },
   "its prototype": (value) => Object.create(Object.getPrototypeOf(value) as object) as object,
   "an heir": (value) => Object.create(value) as object,
-} as const satisfies Record<string, (value: object, later: Later) => object>;
+} as const satisfies Record<string, (value: object, later: LaterValue) => object>;
 
-const BROKEN = [
+const THROWING_KINDS = [
   "throwing accessors",
   "a throwing proxy",
   "a revoked proxy",
 ] as const satisfies readonly Kind[];
-const OF_PLAIN = [
+const PLAIN_OBJECT_KINDS = [
   "accessors",
   "frozen accessors",
   "a changing proxy",
   "a proxy",
 ] as const satisfies readonly Kind[];
-const OF_LISTS = [
+const LIST_KINDS = [
   "frozen accessors",
   "a changing proxy",
   "a proxy",
   "lying methods",
 ] as const satisfies readonly Kind[];
-const OF_OBJECTS = ["a proxy", "its prototype", "an heir", "a throwing proxy", "a revoked proxy"] as const;
+const CLASS_INSTANCE_KINDS = [
+  "a proxy",
+  "its prototype",
+  "an heir",
+  "a throwing proxy",
+  "a revoked proxy",
+] as const;
 
 /** All ways to disguise the objects and arrays in `args`. */
 export function costumesOf(args: readonly unknown[]): readonly Costume[] {
@@ -155,32 +165,37 @@ export function costumesOf(args: readonly unknown[]): readonly Costume[] {
       for (const kind of kinds) costumes.push({ path, kind, isFaithful });
     };
     if (isPlain(value) || Array.isArray(value)) {
-      add(isPlain(value) ? OF_PLAIN : OF_LISTS, true);
-      add(BROKEN, false);
-      for (const [key, each] of Object.entries(value)) visit(each, [...path, key]);
+      add(isPlain(value) ? PLAIN_OBJECT_KINDS : LIST_KINDS, true);
+      add(THROWING_KINDS, false);
+      for (const [key, property] of Object.entries(value)) visit(property, [...path, key]);
     } else if (ArrayBuffer.isView(value)) {
       add(["lying elements"], true);
       add(["a proxy", "a throwing proxy", "a revoked proxy"], false);
     } else
       add(
-        Object.hasOwn(Object.getPrototypeOf(value) as object, "constructor") ? OF_OBJECTS : ["a proxy"],
+        Object.hasOwn(Object.getPrototypeOf(value) as object, "constructor")
+          ? CLASS_INSTANCE_KINDS
+          : ["a proxy"],
         false,
       );
   };
-  for (const [i, each] of args.entries()) visit(each, [i]);
+  for (const [i, argument] of args.entries()) visit(argument, [i]);
   return costumes;
 }
 
 /** Returns the arguments with one value disguised. */
-export function disguised(args: readonly unknown[], { path, kind }: Costume, later: Later): unknown[] {
-  const replaced = (at: unknown, [key, ...inner]: readonly (string | number)[]): unknown => {
-    if (key === undefined) return DISGUISES[kind](at as object, later);
-    const copy = (Array.isArray(at) ? [...(at as unknown[])] : { ...(at as object) }) as Record<
-      string,
-      unknown
-    >;
-    copy[key] = replaced(Reflect.get(at as object, key), inner);
+export function disguiseArgument(
+  args: readonly unknown[],
+  { path, kind }: Costume,
+  later: LaterValue,
+): unknown[] {
+  const replaceAt = (container: unknown, [key, ...inner]: readonly (string | number)[]): unknown => {
+    if (key === undefined) return DISGUISES[kind](container as object, later);
+    const copy = (
+      Array.isArray(container) ? [...(container as unknown[])] : { ...(container as object) }
+    ) as Record<string, unknown>;
+    copy[key] = replaceAt(Reflect.get(container as object, key), inner);
     return copy;
   };
-  return replaced([...args], path) as unknown[];
+  return replaceAt([...args], path) as unknown[];
 }

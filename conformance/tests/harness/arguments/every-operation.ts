@@ -6,31 +6,31 @@ import { openBackend } from "../../../../src/backends/open.js";
 import { UnsupportedError } from "../../../../src/errors.js";
 import { Scope } from "../../../../src/tensor/scope.js";
 import { OPERATIONS, type OperationName } from "../../../operations/operations.js";
-import { seeded } from "../draws.js";
+import { derivedSeed } from "../draws.js";
 
 /** Wraps a reference backend for the duration of the enclosing tests. */
 export function useWitness<W>(around: (reference: Backend) => W): () => W {
-  const opened: { readonly reference: Backend; readonly witness: W }[] = [];
+  const openedPairs: { readonly reference: Backend; readonly witness: W }[] = [];
   beforeAll(async () => {
     const reference = await openBackend("wasm", { threads: 1, datapath: "hopper" });
-    opened.push({ reference, witness: around(reference) });
+    openedPairs.push({ reference, witness: around(reference) });
   });
-  afterAll(() => opened.pop()?.reference.dispose());
-  return () => (opened[0] as (typeof opened)[number]).witness;
+  afterAll(() => openedPairs.pop()?.reference.dispose());
+  return () => (openedPairs[0] as (typeof openedPairs)[number]).witness;
 }
 
-/** Runs `name` on `runs` inputs. Inputs that the backend does not support are skipped. */
-export function runDrawn(backend: Backend, name: OperationName, runs: number): void {
-  const run = <K extends OperationName>(key: K): void => {
-    const { arbitrary, run: operate } = OPERATIONS[key];
-    for (const input of fc.sample(arbitrary, { numRuns: runs, seed: seeded(1) })) {
+/** Runs the operation `name` on `count` inputs. Inputs that the backend does not support are skipped. */
+export function runDrawn(backend: Backend, name: OperationName, count: number): void {
+  const runOperation = <K extends OperationName>(key: K): void => {
+    const { arbitrary, run: runCase } = OPERATIONS[key];
+    for (const input of fc.sample(arbitrary, { numRuns: count, seed: derivedSeed(1) })) {
       using _ = new Scope();
       try {
-        operate(backend, input);
+        runCase(backend, input);
       } catch (error) {
         if (!(error instanceof UnsupportedError)) throw error;
       }
     }
   };
-  run(name);
+  runOperation(name);
 }

@@ -5,10 +5,17 @@ import { QuantizedTensor } from "../../../../src/tensor/quantized.js";
 import { Scope } from "../../../../src/tensor/scope.js";
 import { Tensor, VIEW_ALIGNMENT } from "../../../../src/tensor/tensor.js";
 import { MismatchError } from "../../../values/difference.js";
-import { type Candidate, candidatesFor, distances, isPlain, laid, OF_NO_TYPE } from "./candidates.js";
+import {
+  type Candidate,
+  candidatesFor,
+  distances,
+  isPlain,
+  OF_NO_TYPE,
+  overlappingTensors,
+} from "./candidates.js";
 import type { Callable, Declarations } from "./declared.js";
 import { domainOf, type Row } from "./row.js";
-import { takenBy } from "./types.js";
+import { acceptedTypes } from "./types.js";
 import { type Backends, World } from "./world.js";
 
 /** A callable of the package; `self` is the object of a method. */
@@ -22,14 +29,14 @@ export interface Trial {
   readonly label: string;
   /** The paths of the arguments that are replaced. */
   readonly paths: readonly string[];
-  readonly wrong: boolean;
+  readonly mustRefuse: boolean;
   /** Replaces a valid argument by the invalid value. */
-  readonly spoil: (world: World, args: unknown[]) => void;
+  readonly makeInvalid: (world: World, args: unknown[]) => void;
   readonly disposedSelf?: boolean;
 }
 
 /** A position in the arguments of a valid call: a parameter, or an option of one. */
-interface Spot {
+interface Position {
   readonly path: string;
   readonly keys: readonly (string | number)[];
   readonly type: ts.Type;
@@ -37,7 +44,7 @@ interface Spot {
 }
 
 /** All trials of a callable. Throws if its row omits a parameter, an option, or the domain of a number. */
-export function trialsOf(
+export function enumerateTrials(
   { checker }: Declarations,
   callable: Callable,
   row: Row,
@@ -49,78 +56,93 @@ export function trialsOf(
     inWorld(backends, (world) => {
       const self = row.self?.(world);
       const valid = args(world);
-      const spots = spotsOf(checker, callable, valid, declaredPaths);
-      for (const { path } of spots) paths.add(path);
-      const bound = spots.filter(({ valid: x }) => x instanceof Tensor || x instanceof QuantizedTensor);
-      const others = (self && !row.unbound ? 1 : 0) + backendsIn(valid, world);
+      const positions = findPositions(checker, callable, valid, declaredPaths);
+      for (const { path } of positions) paths.add(path);
+      const tensorPositions = positions.filter(
+        ({ valid: x }) => x instanceof Tensor || x instanceof QuantizedTensor,
+      );
+      const otherBackends = (self && !row.isUnbound ? 1 : 0) + countBackends(valid, world);
       return [
-        ...spots.flatMap((spot) => spoilt(checker, spot, row, bound.length + others)),
-        ...pairs(bound, row),
-        ...(row.self && !row.outlives && call === 0 ? [onDisposed] : []),
+        ...positions.flatMap((position) =>
+          replacementTrials(checker, position, row, tensorPositions.length + otherBackends),
+        ),
+        ...overlapTrials(tensorPositions, row),
+        ...(row.self && !row.survivesDispose && call === 0 ? [DISPOSED_OBJECT_TRIAL] : []),
       ].map((each) => ({ ...each, callable, row, call }));
     }),
   );
-  const missing = [...declaredPaths].filter((path) => !paths.has(path) && !row.free?.[path]);
-  if (missing.length > 0)
+  const missingPaths = [...declaredPaths].filter((path) => !paths.has(path) && !row.exemptions?.[path]);
+  if (missingPaths.length > 0)
     throw new Error(
-      `${callable.name}: its row gives no value for ${missing.join(", ")}; add them to a valid call`,
+      `${callable.name}: its row gives no value for ${missingPaths.join(", ")}; add them to a valid call`,
     );
   return trials;
 }
 
-type Part = Pick<Trial, "label" | "paths" | "wrong" | "spoil" | "disposedSelf">;
+type TrialBody = Pick<Trial, "label" | "paths" | "mustRefuse" | "makeInvalid" | "disposedSelf">;
 
-const onDisposed: Part = {
+const DISPOSED_OBJECT_TRIAL: TrialBody = {
   label: "called on what was disposed of",
   paths: [],
-  wrong: true,
-  spoil() {},
+  mustRefuse: true,
+  makeInvalid() {},
   disposedSelf: true,
 };
 
-function backendsIn(args: readonly unknown[], world: World): number {
+function countBackends(args: readonly unknown[], world: World): number {
   return args.some((each) => each === world.backend) ? 1 : 0;
 }
 
-function spotsOf(
+function findPositions(
   checker: ts.TypeChecker,
   { parameters }: Callable,
   args: readonly unknown[],
   declaredPaths: Set<string>,
-): readonly Spot[] {
-  const spots: Spot[] = [];
-  const visit = (spot: Spot): void => {
-    const taken = takenBy(checker, spot.type);
-    if (spot.valid !== undefined) spots.push(spot);
-    if (taken.works || taken.anything) return;
+): readonly Position[] {
+  const positions: Position[] = [];
+  const visit = (position: Position): void => {
+    const taken = acceptedTypes(checker, position.type);
+    if (position.valid !== undefined) positions.push(position);
+    if (taken.hasMethods || taken.acceptsAll) return;
     for (const [key, { type }] of taken.fields) {
-      const path = `${spot.path}.${key}`;
+      const path = `${position.path}.${key}`;
       declaredPaths.add(path);
-      const valid = isPlain(spot.valid) ? Reflect.get(spot.valid, key) : undefined;
-      if (valid !== undefined) visit({ path, keys: [...spot.keys, key], type, valid });
+      const valid = isPlain(position.valid) ? Reflect.get(position.valid, key) : undefined;
+      if (valid !== undefined) visit({ path, keys: [...position.keys, key], type, valid });
     }
   };
   parameters.forEach(({ name, type }, i) => {
     declaredPaths.add(name);
     visit({ path: name, keys: [i], type, valid: args[i] });
   });
-  return spots;
+  return positions;
 }
 
-function spoilt(checker: ts.TypeChecker, spot: Spot, row: Row, bound: number): readonly Part[] {
-  const { path, keys, type, valid } = spot;
-  if (row.free?.[path]) return [];
-  const taken = takenBy(checker, type);
+function replacementTrials(
+  checker: ts.TypeChecker,
+  position: Position,
+  row: Row,
+  tensorCount: number,
+): readonly TrialBody[] {
+  const { path, keys, type, valid } = position;
+  if (row.exemptions?.[path]) return [];
+  const taken = acceptedTypes(checker, type);
   const numbers = domainOf(row, path);
   if (taken.kinds.has("number") && !numbers)
     throw new Error(`${path}: the row does not say which numbers it takes`);
   const anyType = row.anyType?.includes(path) ?? false;
-  const candidates = candidatesFor({ taken, numbers, anyType, accompanied: bound > 1, valid });
-  return candidates.map(({ label, value, wrong }: Candidate) => ({
+  const candidates = candidatesFor({
+    accepted: taken,
+    numbers,
+    anyType,
+    hasOtherTensor: tensorCount > 1,
+    valid,
+  });
+  return candidates.map(({ label, value, mustRefuse }: Candidate) => ({
     label: `${path} is ${label}`,
     paths: [path],
-    wrong,
-    spoil: (world, args) => put(args, keys, (now) => value(world, now)),
+    mustRefuse,
+    makeInvalid: (world, args) => replaceAt(args, keys, (now) => value(world, now)),
   }));
 }
 
@@ -128,46 +150,55 @@ function spoilt(checker: ts.TypeChecker, spot: Spot, row: Row, bound: number): r
  * Trials in which an output shares memory with another argument, at every distance, except where the row says that the
  * call works in place.
  */
-function pairs(bound: readonly Spot[], row: Row): readonly Part[] {
+function overlapTrials(positions: readonly Position[], row: Row): readonly TrialBody[] {
   const isWritten = (path: string): boolean =>
-    row.writes?.some((each) => path === each || path.startsWith(`${each}.`)) ?? false;
-  return bound.flatMap((first, i) =>
-    bound.slice(i + 1).flatMap((second): readonly Part[] => {
-      const [x, y] = [first.valid, second.valid];
+    row.writes?.some((output) => path === output || path.startsWith(`${output}.`)) ?? false;
+  return positions.flatMap((xPosition, i) =>
+    positions.slice(i + 1).flatMap((yPosition): readonly TrialBody[] => {
+      const [x, y] = [xPosition.valid, yPosition.valid];
       if (!(x instanceof Tensor && y instanceof Tensor)) return [];
-      const paths = [first.path, second.path];
-      const mayBeOne = paths.some((path) => row.inPlace?.includes(path));
-      const isAlike = x.dtype === y.dtype && x.byteLength === y.byteLength;
-      return distances(x, y).flatMap((distance): readonly Part[] => {
-        const wrong = paths.some(isWritten) && !(mayBeOne && isAlike && distance === 0);
+      const paths = [xPosition.path, yPosition.path];
+      const worksInPlace = paths.some((path) => row.inPlace?.includes(path));
+      const haveEqualLayout = x.dtype === y.dtype && x.byteLength === y.byteLength;
+      return distances(x, y).flatMap((distance): readonly TrialBody[] => {
+        const mustRefuse = paths.some(isWritten) && !(worksInPlace && haveEqualLayout && distance === 0);
         // a call that may be accepted is executed, so its tensors must be aligned
-        if (!wrong && distance % VIEW_ALIGNMENT !== 0) return [];
-        const spoil: Trial["spoil"] = (_world, args) => {
-          const [a, b] = laid(x, y, distance);
-          put(args, first.keys, () => a);
-          put(args, second.keys, () => b);
+        if (!mustRefuse && distance % VIEW_ALIGNMENT !== 0) return [];
+        const makeInvalid: Trial["makeInvalid"] = (_world, args) => {
+          const [a, b] = overlappingTensors(x, y, distance);
+          replaceAt(args, xPosition.keys, () => a);
+          replaceAt(args, yPosition.keys, () => b);
         };
-        return [{ label: `${paths.join(" and ")} are ${distance} bytes apart`, paths, wrong, spoil }];
+        return [
+          { label: `${paths.join(" and ")} are ${distance} bytes apart`, paths, mustRefuse, makeInvalid },
+        ];
       });
     }),
   );
 }
 
 /** Whether the positions of two trials are disjoint, so that one call can test both. */
-export function areApart(a: Trial, b: Trial): boolean {
-  const within = (inner: string, outer: string): boolean => inner === outer || inner.startsWith(`${outer}.`);
-  return a.paths.every((x) => b.paths.every((y) => !within(x, y) && !within(y, x)));
+export function haveDisjointPaths(a: Trial, b: Trial): boolean {
+  const isWithin = (inner: string, outer: string): boolean =>
+    inner === outer || inner.startsWith(`${outer}.`);
+  return a.paths.every((x) => b.paths.every((y) => !isWithin(x, y) && !isWithin(y, x)));
 }
 
 /** Replaces the value at `keys`; the objects along the path are copied. */
-function put(args: unknown[], keys: readonly (string | number)[], value: (now: unknown) => unknown): void {
-  const [first, ...rest] = keys as [number, ...string[]];
-  const replaced = (at: unknown, path: readonly string[]): unknown => {
+function replaceAt(
+  args: unknown[],
+  keys: readonly (string | number)[],
+  value: (previous: unknown) => unknown,
+): void {
+  const [index, ...innerKeys] = keys as [number, ...string[]];
+  const replaceInner = (container: unknown, path: readonly string[]): unknown => {
     const [key, ...inner] = path;
-    if (key === undefined) return value(at);
-    return isPlain(at) ? { ...at, [key]: replaced(Reflect.get(at, key), inner) } : at;
+    if (key === undefined) return value(container);
+    return isPlain(container)
+      ? { ...container, [key]: replaceInner(Reflect.get(container, key), inner) }
+      : container;
   };
-  args[first] = replaced(args[first], rest);
+  args[index] = replaceInner(args[index], innerKeys);
 }
 
 export function inWorld<R>(backends: Backends, body: (world: World) => R): R {
@@ -180,77 +211,79 @@ export function inWorld<R>(backends: Backends, body: (world: World) => R): R {
   }
 }
 
-/** How invalid calls were refused. */
+/** Data that the errors of refused calls contain. */
 export interface Refusals {
   /** The classes of the errors. */
   readonly errors: Set<string>;
-  /** The names with which the messages begin: the functions that refused. */
-  readonly users: Set<string>;
+  /** The functions that refused: the names with which the messages begin. */
+  readonly refusingFunctions: Set<string>;
   /** Messages that do not name the invalid argument, by the argument's path. Only for values that no argument accepts. */
-  readonly unnamed: Map<string, string>;
+  readonly unnamedArguments: Map<string, string>;
 }
 
 /**
  * Makes an invalid call, by one trial or several. Returns a description of the violation, or undefined. `refusals` collects the
  * errors that refused the call.
  */
-export async function tried(
+export async function makeInvalidCall(
   target: Target,
   trials: readonly Trial[],
   backends: Backends,
   refusals?: Refusals,
 ): Promise<string | undefined> {
   const [{ callable, row, call }] = trials as [Trial];
-  const before = liveOn(backends);
+  const liveBefore = liveOn(backends);
   const outer = new Scope();
   const world = new World(backends);
-  const what = `${callable.name}, where ${trials.map(({ label }) => label).join(" and ")}`;
+  const description = `${callable.name}, where ${trials.map(({ label }) => label).join(" and ")}`;
   let fault: string | undefined;
   try {
     const self = row.self?.(world);
     const args = [...(row.calls[call] as Row["calls"][0])(world)];
-    for (const { spoil } of trials) spoil(world, args);
+    for (const { makeInvalid } of trials) makeInvalid(world, args);
     if (trials.some(({ disposedSelf }) => disposedSelf)) dispose(self);
-    const outcome = await run(target, self, args, world);
-    const wrong = trials.some((each) => each.wrong);
+    const outcome = await runTrial(target, self, args, world);
+    const mustRefuse = trials.some((each) => each.mustRefuse);
     if (outcome.error) refusals?.errors.add(outcome.error.constructor.name);
-    if (outcome.error) refusals?.users.add(outcome.error.message.split(":", 1)[0] as string);
-    if (outcome.error) noteUnnamed(trials, outcome.error.message, refusals);
-    if (outcome.fault !== undefined) fault = `${what}: ${outcome.fault}`;
-    else if (wrong && !outcome.refused) fault = `${what}: it was taken`;
+    if (outcome.error) refusals?.refusingFunctions.add(outcome.error.message.split(":", 1)[0] as string);
+    if (outcome.error) recordUnnamed(trials, outcome.error.message, refusals);
+    if (outcome.fault !== undefined) fault = `${description}: ${outcome.fault}`;
+    else if (mustRefuse && !outcome.isRefused) fault = `${description}: it was taken`;
   } catch (error) {
-    fault = `${what}: ${error}`;
+    fault = `${description}: ${error}`;
   }
   try {
     world.dispose();
     outer.dispose();
   } catch (error) {
-    fault ??= `${what}: ${error}`;
+    fault ??= `${description}: ${error}`;
   }
-  const left = liveOn(backends) - before;
-  return fault ?? (left === 0 ? undefined : `${what}: ${left} bytes were not given back`);
+  const leakedBytes = liveOn(backends) - liveBefore;
+  return (
+    fault ?? (leakedBytes === 0 ? undefined : `${description}: ${leakedBytes} bytes were not given back`)
+  );
 }
 
-function noteUnnamed(trials: readonly Trial[], message: string, refusals: Refusals | undefined): void {
+function recordUnnamed(trials: readonly Trial[], message: string, refusals: Refusals | undefined): void {
   const [{ label, paths }] = trials as [Trial];
   const [path = ""] = paths;
   if (label !== `${path} is ${OF_NO_TYPE}`) return;
   const name = path.split(".").at(-1);
-  if (!new RegExp(`\\b${name}\\b`).test(message)) refusals?.unnamed.set(path, message);
+  if (!new RegExp(`\\b${name}\\b`).test(message)) refusals?.unnamedArguments.set(path, message);
 }
 
-function liveOn({ backend, other }: Backends): number {
-  return backend.memoryUse().live + other.memoryUse().live;
+function liveOn({ backend, otherBackend }: Backends): number {
+  return backend.memoryUse().live + otherBackend.memoryUse().live;
 }
 
 interface Outcome {
-  readonly refused: boolean;
+  readonly isRefused: boolean;
   readonly fault?: string;
   /** The typed error that refused the call. */
   readonly error?: LockstepError;
 }
 
-async function run(
+async function runTrial(
   target: Target,
   self: object | undefined,
   args: readonly unknown[],
@@ -258,20 +291,20 @@ async function run(
 ): Promise<Outcome> {
   const scope = new Scope();
   world.scope = scope;
-  const before = world.state();
+  const stateBefore = world.state();
   try {
     const result: unknown = await target(self, args);
     disposeAll(result);
-    return { refused: false };
+    return { isRefused: false };
   } catch (error) {
     // a MismatchError is the result of a comparison, not a refusal
-    if (error instanceof MismatchError) return { refused: false };
-    if (!(error instanceof LockstepError)) return { refused: true, fault: `${error} is no typed error` };
-    const changed = differences(before, world.state());
-    const refused = { refused: true, error };
-    return changed
-      ? { ...refused, fault: `refused (${error.message}), and yet changed: ${changed}` }
-      : refused;
+    if (error instanceof MismatchError) return { isRefused: false };
+    if (!(error instanceof LockstepError)) return { isRefused: true, fault: `${error} is no typed error` };
+    const changedState = differences(stateBefore, world.state());
+    const refusal = { isRefused: true, error };
+    return changedState
+      ? { ...refusal, fault: `refused (${error.message}), and yet changed: ${changedState}` }
+      : refusal;
   } finally {
     scope.dispose();
   }
@@ -295,23 +328,23 @@ function dispose(result: unknown): void {
 /** Disposes of everything that an accepted call returned. */
 function disposeAll(result: unknown): void {
   dispose(result);
-  if (isPlain(result)) for (const each of Object.values(result)) dispose(each);
+  if (isPlain(result)) for (const member of Object.values(result)) dispose(member);
 }
 
 /** Makes a valid call. It must be accepted, and may write only the tensors that its row lists. */
-export async function valid(
+export async function makeValidCall(
   target: Target,
   row: Row,
   call: number,
   backends: Backends,
 ): Promise<string | undefined> {
   const live = liveOn(backends);
-  const fault = await validly(target, row, call, backends);
-  const left = liveOn(backends) - live;
-  return fault ?? (left === 0 ? undefined : `the valid call keeps ${left} bytes`);
+  const fault = await validCallFault(target, row, call, backends);
+  const leakedBytes = liveOn(backends) - live;
+  return fault ?? (leakedBytes === 0 ? undefined : `the valid call keeps ${leakedBytes} bytes`);
 }
 
-async function validly(
+async function validCallFault(
   target: Target,
   row: Row,
   call: number,
@@ -322,14 +355,14 @@ async function validly(
   try {
     const self = row.self?.(world);
     const args = (row.calls[call] as Row["calls"][0])(world);
-    const written = writtenIn(row, args, self);
-    const before = world.state(written);
+    const outputs = outputTensors(row, args, self);
+    const stateBefore = world.state(outputs);
     const result: unknown = await target(self, args);
-    const after = world.state(written);
+    const stateAfter = world.state(outputs);
     disposeAll(result);
-    const names = Object.keys(before).filter((key) => /^(f32|bf16|f16|i32|u|e|member|canary)/.test(key));
-    const changed = names.filter((key) => key in after && before[key] !== after[key]);
-    return changed.length > 0 ? `the valid call changes ${changed.join(", ")}` : undefined;
+    const names = Object.keys(stateBefore).filter((key) => /^(f32|bf16|f16|i32|u|e|member|canary)/.test(key));
+    const changedNames = names.filter((key) => key in stateAfter && stateBefore[key] !== stateAfter[key]);
+    return changedNames.length > 0 ? `the valid call changes ${changedNames.join(", ")}` : undefined;
   } catch (error) {
     return `the valid call throws ${error instanceof Error ? error.stack : error}`;
   } finally {
@@ -338,7 +371,7 @@ async function validly(
   }
 }
 
-function writtenIn({ writes = [] }: Row, args: readonly unknown[], self: unknown): ReadonlySet<Tensor> {
+function outputTensors({ writes = [] }: Row, args: readonly unknown[], self: unknown): ReadonlySet<Tensor> {
   const tensors = new Set<Tensor>();
   const add = (x: unknown): void => {
     if (x instanceof Tensor) tensors.add(x);
@@ -349,9 +382,9 @@ function writtenIn({ writes = [] }: Row, args: readonly unknown[], self: unknown
     if (root === "self") add(self);
     // a value does not identify its argument, so all arguments are searched
     for (const arg of args) {
-      let at: unknown = arg;
-      for (const key of keys) at = isPlain(at) ? Reflect.get(at, key) : undefined;
-      add(at);
+      let value: unknown = arg;
+      for (const key of keys) value = isPlain(value) ? Reflect.get(value, key) : undefined;
+      add(value);
     }
   }
   return tensors;

@@ -14,7 +14,7 @@ export interface Outcome {
   /** The result and all state, for a call that returned. */
   readonly result?: string;
   /** The typed error of a call that was refused. */
-  readonly refused?: string;
+  readonly refusal?: string;
   /** The violation: an error of another class, an unbounded message, an unbounded time, or a damaged fence. */
   readonly fault?: string;
 }
@@ -23,21 +23,21 @@ export interface Outcome {
 const MAX_MESSAGE = 2000;
 const MAX_TIME = 1000;
 
-/** Calls `target` with the arguments of a valid call after `spoil` has changed them. */
+/** Calls `target` with the arguments that `transform` returns for those of a valid call. */
 export async function outcomeOf(
   target: Target,
   row: Row,
   call: number,
   backends: Backends,
-  spoil: (args: readonly unknown[], world: World) => readonly unknown[],
+  transform: (args: readonly unknown[], world: World) => readonly unknown[],
 ): Promise<Outcome> {
   const outer = new Scope();
   const world = new World(backends);
   let outcome: Outcome;
   try {
     const self = row.self?.(world);
-    const args = spoil((row.calls[call] as Row["calls"][0])(world), world);
-    outcome = await called(target, self, args, world);
+    const args = transform((row.calls[call] as Row["calls"][0])(world), world);
+    outcome = await callTarget(target, self, args, world);
   } catch (error) {
     outcome = { fault: `the set-up throws ${error}` };
   }
@@ -50,7 +50,7 @@ export async function outcomeOf(
   return outcome;
 }
 
-async function called(
+async function callTarget(
   target: Target,
   self: object | undefined,
   args: readonly unknown[],
@@ -61,57 +61,58 @@ async function called(
     const scope = new Scope();
     try {
       const result: unknown = await target(self, args);
-      const after = JSON.stringify([shown(result, 4), written(world)], (_, value: unknown) =>
-        typeof value === "bigint" ? `${value}n` : value,
+      const resultText = JSON.stringify(
+        [toPlainData(result, 4), changeableState(world)],
+        (_, value: unknown) => (typeof value === "bigint" ? `${value}n` : value),
       );
       if (!args.includes(result)) release(result);
-      return { result: after, ...timed(start) };
+      return { result: resultText, ...timeFault(start) };
     } finally {
       scope.dispose();
     }
   } catch (error) {
     if (error instanceof MismatchError) return { result: "a mismatch" };
     if (!(error instanceof LockstepError)) {
-      const at = error instanceof Error ? (error.stack ?? "").split("\n").slice(0, 4).join(" | ") : error;
-      return { fault: `no typed error: ${String(at).slice(0, 600)}` };
+      const trace = error instanceof Error ? (error.stack ?? "").split("\n").slice(0, 4).join(" | ") : error;
+      return { fault: `no typed error: ${String(trace).slice(0, 600)}` };
     }
     const { message } = error;
     if (message.length > MAX_MESSAGE)
       return { fault: `a message of ${message.length} characters: ${message.slice(0, 200)}...` };
-    return { refused: message, ...timed(start) };
+    return { refusal: message, ...timeFault(start) };
   }
 }
 
 /** The state that a call may change, without the fields that accumulate over calls. */
-function written(world: World): Readonly<Record<string, unknown>> {
+function changeableState(world: World): Readonly<Record<string, unknown>> {
   const { "default random": _, region: _region, live: _live, blocks: _blocks, ...state } = world.state();
   return state;
 }
 
-function timed(start: NodeJS.CpuUsage): Pick<Outcome, "fault"> {
+function timeFault(start: NodeJS.CpuUsage): Pick<Outcome, "fault"> {
   const { user, system } = process.cpuUsage(start);
   const ms = (user + system) / 1000;
   return ms > MAX_TIME ? { fault: `it took ${Math.round(ms)} ms` } : {};
 }
 
 /** A copy of a result as plain data, with the bytes of every tensor. */
-function shown(value: unknown, depth: number): unknown {
+function toPlainData(value: unknown, depth: number): unknown {
   if (value instanceof Tensor)
-    return value.disposed ? "disposed" : [value.dtype, value.shape, bytesOf(value)];
-  if (value instanceof QuantizedTensor) return value.members.map((each) => shown(each, depth));
-  if (value instanceof Variable) return ["variable", shown(value.value, depth)];
+    return value.disposed ? "disposed" : [value.dtype, value.shape, tensorBytes(value)];
+  if (value instanceof QuantizedTensor) return value.members.map((each) => toPlainData(each, depth));
+  if (value instanceof Variable) return ["variable", toPlainData(value.value, depth)];
   if (ArrayBuffer.isView(value))
     return Buffer.from(value.buffer, value.byteOffset, value.byteLength).toString("base64");
   if (typeof value === "function") return "a function";
   if (typeof value !== "object" || value === null || depth === 0)
     return typeof value === "symbol" ? "" : value;
   const prototype: unknown = Object.getPrototypeOf(value);
-  if (Array.isArray(value)) return value.map((each) => shown(each, depth - 1));
+  if (Array.isArray(value)) return value.map((each) => toPlainData(each, depth - 1));
   if (prototype !== Object.prototype && prototype !== null) return "an object";
-  return Object.fromEntries(Object.entries(value).map(([key, each]) => [key, shown(each, depth - 1)]));
+  return Object.fromEntries(Object.entries(value).map(([key, each]) => [key, toPlainData(each, depth - 1)]));
 }
 
-function bytesOf(x: Tensor): string {
+function tensorBytes(x: Tensor): string {
   const { buffer, byteOffset, byteLength } = x.dataSync();
   return Buffer.from(buffer, byteOffset, byteLength).toString("base64");
 }
@@ -119,8 +120,9 @@ function bytesOf(x: Tensor): string {
 /** Disposes of a call's result: an object of the library, or such objects in a plain object or an array. */
 function release(result: unknown): void {
   const isList = Array.isArray(result) || isPlain(result);
-  for (const one of isList ? Object.values(result) : [result]) {
-    const method: unknown = typeof one === "object" && one !== null ? Reflect.get(one, "dispose") : undefined;
-    if (typeof method === "function") Reflect.apply(method, one, []);
+  for (const member of isList ? Object.values(result) : [result]) {
+    const method: unknown =
+      typeof member === "object" && member !== null ? Reflect.get(member, "dispose") : undefined;
+    if (typeof method === "function") Reflect.apply(method, member, []);
   }
 }

@@ -8,8 +8,8 @@ import * as files from "../../../../src/io/index.js";
 import * as models from "../../../../src/models/index.js";
 import * as conformance from "../../../index.js";
 import { GuardedBackend } from "../../../operations/guarded.js";
-import { type Callable, type Declarations, declared } from "./declared.js";
-import { completed } from "./derived.js";
+import { type Callable, type Declarations, readDeclarations } from "./declared.js";
+import { completeRows } from "./derived.js";
 import type { Target } from "./law.js";
 import type { Row, Rows } from "./row.js";
 import { checkpointRows } from "./rows-checkpoints.js";
@@ -23,7 +23,7 @@ import { OTHER_ROWS, TENSOR_ROWS } from "./rows-others.js";
 import { QUANTIZER_ROWS } from "./rows-quantizers.js";
 import { type Backends, openBackends } from "./world.js";
 
-const folder = new CheckpointFolder();
+const checkpointFolder = new CheckpointFolder();
 
 /** The declarations of each entry point of the package, and its exports. */
 export const ENTRIES = [
@@ -36,12 +36,12 @@ export const ENTRIES = [
   ["dist/conformance/index.d.ts", conformance],
 ] as const;
 
-export const declarations: Declarations = declared(...ENTRIES.map(([path]) => path));
+export const declarations: Declarations = readDeclarations(...ENTRIES.map(([path]) => path));
 
-export const ROWS: Rows = completed(declarations, {
-  ...fileRows(folder),
-  ...checkpointRows(folder),
-  ...modelRows(folder),
+export const ROWS: Rows = completeRows(declarations, {
+  ...fileRows(checkpointFolder),
+  ...checkpointRows(checkpointFolder),
+  ...modelRows(checkpointFolder),
   ...OPERATION_ROWS,
   ...QUANTIZER_ROWS,
   ...MODULE_ROWS,
@@ -55,47 +55,46 @@ export const ROWS: Rows = completed(declarations, {
 export const callables = new Map(declarations.callables.map((each) => [each.name, each]));
 
 /** The exports that have parameters or a row. */
-export const taking = [...callables.values()].filter(
+export const testedCallables = [...callables.values()].filter(
   ({ name, parameters }) => parameters.length > 0 || ROWS[name],
 );
 
 /** The callables that have a row, by name. */
-export const rows: readonly (readonly [name: string, callable: Callable, row: Row])[] = taking.flatMap(
-  (callable) => {
+export const rows: readonly (readonly [name: string, callable: Callable, row: Row])[] =
+  testedCallables.flatMap((callable) => {
     const row = ROWS[callable.name];
     return row ? [[callable.name, callable, row] as const] : [];
-  },
-);
+  });
 
 /** Opens guarded backends and fills the folder of checkpoints for the test file. */
 export function useBackends(): () => Backends {
   let backends: Backends;
   beforeAll(async () => {
     backends = await openBackends((backend) => new GuardedBackend(backend));
-    await folder.fill(backends);
+    await checkpointFolder.fill(backends);
   });
   afterAll(async () => {
-    await folder.end();
+    await checkpointFolder.end();
     await backends.backend.dispose();
-    await backends.other.dispose();
+    await backends.otherBackend.dispose();
   });
   return () => backends;
 }
 
 /** Returns the function that calls an export, constructor or method. */
-export function targetOf({ name }: Callable): Target {
-  const [first = "", second] = name.split(".");
-  const entry = ENTRIES.find(([, exported]) => first in exported)?.[1];
-  const value: unknown = entry && Reflect.get(entry, first);
-  if (second === undefined) {
+export function resolveTarget({ name }: Callable): Target {
+  const [rootName = "", memberName] = name.split(".");
+  const entry = ENTRIES.find(([, exports]) => rootName in exports)?.[1];
+  const value: unknown = entry && Reflect.get(entry, rootName);
+  if (memberName === undefined) {
     return (_self, args) =>
       isClass(value)
         ? Reflect.construct(value, args)
         : Reflect.apply(value as () => unknown, undefined, args);
   }
   if (typeof value !== "function")
-    return (_self, args) => Reflect.apply(Reflect.get(value as object, second), undefined, args);
-  return (self, args) => Reflect.apply(Reflect.get(self as object, second), self, args);
+    return (_self, args) => Reflect.apply(Reflect.get(value as object, memberName), undefined, args);
+  return (self, args) => Reflect.apply(Reflect.get(self as object, memberName), self, args);
 }
 
 function isClass(value: unknown): value is new (...args: unknown[]) => object {

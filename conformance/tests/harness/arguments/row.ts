@@ -8,7 +8,7 @@ export interface Row {
   /** For a method: the object to call it on. */
   readonly self?: (world: World) => object;
   /** For a method: true if the object has no state on a backend, or none that the call uses. */
-  readonly unbound?: boolean;
+  readonly isUnbound?: boolean;
   /** The domain of each numeric argument, by path, unless its name has one domain everywhere. */
   readonly numbers?: Readonly<Record<string, NumberDomain>>;
   /** The tensors that may have any element type, by path. */
@@ -18,21 +18,21 @@ export interface Row {
   /** The arguments that an output may be identical to: the call can work in place. */
   readonly inPlace?: readonly string[];
   /** Whether the method may be called after its object was disposed of. */
-  readonly outlives?: boolean;
+  readonly survivesDispose?: boolean;
   /** True if the call is slow: then only trials that must be refused are made. */
-  readonly costly?: boolean;
+  readonly isSlow?: boolean;
   /** The arguments that the law does not test, by path, each with the reason. */
-  readonly free?: Readonly<Record<string, string>>;
+  readonly exemptions?: Readonly<Record<string, string>>;
   /** The function that refuses arguments and is named by the errors, if the call passes them on to another one. */
-  readonly refusedBy?: string;
+  readonly refusingFunction?: string;
 }
 
 /** The domains of numbers whose names have one meaning everywhere. */
-const NAMED: Readonly<Record<string, NumberDomain>> = { dim: "integer" };
+const DOMAINS_BY_NAME: Readonly<Record<string, NumberDomain>> = { dim: "integer" };
 
 /** The domain of the numbers at a path. */
 export function domainOf({ numbers }: Pick<Row, "numbers">, path: string): NumberDomain | undefined {
-  return numbers?.[path] ?? NAMED[path.slice(path.lastIndexOf(".") + 1)];
+  return numbers?.[path] ?? DOMAINS_BY_NAME[path.slice(path.lastIndexOf(".") + 1)];
 }
 
 export type Rows = Readonly<Record<string, Row>>;

@@ -5,37 +5,37 @@ import { MultiheadAttention } from "../../../../src/modules/multihead-attention.
 import { constantInit } from "../../../../src/modules/parameter.js";
 import { TransformerLayer } from "../../../../src/modules/transformer-layer.js";
 import type { Rows } from "./row.js";
-import { alone } from "./rows-distributed.js";
+import { singleRankGroup } from "./rows-distributed.js";
 import type { World } from "./world.js";
 
-const SAME = "the same check as of DotProductAttention.forward";
-const shared = (w: World) => ({ dtype: "bf16", random: w.random }) as const;
-const masks = {
+const SAME_CHECK = "the same check as of DotProductAttention.forward";
+const commonOptions = (w: World) => ({ dtype: "bf16", random: w.random }) as const;
+const maskOptions = {
   attnMaskType: "no_mask",
   windowSize: [4, 2],
   bottomRightDiagonal: true,
   softcap: 30,
 } as const;
-const attention = (w: World) =>
+const attentionOptions = (w: World) =>
   ({
-    ...{ ...shared(w), ...masks, group: alone(w), sequenceParallel: false },
+    ...{ ...commonOptions(w), ...maskOptions, group: singleRankGroup(w), sequenceParallel: false },
     ...{ numGqaGroups: 2, attentionDropout: 0.5, qkvFormat: "bshd", softmaxScale: 0.5, layerNumber: 1 },
-    ...{ cpGroup: alone(w), cpCommType: "p2p" },
+    ...{ cpGroup: singleRankGroup(w), cpCommType: "p2p" },
   }) as const;
-const multihead = (w: World) => {
+const multiheadOptions = (w: World) => {
   const init = constantInit(0.5);
   return {
-    ...{ ...attention(w), initMethod: init, outputLayerInitMethod: init, kvChannels: 8 },
+    ...{ ...attentionOptions(w), initMethod: init, outputLayerInitMethod: init, kvChannels: 8 },
     ...{ normalization: "RMSNorm", zeroCenteredGamma: true, bias: true, layernormEpsilon: 1e-5 },
     ...{ fuseQkvParams: true, qkvWeightInterleaved: true, qkNormEps: 1e-6, qkNormBeforeRope: true },
     ...{ fuseWgradAccumulation: false, qkNormType: "RMSNorm", softmaxType: "vanilla" },
   } as const;
 };
-const transformer = (w: World) => {
-  const { attnMaskType: _, qkvFormat: __, ...rest } = multihead(w);
+const transformerLayerOptions = (w: World) => {
+  const { attnMaskType: _, qkvFormat: __, ...layerOptions } = multiheadOptions(w);
   return {
     ...{
-      ...rest,
+      ...layerOptions,
       hiddenDropout: 0,
       dropPathRate: 0.5,
       selfAttnMaskType: "no_mask",
@@ -46,7 +46,7 @@ const transformer = (w: World) => {
     ...{ activation: "swiglu", attnInputFormat: "bshd" },
   } as const;
 };
-const plain = (w: World) => ({ ...shared(w), initMethod: constantInit(0.5) });
+const moduleOptions = (w: World) => ({ ...commonOptions(w), initMethod: constantInit(0.5) });
 
 const WINDOWS = { "options.windowSize.0": "integer", "options.windowSize.1": "integer" } as const;
 const ATTENTION_NUMBERS = {
@@ -63,7 +63,7 @@ const ATTENTION_NUMBERS = {
   numAttentionHeads: "count",
 } as const;
 
-const cache = (w: World): InferenceParams => {
+const inferenceCache = (w: World): InferenceParams => {
   const params = w.own(new InferenceParams(w.backend, 2, 8, { numHeadsKv: 4, headDimK: 16 }));
   params.preStep(new Map([["a", 1]]));
   return params;
@@ -78,11 +78,11 @@ const heads = (w: World, shape = [3, 2, 4, 16]) =>
   [w.tensor("bf16", shape), w.tensor("bf16", shape), w.tensor("bf16", shape)] as const;
 
 /** Options of calls that modules pass to DotProductAttention. */
-const PASSED = Object.fromEntries(
+const FORWARDED_OPTIONS = Object.fromEntries(
   [
     ...["attentionMask", "cuSeqlensQ", "cuSeqlensKv", "cuSeqlensQPadded", "cuSeqlensKvPadded", "seqlensQ"],
     ...["seqlensKv", "coreAttentionBias", "alibiSlopes", "inferenceParams", "encDecAttnMask"],
-  ].map((name) => [`call.${name}`, SAME]),
+  ].map((name) => [`call.${name}`, SAME_CHECK]),
 );
 /** The argument `angles`: two tensors and a flag, or two such triples. */
 const ANGLES = {
@@ -101,10 +101,10 @@ const multiheadCall = (w: World) =>
       coreAttentionBiasType: "no_bias",
     },
   ] as const;
-const crossed = (w: World) =>
+const crossAttention = (w: World) =>
   w.own(
     new MultiheadAttention(w.backend, 16, 2, {
-      ...{ ...plain(w), attentionDropout: 0 },
+      ...{ ...moduleOptions(w), attentionDropout: 0 },
       ...{ attentionType: "cross", inputLayernorm: true },
     }),
   );
@@ -112,23 +112,33 @@ const crossed = (w: World) =>
 export const ATTENTION_MODULE_ROWS: Rows = {
   DotProductAttention: {
     calls: [
-      (w) => [w.backend, 4, 16, { ...attention(w), softmaxType: "learnable" as const }],
-      (w) => [w.backend, 4, [16, 8], shared(w)],
+      (w) => [w.backend, 4, 16, { ...attentionOptions(w), softmaxType: "learnable" as const }],
+      (w) => [w.backend, 4, [16, 8], commonOptions(w)],
     ],
     numbers: { ...ATTENTION_NUMBERS, kvChannels: "count", "kvChannels.0": "count", "kvChannels.1": "count" },
   },
   MultiheadAttention: {
     calls: [
-      (w) => [w.backend, 16, 2, { ...multihead(w), attentionType: "self" as const, inputLayernorm: true }],
-      (w) => [w.backend, 16, 2, { ...plain(w), attentionType: "cross" as const, qkvFormat: "bshd" as const }],
+      (w) => [
+        w.backend,
+        16,
+        2,
+        { ...multiheadOptions(w), attentionType: "self" as const, inputLayernorm: true },
+      ],
+      (w) => [
+        w.backend,
+        16,
+        2,
+        { ...moduleOptions(w), attentionType: "cross" as const, qkvFormat: "bshd" as const },
+      ],
     ],
     numbers: { ...ATTENTION_NUMBERS, hiddenSize: "count" },
   },
   TransformerLayer: {
     calls: [
-      (w) => [w.backend, 16, 32, 2, transformer(w)],
-      (w) => [w.backend, 16, 32, 2, { ...plain(w), parallelAttentionMlp: true }],
-      (w) => [w.backend, 16, 32, 2, plain(w)],
+      (w) => [w.backend, 16, 32, 2, transformerLayerOptions(w)],
+      (w) => [w.backend, 16, 32, 2, { ...moduleOptions(w), parallelAttentionMlp: true }],
+      (w) => [w.backend, 16, 32, 2, moduleOptions(w)],
     ],
     numbers: {
       ...ATTENTION_NUMBERS,
@@ -198,31 +208,34 @@ export const ATTENTION_MODULE_ROWS: Rows = {
           ...{ coreAttentionBiasType: "alibi", alibiSlopes: w.tensor("f32", [4]) },
         },
       ],
-      (w) => [...heads(w, [1, 1, 4, 16]), { attnMaskType: "padding_causal", inferenceParams: cache(w) }],
+      (w) => [
+        ...heads(w, [1, 1, 4, 16]),
+        { attnMaskType: "padding_causal", inferenceParams: inferenceCache(w) },
+      ],
     ],
     self: (w) =>
-      w.own(new DotProductAttention(w.backend, 4, 16, { ...shared(w), softmaxType: "off-by-one" })),
+      w.own(new DotProductAttention(w.backend, 4, 16, { ...commonOptions(w), softmaxType: "off-by-one" })),
     numbers: CALL_NUMBERS,
     // it holds no tensors
-    outlives: true,
+    survivesDispose: true,
   },
   "MultiheadAttention.forward": {
     calls: [multiheadCall],
-    self: crossed,
+    self: crossAttention,
     numbers: CALL_NUMBERS,
-    free: { ...PASSED, ...ANGLES },
+    exemptions: { ...FORWARDED_OPTIONS, ...ANGLES },
   },
   "MultiheadAttention.forwardWithNorm": {
     calls: [multiheadCall],
-    self: crossed,
+    self: crossAttention,
     numbers: CALL_NUMBERS,
-    free: { ...PASSED, ...ANGLES },
+    exemptions: { ...FORWARDED_OPTIONS, ...ANGLES },
   },
   "MultiheadAttention.forwardWithBias": {
     calls: [multiheadCall],
-    self: crossed,
+    self: crossAttention,
     numbers: CALL_NUMBERS,
-    free: { ...PASSED, ...ANGLES },
+    exemptions: { ...FORWARDED_OPTIONS, ...ANGLES },
   },
   "TransformerLayer.forward": {
     calls: [
@@ -235,7 +248,7 @@ export const ATTENTION_MODULE_ROWS: Rows = {
     self: (w) =>
       w.own(
         new TransformerLayer(w.backend, 16, 32, 2, {
-          ...plain(w),
+          ...moduleOptions(w),
           attentionDropout: 0,
           hiddenDropout: 0,
           layerType: "decoder",
@@ -246,6 +259,6 @@ export const ATTENTION_MODULE_ROWS: Rows = {
       "call.encDecWindowSize.0": "integer",
       "call.encDecWindowSize.1": "integer",
     },
-    free: { ...PASSED, ...ANGLES },
+    exemptions: { ...FORWARDED_OPTIONS, ...ANGLES },
   },
 };

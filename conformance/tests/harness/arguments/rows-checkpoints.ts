@@ -14,14 +14,19 @@ export function checkpointRows(folder: CheckpointFolder): Rows {
     calls: [
       () => [
         LIBRARY_CHECKPOINT,
-        { as: "ct-mxfp8", tensors: [WEIGHT], original: folder.tensors, onProgress: () => {} },
+        { as: "ct-mxfp8", tensors: [WEIGHT], original: folder.plainTensors, onProgress: () => {} },
       ],
     ],
-    costly: true,
+    isSlow: true,
   };
-  const method = { self: () => folder.checkpoints.library, unbound: true, outlives: true, costly: true };
+  const method = {
+    self: () => folder.checkpoints.library,
+    isUnbound: true,
+    survivesDispose: true,
+    isSlow: true,
+  };
   return {
-    openCheckpoint: { calls: [() => [LIBRARY_CHECKPOINT, { as: "ct-mxfp8" }]], costly: true },
+    openCheckpoint: { calls: [() => [LIBRARY_CHECKPOINT, { as: "ct-mxfp8" }]], isSlow: true },
     openCheckpointBlob: {
       calls: [
         () => [
@@ -29,8 +34,8 @@ export function checkpointRows(folder: CheckpointFolder): Rows {
           { name: "a.safetensors", modelConfig: "{}", quantConfig: "{}" },
         ],
       ],
-      costly: true,
-      free: { "options.name": "any name may be given" },
+      isSlow: true,
+      exemptions: { "options.name": "any name may be given" },
     },
     inspectCheckpoint: inspect,
     verifyCheckpoint: inspect,
@@ -38,7 +43,7 @@ export function checkpointRows(folder: CheckpointFolder): Rows {
       calls: [
         (w) => [
           LIBRARY_CHECKPOINT,
-          folder.converted,
+          folder.conversionFolder,
           {
             to: "bf16",
             as: "ct-mxfp8",
@@ -50,7 +55,7 @@ export function checkpointRows(folder: CheckpointFolder): Rows {
           },
         ],
       ],
-      costly: true,
+      isSlow: true,
     },
     "Checkpoint.rows": { ...method, calls: [() => [WEIGHT]] },
     "Checkpoint.readWeight": { ...method, calls: [() => [WEIGHT, REGION]], numbers: NUMBERS },

@@ -10,7 +10,7 @@ import { LAYOUT, LAYOUT_NUMBERS } from "./rows-others.js";
 const SPEC = makeSpec("nvfp4", {});
 const CODES = [1, 2, 3, 4] as const;
 const SHAPE = [2, 2] as const;
-const plain = () => fromCodes("bf16", SHAPE, CODES);
+const plainTensor = () => fromCodes("bf16", SHAPE, CODES);
 const aim = { dtype: "bf16", shape: SHAPE, block: 2, max: 6 } as const;
 const arbitraries = Object.fromEntries(OPERATION_NAMES.map((name) => [name, OPERATIONS[name].arbitrary]));
 
@@ -26,7 +26,7 @@ const OPTIONS = {
   supported: Object.fromEntries(OPERATION_NAMES.map((name) => [name, {}])),
   onProgress: () => undefined,
 } as const;
-const COMPARING = { ...OPTIONS, comparing: true } as const;
+const COMPARISON_OPTIONS = { ...OPTIONS, comparing: true } as const;
 const REPLAY = { replay: { law: LAWS[0]?.name, path: "0" } } as const;
 
 const ANY_ORDER = {
@@ -34,20 +34,20 @@ const ANY_ORDER = {
   ...{ accumulator: "f32", onProgress: () => undefined },
 } as const;
 
-const ofSpec: Row = {
+const specRow: Row = {
   calls: [() => [SPEC]],
   numbers: { "spec.amaxEpsilon": "atLeastZero", "spec.amaxLimit": "atLeastZero", "spec.rhtSigns": "bits16" },
 };
-const ofName: Row = { calls: [() => ["mxfp8"]] };
-const ofLayout: Row = { calls: [() => [LAYOUT]], numbers: LAYOUT_NUMBERS };
+const nameRow: Row = { calls: [() => ["mxfp8"]] };
+const layoutRow: Row = { calls: [() => [LAYOUT]], numbers: LAYOUT_NUMBERS };
 const optionNumbers = (path: string) => ({ [`${path}.runs`]: "count", [`${path}.seed`]: "int32" }) as const;
 
 export const CONFORMANCE_ROWS: Rows = {
-  assertSame: { calls: [() => ["result", plain(), plain()]] },
+  assertSame: { calls: [() => ["result", plainTensor(), plainTensor()]] },
   assertSameBits: {
-    calls: [() => [plain().data, plain().data, { dtype: "bf16", shape: SHAPE, name: "result" }]],
+    calls: [() => [plainTensor().data, plainTensor().data, { dtype: "bf16", shape: SHAPE, name: "result" }]],
   },
-  differenceOf: { calls: [() => [plain(), plain()]] },
+  differenceOf: { calls: [() => [plainTensor(), plainTensor()]] },
   expectNoLeak: {
     calls: [(w) => [w.backend, w.backend.memoryUse()]],
     numbers: { "before.live": "index", "before.reserved": "index", "before.blocks": "index" },
@@ -58,7 +58,7 @@ export const CONFORMANCE_ROWS: Rows = {
   },
   lawNamed: { calls: [() => [LAWS[0]?.name]] },
   lawsFor: { calls: [() => [ORACLE, ["encode"]]] },
-  encodeCases: { calls: [() => ["e4m3", DRAW]], numbers: drawNumbers, costly: true },
+  encodeCases: { calls: [() => ["e4m3", DRAW]], numbers: drawNumbers, isSlow: true },
   quantizeCases: {
     calls: [() => [SPEC, DRAW]],
     numbers: {
@@ -67,7 +67,7 @@ export const CONFORMANCE_ROWS: Rows = {
       "spec.amaxLimit": "atLeastZero",
       "spec.rhtSigns": "bits16",
     },
-    costly: true,
+    isSlow: true,
   },
   gemmCases: {
     calls: [
@@ -95,28 +95,28 @@ export const CONFORMANCE_ROWS: Rows = {
         ]),
       ),
     },
-    costly: true,
+    isSlow: true,
   },
   encodeCase: { calls: [() => [fc.constant("e4m3")]] },
   quantizeCase: { calls: [() => [["mxfp8"], () => fc.constant([32, 32])]] },
   backendSubject: { calls: [(w) => [w.backend]] },
   fromCodes: { calls: [() => ["bf16", SHAPE, CODES]] },
   PlainTensor: { calls: [() => ["bf16", SHAPE, Uint16Array.of(...CODES)]] },
-  wideValues: { calls: [() => [plain()]] },
+  wideValues: { calls: [() => [plainTensor()]] },
   compareWith: {
-    calls: [() => [ORACLE, ORACLE, COMPARING], () => [ORACLE, ORACLE, REPLAY]],
+    calls: [() => [ORACLE, ORACLE, COMPARISON_OPTIONS], () => [ORACLE, ORACLE, REPLAY]],
     numbers: optionNumbers("options"),
-    costly: true,
+    isSlow: true,
   },
   acceptAnyOrder: {
     calls: [() => [ORACLE, ANY_ORDER]],
     numbers: optionNumbers("options"),
-    costly: true,
+    isSlow: true,
   },
   runConformance: {
-    calls: [({ backend }) => [{ backend, ...COMPARING }], ({ backend }) => [{ backend, ...REPLAY }]],
+    calls: [({ backend }) => [{ backend, ...COMPARISON_OPTIONS }], ({ backend }) => [{ backend, ...REPLAY }]],
     numbers: optionNumbers("backendOptions"),
-    costly: true,
+    isSlow: true,
   },
   supportedInputs: { calls: [() => ["amax", { "x.dtype": ["f32"] }]] },
   rounding: { calls: [() => [["tiesToEven"]]] },
@@ -126,16 +126,16 @@ export const CONFORMANCE_ROWS: Rows = {
     calls: [() => [1, 32, 100]],
     numbers: { multiple: "count", block: "index", most: "index" },
   },
-  aimedPattern: ofLayout,
-  patternFor: ofLayout,
+  aimedPattern: layoutRow,
+  patternFor: layoutRow,
   narrowed: { calls: [() => [1, "bf16"]], numbers: { bits: "index" } },
   splitmix32: { calls: [() => [1]], numbers: { seed: "integer" } },
   words: { calls: [() => [1, 2]], numbers: { seed: "integer", count: "index" } },
-  optionsOf: ofName,
-  specsOf: ofName,
+  optionsOf: nameRow,
+  specsOf: nameRow,
   quantizeSpec: { calls: [() => [["mxfp8"]]] },
-  sourceTypes: ofSpec,
-  sourceType: ofSpec,
-  layoutsOf: ofSpec,
-  scaleLayout: ofSpec,
+  sourceTypes: specRow,
+  sourceType: specRow,
+  layoutsOf: specRow,
+  scaleLayout: specRow,
 };

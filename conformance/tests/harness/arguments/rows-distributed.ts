@@ -9,76 +9,79 @@ import { type FullySharded, fullyShard } from "../../../../src/parallel/fsdp/ful
 import { Pipeline } from "../../../../src/parallel/pipeline/pipeline.js";
 import type { Variable } from "../../../../src/tape/variable.js";
 import type { Row, Rows } from "./row.js";
-import { trained } from "./rows-modules.js";
+import { trainedLinear } from "./rows-modules.js";
 import { SIZE, type World } from "./world.js";
 
 const [ROWS, COLUMNS] = SIZE;
 
 /** A group of one rank. */
-export const alone = (w: World): ProcessGroup => new ProcessGroup(new LocalCommunicator(w.backend));
+export const singleRankGroup = (w: World): ProcessGroup => new ProcessGroup(new LocalCommunicator(w.backend));
 
 /** The first rank of a group of two. The second rank does not exist, because only the checks of arguments are tested. */
-function ofTwo(w: World): ProcessGroup {
+function firstOfTwoRanks(w: World): ProcessGroup {
   const local = new LocalCommunicator(w.backend, "two", [0, 1]);
   const run: Communicator["run"] = (op) => local.requireUsable(op);
   return new ProcessGroup(Object.assign(local, { run }));
 }
 
-const onGroup = (call: Row["calls"][0], rest: Partial<Row> = {}): Row => ({
+const groupRow = (call: Row["calls"][0], fields: Partial<Row> = {}): Row => ({
   calls: [call],
-  self: alone,
-  ...rest,
+  self: singleRankGroup,
+  ...fields,
 });
 
 const layer = (w: World): Linear => w.own(new Linear(w.backend, COLUMNS, 32));
 
-const shardedOf = new WeakMap<World, FullySharded>();
+const shardedModules = new WeakMap<World, FullySharded>();
 
 /** One sharded module in each world. The calls name its parameters. */
-function sharded(w: World): FullySharded {
-  const module = shardedOf.get(w) ?? fullyShard(layer(w), alone(w));
-  shardedOf.set(w, module);
+function shardedModule(w: World): FullySharded {
+  const module = shardedModules.get(w) ?? fullyShard(layer(w), singleRankGroup(w));
+  shardedModules.set(w, module);
   return module;
 }
 
-const firstOf = (w: World): Parameter => sharded(w).module.parameters()[0] as Parameter;
+const firstParameter = (w: World): Parameter => shardedModule(w).module.parameters()[0] as Parameter;
 
 const PLAN = { algorithm: "ring", order: [0], sum: "bf16", splits: [ROWS * COLUMNS] } as const;
 
 export const DISTRIBUTED_ROWS: Rows = {
-  "ProcessGroup.allGather": onGroup((w) => [w.tensor(), { rows: [ROWS], out: w.tensor() }], {
+  "ProcessGroup.allGather": groupRow((w) => [w.tensor(), { rows: [ROWS], out: w.tensor() }], {
     anyType: ["x"],
     writes: ["options.out"],
   }),
-  "ProcessGroup.reduceScatter": onGroup(
+  "ProcessGroup.reduceScatter": groupRow(
     (w) => [w.tensor(), { reduction: "sum", plan: PLAN, rows: [ROWS], out: w.tensor() }],
     { writes: ["options.out"] },
   ),
-  "ProcessGroup.allReduce": onGroup((w) => [w.tensor(), { reduction: "sum", plan: PLAN, out: w.tensor() }], {
+  "ProcessGroup.allReduce": groupRow((w) => [w.tensor(), { reduction: "sum", plan: PLAN, out: w.tensor() }], {
     writes: ["options.out"],
     inPlace: ["x"],
   }),
-  "ProcessGroup.sumPlan": onGroup((w) => ["reduceScatter", w.tensor(), { plan: PLAN, rows: [ROWS] }], {
-    outlives: true,
+  "ProcessGroup.sumPlan": groupRow((w) => ["reduceScatter", w.tensor(), { plan: PLAN, rows: [ROWS] }], {
+    survivesDispose: true,
   }),
-  "ProcessGroup.supports": onGroup(() => [PLAN], { outlives: true }),
-  "ProcessGroup.broadcast": onGroup((w) => [w.tensor(), { root: 0, out: w.tensor() }], {
+  "ProcessGroup.supports": groupRow(() => [PLAN], { survivesDispose: true }),
+  "ProcessGroup.broadcast": groupRow((w) => [w.tensor(), { root: 0, out: w.tensor() }], {
     anyType: ["x"],
     numbers: { "options.root": "index" },
     writes: ["options.out"],
     inPlace: ["x"],
   }),
-  "ProcessGroup.allToAll": onGroup((w) => [w.tensor(), { sent: [ROWS], received: [ROWS], out: w.tensor() }], {
-    anyType: ["x"],
-    writes: ["options.out"],
-  }),
-  "ProcessGroup.send": onGroup((w) => [w.tensor(), 1], {
-    self: ofTwo,
+  "ProcessGroup.allToAll": groupRow(
+    (w) => [w.tensor(), { sent: [ROWS], received: [ROWS], out: w.tensor() }],
+    {
+      anyType: ["x"],
+      writes: ["options.out"],
+    },
+  ),
+  "ProcessGroup.send": groupRow((w) => [w.tensor(), 1], {
+    self: firstOfTwoRanks,
     anyType: ["x"],
     numbers: { to: "index" },
   }),
-  "ProcessGroup.recv": onGroup((w) => [w.tensor(), 1], {
-    self: ofTwo,
+  "ProcessGroup.recv": groupRow((w) => [w.tensor(), 1], {
+    self: firstOfTwoRanks,
     anyType: ["out"],
     numbers: { from: "index" },
     writes: ["out"],
@@ -86,8 +89,8 @@ export const DISTRIBUTED_ROWS: Rows = {
   DataParallel: {
     calls: [
       (w) => [
-        trained(w),
-        alone(w),
+        trainedLinear(w),
+        singleRankGroup(w),
         { reduction: "mean", bucketBytes: 1024, plan: { algorithm: "ring", order: [0] } },
       ],
     ],
@@ -95,20 +98,20 @@ export const DISTRIBUTED_ROWS: Rows = {
   },
   "DataParallel.noSync": {
     calls: [() => [() => 1]],
-    self: (w) => new DataParallel(trained(w), alone(w)),
-    outlives: true,
+    self: (w) => new DataParallel(trainedLinear(w), singleRankGroup(w)),
+    survivesDispose: true,
   },
   Pipeline: {
     calls: [
       (w) => {
-        const [stage, group] = [trained(w), alone(w)];
+        const [stage, group] = [trainedLinear(w), singleRankGroup(w)];
         const dataParallel = new DataParallel(stage, group);
-        const same = (x: Variable): Variable => x;
+        const identity = (x: Variable): Variable => x;
         const input = { shape: [ROWS, COLUMNS], dtype: "bf16" } as const;
-        return [stage, group, { microbatches: 2, input, loss: same, forward: same, dataParallel }];
+        return [stage, group, { microbatches: 2, input, loss: identity, forward: identity, dataParallel }];
       },
       (w) => {
-        const [stages, group] = [[trained(w), trained(w)], alone(w)];
+        const [stages, group] = [[trainedLinear(w), trainedLinear(w)], singleRankGroup(w)];
         const dataParallel = stages.map((stage) => new DataParallel(stage, group));
         const input = { shape: [ROWS, COLUMNS] } as const;
         return [stages, group, { microbatches: 2, input, loss: (x: Variable) => x, dataParallel }];
@@ -119,11 +122,11 @@ export const DISTRIBUTED_ROWS: Rows = {
   "Pipeline.step": {
     calls: [(w) => [() => w.tensor()]],
     self: (w) => {
-      const stage = trained(w);
-      for (const each of stage.parameters()) each.requiresGrad = false;
-      return new Pipeline(stage, alone(w), { microbatches: 1, forward: (x) => x, loss: (y) => y });
+      const stage = trainedLinear(w);
+      for (const parameter of stage.parameters()) parameter.requiresGrad = false;
+      return new Pipeline(stage, singleRankGroup(w), { microbatches: 1, forward: (x) => x, loss: (y) => y });
     },
-    outlives: true,
+    survivesDispose: true,
   },
   pipelineSchedule: {
     calls: [
@@ -139,7 +142,7 @@ export const DISTRIBUTED_ROWS: Rows = {
     calls: [
       (w) => [
         layer(w),
-        alone(w),
+        singleRankGroup(w),
         {
           ...{ reduction: "mean", plan: { algorithm: "ring", order: [0] }, rowMultiple: 16 },
           ...{ mesh: { replicate: 1, shard: 1 }, replicatePlan: { algorithm: "ring", order: [0] } },
@@ -152,25 +155,25 @@ export const DISTRIBUTED_ROWS: Rows = {
   },
   "FullySharded.noSync": {
     calls: [() => [() => 1]],
-    self: sharded,
-    outlives: true,
+    self: shardedModule,
+    survivesDispose: true,
   },
-  "FullySharded.rowsOf": { calls: [(w) => [firstOf(w)]], self: sharded, outlives: true },
+  "FullySharded.rowsOf": { calls: [(w) => [firstParameter(w)]], self: shardedModule, survivesDispose: true },
   "FullySharded.gather": {
-    calls: [(w) => [firstOf(w), firstOf(w).tensor]],
-    self: sharded,
-    outlives: true,
-    free: { localRows: "its shape is that of the parameter's rows" },
+    calls: [(w) => [firstParameter(w), firstParameter(w).tensor]],
+    self: shardedModule,
+    survivesDispose: true,
+    exemptions: { localRows: "its shape is that of the parameter's rows" },
   },
   broadcastParameters: {
-    calls: [(w) => [trained(w), alone(w), 0]],
+    calls: [(w) => [trainedLinear(w), singleRankGroup(w), 0]],
     numbers: { root: "index" },
   },
-  "ProcessGroup.split": onGroup(() => [{ tp: 1, cp: 1, dp: 1, pp: 1 }], {
+  "ProcessGroup.split": groupRow(() => [{ tp: 1, cp: 1, dp: 1, pp: 1 }], {
     numbers: { "mesh.tp": "count", "mesh.cp": "count", "mesh.dp": "count", "mesh.pp": "count" },
   }),
-  "ProcessGroup.reduceMax": onGroup((w) => [[w.tensor("f32")]]),
-  "ProcessGroup.abort": onGroup(() => ["the loss is not a number"], { outlives: true }),
+  "ProcessGroup.reduceMax": groupRow((w) => [[w.tensor("f32")]]),
+  "ProcessGroup.abort": groupRow(() => ["the loss is not a number"], { survivesDispose: true }),
   openProcessGroup: {
     calls: [
       (w) => [
@@ -192,11 +195,11 @@ export const DISTRIBUTED_ROWS: Rows = {
       "options.port": "count",
       "options.timeoutMs": "count",
     },
-    costly: true,
+    isSlow: true,
   },
   loopbackGroup: {
     calls: [() => [2, { threads: 1, datapath: "hopper", timeoutMs: 1000 }]],
     numbers: { size: "count", "options.threads": "count", "options.timeoutMs": "count" },
-    costly: true,
+    isSlow: true,
   },
 };

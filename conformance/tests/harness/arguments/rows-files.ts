@@ -17,33 +17,33 @@ import { SGD } from "../../../../src/optimizers/sgd.js";
 import { TINY, tinyModel, writeHub } from "../../models/tiny-model.js";
 import { inWorld } from "./law.js";
 import type { Row, Rows } from "./row.js";
-import { alone } from "./rows-distributed.js";
+import { singleRankGroup } from "./rows-distributed.js";
 import { TOKENIZER_CONFIG, TOKENIZER_JSON } from "./tokenizer.js";
 import { type Backends, World } from "./world.js";
 
 /** A checkpoint that compressed-tensors quantized. */
 export const LIBRARY_CHECKPOINT = "conformance/vectors/checkpoints/ct-mxfp8/model.safetensors";
 
-/** A folder with a checkpoint of the run that `run` creates. `end` deletes the folder. */
+/** A folder with a checkpoint of the run that `createRun` creates. `end` deletes the folder. */
 export class CheckpointFolder {
   readonly #path = mkdtempSync(join(tmpdir(), "lockstep-arguments-"));
 
   /** The path of a saved run. */
-  readonly saved = join(this.#path, "saved.safetensors");
+  readonly savedRun = join(this.#path, "saved.safetensors");
   /** The path to save runs to. */
-  readonly written = join(this.#path, "written.safetensors");
+  readonly outputPath = join(this.#path, "written.safetensors");
 
   /** The path of a saved run of several ranks. */
-  readonly shards = join(this.#path, "shards");
+  readonly savedShards = join(this.#path, "shards");
   /** The path of a file with an f32 tensor "x" of four elements. */
-  readonly tensors = join(this.#path, "tensors.safetensors");
+  readonly plainTensors = join(this.#path, "tensors.safetensors");
   /** The path of a file with a tensor "w" that this library quantized. */
-  readonly quantized = join(this.#path, "quantized.safetensors");
+  readonly quantizedTensors = join(this.#path, "quantized.safetensors");
   /** The paths of the rules and of the log of an inspector. */
   readonly rules = join(this.#path, "rules.json");
   readonly log = join(this.#path, "log.jsonl");
   /** The path of a folder that conversions write. */
-  readonly converted = join(this.#path, "converted");
+  readonly conversionFolder = join(this.#path, "converted");
   /** The path of a folder with a language model and a tokenizer. */
   readonly languageModel = join(this.#path, "model");
   #opened: SafetensorsFile | undefined;
@@ -53,19 +53,19 @@ export class CheckpointFolder {
   /** Fills the folder, also again after `end`: test files of one worker share it. */
   async fill(backends: Backends): Promise<void> {
     mkdirSync(this.#path, { recursive: true });
-    await inWorld(backends, (world) => saveCheckpoint(this.saved, run(world)));
+    await inWorld(backends, (world) => saveCheckpoint(this.savedRun, createRun(world)));
     await this.#fillShards(backends);
-    await inWorld(backends, (world) => saveTensors(this.tensors, { x: world.tensor("f32", [4]) }));
+    await inWorld(backends, (world) => saveTensors(this.plainTensors, { x: world.tensor("f32", [4]) }));
     writeFileSync(this.rules, JSON.stringify([{ layers: ["linear"], LogTensorStats: {} }]));
     await writeHub(this.languageModel, tinyModel(TINY));
-    this.#opened = await SafetensorsFile.open(this.tensors);
-    await inWorld(backends, (world) => saveTensors(this.quantized, { w: world.quantized() }));
+    this.#opened = await SafetensorsFile.open(this.plainTensors);
+    await inWorld(backends, (world) => saveTensors(this.quantizedTensors, { w: world.quantize() }));
     writeFileSync(join(this.languageModel, "tokenizer.json"), TOKENIZER_JSON);
     writeFileSync(join(this.languageModel, "tokenizer_config.json"), TOKENIZER_CONFIG);
     this.#tokenizer = await loadTokenizer(this.languageModel);
     this.#checkpoints = {
       library: await openCheckpoint(LIBRARY_CHECKPOINT),
-      lockstep: await openCheckpoint(this.quantized),
+      lockstep: await openCheckpoint(this.quantizedTensors),
     };
   }
 
@@ -73,19 +73,19 @@ export class CheckpointFolder {
   async #fillShards(backends: Backends): Promise<void> {
     const world = new World(backends);
     try {
-      await saveShardedCheckpoint(this.shards, { ...run(world), group: alone(world) });
+      await saveShardedCheckpoint(this.savedShards, { ...createRun(world), group: singleRankGroup(world) });
     } finally {
       world.dispose();
     }
   }
 
-  /** The open file `tensors`. */
+  /** The open file `plainTensors`. */
   get file(): SafetensorsFile {
     if (this.#opened) return this.#opened;
     throw new Error("the folder was not filled");
   }
 
-  /** The open checkpoints `LIBRARY_CHECKPOINT` and `quantized`. */
+  /** The open checkpoints `LIBRARY_CHECKPOINT` and `quantizedTensors`. */
   get checkpoints(): { readonly library: Checkpoint; readonly lockstep: Checkpoint } {
     if (this.#checkpoints) return this.#checkpoints;
     throw new Error("the folder was not filled");
@@ -105,7 +105,7 @@ export class CheckpointFolder {
   }
 }
 
-function run(w: World) {
+function createRun(w: World) {
   const module = w.own(new Linear(w.backend, 16, 32, { initMethod: constantInit(0.5), random: w.random }));
   for (const [name, { tensor }] of module.namedParameters()) w.watch(`e ${name}`, tensor);
   const optimizer = w.own(new SGD(module, { learningRate: 1, momentum: 0.5 }));
@@ -113,15 +113,20 @@ function run(w: World) {
 }
 
 export function fileRows(folder: CheckpointFolder): Rows {
-  const entry: Row = { calls: [() => ["x"]], self: () => folder.file, unbound: true, outlives: true };
+  const entry: Row = {
+    calls: [() => ["x"]],
+    self: () => folder.file,
+    isUnbound: true,
+    survivesDispose: true,
+  };
   const readInto: Row = {
     calls: [() => [folder.file.entry("x"), 4, new Uint8Array(4)]],
     self: () => folder.file,
-    unbound: true,
-    outlives: true,
-    costly: true,
+    isUnbound: true,
+    survivesDispose: true,
+    isSlow: true,
     numbers: { begin: "index" },
-    free: Object.fromEntries(
+    exemptions: Object.fromEntries(
       ["begin", "end", "name", "dtype", "shape"].map((field) => [
         `entry.${field}`,
         "an entry comes from the table of its file, which no other object can replace",
@@ -130,73 +135,73 @@ export function fileRows(folder: CheckpointFolder): Rows {
   };
   return {
     saveCheckpoint: {
-      calls: [(w) => [folder.written, { ...run(w), extra: { step: 1 } }]],
-      costly: true,
+      calls: [(w) => [folder.outputPath, { ...createRun(w), extra: { step: 1 } }]],
+      isSlow: true,
     },
     saveShardedCheckpoint: {
       calls: [
         (w) => [
-          folder.shards,
-          { ...run(w), group: alone(w), nameOf: (name: string) => name, extra: { step: 1 } },
+          folder.savedShards,
+          { ...createRun(w), group: singleRankGroup(w), nameOf: (name: string) => name, extra: { step: 1 } },
         ],
       ],
-      costly: true,
+      isSlow: true,
     },
     loadShardedCheckpoint: {
       calls: [
         (w) => [
-          folder.shards,
-          { ...run(w), group: alone(w), nameOf: (name: string) => name, restoreRandom: true },
+          folder.savedShards,
+          { ...createRun(w), group: singleRankGroup(w), nameOf: (name: string) => name, restoreRandom: true },
         ],
       ],
-      costly: true,
+      isSlow: true,
     },
     loadCheckpoint: {
-      calls: [(w) => [folder.saved, run(w)]],
-      costly: true,
+      calls: [(w) => [folder.savedRun, createRun(w)]],
+      isSlow: true,
     },
     saveTensors: {
       calls: [
-        (w) => [folder.written, { x: w.tensor("f32"), w: w.quantized() }, { metadata: { note: "text" } }],
-        (w) => [folder.written, new Map([["x", w.tensor("u8")]])],
+        (w) => [folder.outputPath, { x: w.tensor("f32"), w: w.quantize() }, { metadata: { note: "text" } }],
+        (w) => [folder.outputPath, new Map([["x", w.tensor("u8")]])],
       ],
-      costly: true,
-      free: { tensors: "every name may be given", "options.metadata": "every key may be given" },
+      isSlow: true,
+      exemptions: { tensors: "every name may be given", "options.metadata": "every key may be given" },
     },
     loadTensors: {
-      calls: [(w) => [folder.tensors, w.backend, { names: ["x"] }]],
-      costly: true,
+      calls: [(w) => [folder.plainTensors, w.backend, { names: ["x"] }]],
+      isSlow: true,
     },
     openInspector: {
       calls: [
         (w) => [w.own(new Linear(w.backend, 32, 32)), { rules: folder.rules, log: folder.log, step: 0 }],
       ],
       numbers: { "options.step": "index" },
-      costly: true,
+      isSlow: true,
     },
     writeSafetensors: {
       calls: [
         () => [
-          folder.written,
+          folder.outputPath,
           { tensors: [{ name: "a", dtype: "U8", shape: [2] }], metadata: { note: "text" } },
           (put: PutTensor) => put("a", Uint8Array.of(1, 2)),
         ],
       ],
-      costly: true,
+      isSlow: true,
       numbers: { "plan.tensors.shape": "index" },
-      free: { "plan.metadata": "every key may be given" },
+      exemptions: { "plan.metadata": "every key may be given" },
     },
     "SafetensorsFile.read": {
       calls: [() => [folder.file.entry("x"), 4, 8]],
       self: () => folder.file,
-      unbound: true,
-      outlives: true,
-      costly: true,
+      isUnbound: true,
+      survivesDispose: true,
+      isSlow: true,
       numbers: {
         begin: "index",
         end: "index",
       },
-      free: Object.fromEntries(
+      exemptions: Object.fromEntries(
         ["begin", "end", "name", "dtype", "shape"].map((field) => [
           `entry.${field}`,
           "an entry comes from the table of its file, which no other object can replace",

@@ -22,18 +22,18 @@ const CONFIG: CausalLMConfig = {
 };
 
 /** A model that is not trained, so that it may have a cache outside of `noGrad`. */
-function model(w: World): CausalLM {
-  const parts = { config: CONFIG, dtype: "bf16", random: w.random, recipe: undefined } as const;
-  const created = w.own(CausalLM.of(w.backend, { ...parts, initMethod: normalInit(0.02) }));
-  for (const parameter of created.parameters()) parameter.requiresGrad = false;
-  return created;
+function createModel(w: World): CausalLM {
+  const options = { config: CONFIG, dtype: "bf16", random: w.random, recipe: undefined } as const;
+  const causalLM = w.own(CausalLM.of(w.backend, { ...options, initMethod: normalInit(0.02) }));
+  for (const parameter of causalLM.parameters()) parameter.requiresGrad = false;
+  return causalLM;
 }
 
 const DRAW = { seed: 1n, offset: 2n };
 const MESSAGES = [{ role: "user", content: "hi" }];
 
 export function modelRows(folder: CheckpointFolder): Rows {
-  const ofTokenizer = { self: () => folder.tokenizer, unbound: true, outlives: true } as const;
+  const onTokenizer = { self: () => folder.tokenizer, isUnbound: true, survivesDispose: true } as const;
   return {
     loadCausalLM: {
       calls: [
@@ -43,7 +43,7 @@ export function modelRows(folder: CheckpointFolder): Rows {
           { dtype: "bf16", weights: "ct-nvfp4", recipe: new MXFP8BlockScaling() },
         ],
       ],
-      costly: true,
+      isSlow: true,
     },
     perplexity: {
       calls: [
@@ -61,13 +61,13 @@ export function modelRows(folder: CheckpointFolder): Rows {
         ...{ "tokens.0": "index", "tokens.1": "index", "tokens.2": "index" },
         ...{ "options.context": "count", "options.stride": "count" },
       },
-      costly: true,
+      isSlow: true,
     },
     "CausalLM.forward": {
-      self: model,
+      self: createModel,
       calls: [
         (w) => {
-          const inferenceParams = w.own(model(w).createCache());
+          const inferenceParams = w.own(createModel(w).createCache());
           inferenceParams.preStep(new Map([["a", 2]]));
           return [w.tensor("i32", [1, 2]), { inferenceParams, logitsToKeep: 1, isFirstMicrobatch: true }];
         },
@@ -75,10 +75,10 @@ export function modelRows(folder: CheckpointFolder): Rows {
       numbers: { "call.logitsToKeep": "count" },
     },
     "CausalLM.generate": {
-      self: model,
-      unbound: true,
-      outlives: true,
-      costly: true,
+      self: createModel,
+      isUnbound: true,
+      survivesDispose: true,
+      isSlow: true,
       calls: [
         () => [
           [[1, 2]],
@@ -98,9 +98,9 @@ export function modelRows(folder: CheckpointFolder): Rows {
       },
     },
     "CausalLM.createCache": {
-      self: model,
-      unbound: true,
-      outlives: true,
+      self: createModel,
+      isUnbound: true,
+      survivesDispose: true,
       numbers: Object.fromEntries(
         ["maxBatchSize", "maxSequenceLength", "pageSize", "totalNumPages"].map((name) => [
           `options.${name}`,
@@ -125,27 +125,27 @@ export function modelRows(folder: CheckpointFolder): Rows {
       ],
       numbers: { "options.temperature": "atLeastZero", "options.topK": "count", "options.topP": "above" },
     },
-    loadTokenizer: { calls: [() => [folder.languageModel]], costly: true },
+    loadTokenizer: { calls: [() => [folder.languageModel]], isSlow: true },
     "Tokenizer.encode": {
-      ...ofTokenizer,
+      ...onTokenizer,
       calls: [() => ["text", { addSpecialTokens: false }]],
-      free: { text: "a character without a token is refused" },
+      exemptions: { text: "a character without a token is refused" },
     },
     "Tokenizer.decode": {
-      ...ofTokenizer,
+      ...onTokenizer,
       calls: [() => [[1, 2], { skipSpecialTokens: true }]],
-      costly: true,
+      isSlow: true,
     },
-    "Tokenizer.decodeStream": { ...ofTokenizer, calls: [() => [{ skipSpecialTokens: true }]] },
+    "Tokenizer.decodeStream": { ...onTokenizer, calls: [() => [{ skipSpecialTokens: true }]] },
     "Tokenizer.applyChatTemplate": {
-      ...ofTokenizer,
+      ...onTokenizer,
       calls: [
         () => [MESSAGES, { addGenerationPrompt: false, template: "default", variables: { tools: [] } }],
       ],
-      free: { "options.variables": "a template may have any variables" },
+      exemptions: { "options.variables": "a template may have any variables" },
     },
     "DecodeStream.step": {
-      ...ofTokenizer,
+      ...onTokenizer,
       self: () => folder.tokenizer.decodeStream(),
       calls: [() => [3]],
       numbers: { id: "index" },

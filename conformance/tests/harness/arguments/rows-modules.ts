@@ -31,44 +31,52 @@ import { Variable } from "../../../../src/tape/variable.js";
 import { ATTENTION_NUMBERS, attentionOptions, projections, tokenOptions, tokens } from "./attention-calls.js";
 import type { Row, Rows } from "./row.js";
 import { ATTENTION_MODULE_ROWS } from "./rows-attention.js";
-import { alone } from "./rows-distributed.js";
+import { singleRankGroup } from "./rows-distributed.js";
 import { SIZE, type World } from "./world.js";
 
 const [ROWS, COLUMNS] = SIZE;
 
 /** Options of every module, chosen so that no random numbers are needed. */
-const options = (w: World) => ({ dtype: "bf16", random: w.random, initMethod: constantInit(0.5) }) as const;
-const linear = (w: World) =>
+const moduleOptions = (w: World) =>
+  ({ dtype: "bf16", random: w.random, initMethod: constantInit(0.5) }) as const;
+const linearOptions = (w: World) =>
   ({
-    ...{ ...options(w), bias: true, fuseWgradAccumulation: false, saveOriginalInput: false },
+    ...{ ...moduleOptions(w), bias: true, fuseWgradAccumulation: false, saveOriginalInput: false },
     delayWgradCompute: false,
-    ...{ ...sequence(w), parallelMode: "column" as const, pieces: 1, overlap: true },
+    ...{ ...sequenceOptions(w), parallelMode: "column" as const, pieces: 1, overlap: true },
     parametersSplit: ["first", "second"],
   }) as const;
-const grouped = (w: World) => ({
-  ...{ ...options(w), bias: true, fuseWgradAccumulation: false, saveOriginalInput: false },
+const groupedOptions = (w: World) => ({
+  ...{ ...moduleOptions(w), bias: true, fuseWgradAccumulation: false, saveOriginalInput: false },
   delayWgradCompute: false,
 });
-const moe = (w: World) =>
+const moeOptions = (w: World) =>
   ({
-    ...{ ...grouped(w), bias: false, topk: 2, numGroups: 2, groupTopk: 1, scoreFunction: "sigmoid" as const },
-    ...{ scalingFactor: 2, activation: "swiglu" as const, group: alone(w) },
+    ...{
+      ...groupedOptions(w),
+      bias: false,
+      topk: 2,
+      numGroups: 2,
+      groupTopk: 1,
+      scoreFunction: "sigmoid" as const,
+    },
+    ...{ scalingFactor: 2, activation: "swiglu" as const, group: singleRankGroup(w) },
   }) as const;
-const moeCall = (w: World) => ({
+const moeCallOptions = (w: World) => ({
   ...{ isFirstMicrobatch: true, skipFp8WeightUpdate: w.scalar(0) },
   expertBias: w.tensor("f32", [4]),
   tokenCounts: { sent: [ROWS, ROWS - 1, 0, 1], received: [ROWS, ROWS - 1, 0, 1] },
 });
-const COUNTS = { "call.tokenCounts.sent": "index", "call.tokenCounts.received": "index" } as const;
-const sequence = (w: World) => ({ group: alone(w), sequenceParallel: false }) as const;
-const mlp = (w: World) => {
-  const { parallelMode: _, pieces: __, parametersSplit: ___, ...rest } = linear(w);
-  return { ...rest, outputLayerInitMethod: constantInit(0.25) };
+const COUNT_NUMBERS = { "call.tokenCounts.sent": "index", "call.tokenCounts.received": "index" } as const;
+const sequenceOptions = (w: World) => ({ group: singleRankGroup(w), sequenceParallel: false }) as const;
+const mlpOptions = (w: World) => {
+  const { parallelMode: _, pieces: __, parametersSplit: ___, ...linearFields } = linearOptions(w);
+  return { ...linearFields, outputLayerInitMethod: constantInit(0.25) };
 };
 const NORM = { eps: 1e-5, zeroCenteredGamma: true } as const;
 const CALL = { fp8Output: false, fp8Grad: false, isFirstMicrobatch: true } as const;
 
-const sized = (call: Row["calls"][0], ...sizes: readonly string[]): Row => ({
+const sizedModuleRow = (call: Row["calls"][0], ...sizes: readonly string[]): Row => ({
   calls: [call],
   numbers: Object.fromEntries([
     ...sizes.map((size) => [size, "count"] as const),
@@ -77,34 +85,34 @@ const sized = (call: Row["calls"][0], ...sizes: readonly string[]): Row => ({
   ]),
 });
 
-/** The row of a module's method. Nothing else reads the gradients of its valid calls. */
-const onModule = (make: (w: World) => Module, call: Row["calls"][0]): Row => ({
+/** The row of a method of a module. */
+const methodRow = (make: (w: World) => Module, call: Row["calls"][0]): Row => ({
   calls: [call],
   self: (w) => w.own(make(w)),
 });
 
 const forwardCall = (w: World) => [w.tensor(), { ...CALL, skipFp8WeightUpdate: w.scalar(0) }];
-const normedCall = (w: World) => [
+const normCall = (w: World) => [
   w.tensor(),
   { ...CALL, skipFp8WeightUpdate: w.scalar(0), returnLayernormOutputGathered: true },
 ];
 
 /** The rows of the methods that return more than `forward`. */
-const returning = (name: string, make: (w: World) => Module): Rows => ({
-  [`${name}.forwardWithBias`]: onModule(make, forwardCall),
-  [`${name}.forwardWithNorm`]: onModule(make, normedCall),
-  [`${name}.forwardWithBiasAndNorm`]: onModule(make, normedCall),
+const extraResultRows = (name: string, make: (w: World) => Module): Rows => ({
+  [`${name}.forwardWithBias`]: methodRow(make, forwardCall),
+  [`${name}.forwardWithNorm`]: methodRow(make, normCall),
+  [`${name}.forwardWithBiasAndNorm`]: methodRow(make, normCall),
 });
 
 const groupedCall = (): Row => ({
-  ...onModule(
-    (w) => new GroupedLinear(w.backend, 3, COLUMNS, 32, grouped(w)),
+  ...methodRow(
+    (w) => new GroupedLinear(w.backend, 3, COLUMNS, 32, groupedOptions(w)),
     (w) => [w.tensor(), [ROWS - 1, 0, 1], { isFirstMicrobatch: true, skipFp8WeightUpdate: w.scalar(0) }],
   ),
   numbers: { mSplits: "index" },
 });
 
-const leaf = (w: World): Variable => {
+const leafVariable = (w: World): Variable => {
   const variable = new Variable(w.tensor("bf16"), true);
   w.own({ dispose: () => variable.zeroGrad() });
   return variable;
@@ -115,18 +123,18 @@ const DELAYED_SNAPSHOT = {
   backward: { scale: new Float32Array(2), amaxHistory: new Float32Array(4) },
 };
 
-const map = (w: World): ReadonlyMap<string, Parameter> =>
+const parameterMap = (w: World): ReadonlyMap<string, Parameter> =>
   new Map([["p", w.own(new Parameter(w.tensor("f32")))]]);
 
-function stepped(make: (w: World, backend: Backend) => { step(): void; dispose(): void }): Row {
+function stepRow(make: (w: World, backend: Backend) => { step(): void; dispose(): void }): Row {
   return {
     calls: [(w) => [{ gradScale: w.scalar(), noop: w.scalar(1) }]],
     self: (w) => w.own(make(w, w.backend)),
-    outlives: true,
+    survivesDispose: true,
   };
 }
 
-export function trained(w: World): Linear {
+export function trainedLinear(w: World): Linear {
   const layer = w.own(new Linear(w.backend, COLUMNS, 32, { initMethod: constantInit(0.5) }));
   layer.forward(w.tensor()).backward(w.tensor("bf16", [ROWS, 32]));
   return layer;
@@ -189,21 +197,25 @@ const MUON_GROUP = {
 } as const;
 
 export const MODULE_ROWS: Rows = {
-  Embedding: sized((w) => [w.backend, 8, 16, { ...options(w), ...sequence(w) }], "vocabulary", "features"),
-  Linear: sized((w) => [w.backend, 16, 32, linear(w)], "inFeatures", "outFeatures"),
-  GroupedLinear: sized(
-    (w) => [w.backend, 2, 16, 32, grouped(w)],
+  Embedding: sizedModuleRow(
+    (w) => [w.backend, 8, 16, { ...moduleOptions(w), ...sequenceOptions(w) }],
+    "vocabulary",
+    "features",
+  ),
+  Linear: sizedModuleRow((w) => [w.backend, 16, 32, linearOptions(w)], "inFeatures", "outFeatures"),
+  GroupedLinear: sizedModuleRow(
+    (w) => [w.backend, 2, 16, 32, groupedOptions(w)],
     ...["numGemms", "inFeatures", "outFeatures"],
   ),
   MoELayer: {
     calls: [
-      (w) => [w.backend, 16, 16, 4, { ...moe(w), clamp: { limit: 7, alpha: 1.5, offset: 1 } }],
+      (w) => [w.backend, 16, 16, 4, { ...moeOptions(w), clamp: { limit: 7, alpha: 1.5, offset: 1 } }],
       (w) => [
         w.backend,
         16,
         16,
         4,
-        { ...options(w), topk: 1, scoreFunction: "softmax", usePreSoftmax: true, activation: "geglu" },
+        { ...moduleOptions(w), topk: 1, scoreFunction: "softmax", usePreSoftmax: true, activation: "geglu" },
       ],
     ],
     numbers: {
@@ -215,26 +227,26 @@ export const MODULE_ROWS: Rows = {
       "options.clamp.offset": "finite",
     },
   },
-  LayerNorm: sized(
-    (w) => [w.backend, 16, { dtype: "f32", random: w.random, ...NORM, ...sequence(w) }],
+  LayerNorm: sizedModuleRow(
+    (w) => [w.backend, 16, { dtype: "f32", random: w.random, ...NORM, ...sequenceOptions(w) }],
     "features",
   ),
-  RMSNorm: sized(
-    (w) => [w.backend, 16, { dtype: "f32", random: w.random, ...NORM, ...sequence(w) }],
+  RMSNorm: sizedModuleRow(
+    (w) => [w.backend, 16, { dtype: "f32", random: w.random, ...NORM, ...sequenceOptions(w) }],
     "features",
   ),
-  LayerNormLinear: sized(
-    (w) => [w.backend, 16, 32, { ...linear(w), ...NORM, normalization: "RMSNorm" }],
+  LayerNormLinear: sizedModuleRow(
+    (w) => [w.backend, 16, 32, { ...linearOptions(w), ...NORM, normalization: "RMSNorm" }],
     "inFeatures",
     "outFeatures",
   ),
-  LayerNormMLP: sized(
-    (w) => [w.backend, 16, 32, { ...mlp(w), ...NORM, normalization: "RMSNorm", activation: "swiglu" }],
+  LayerNormMLP: sizedModuleRow(
+    (w) => [w.backend, 16, 32, { ...mlpOptions(w), ...NORM, normalization: "RMSNorm", activation: "swiglu" }],
     "hidden",
     "ffnHidden",
   ),
   ...ATTENTION_MODULE_ROWS,
-  ...returning("LayerNormMLP", (w) => new LayerNormMLP(w.backend, COLUMNS, 32, mlp(w))),
+  ...extraResultRows("LayerNormMLP", (w) => new LayerNormMLP(w.backend, COLUMNS, 32, mlpOptions(w))),
   stateDictionary: { calls: [(w) => [leafLayer(w)]] },
   loadStateDictionary: {
     calls: [
@@ -248,58 +260,64 @@ export const MODULE_ROWS: Rows = {
     ],
   },
   Sequential: { calls: [(w) => [w.backend, (x: Variable) => x]] },
-  "Embedding.forward": onModule(
-    (w) => new Embedding(w.backend, 8, 16, options(w)),
+  "Embedding.forward": methodRow(
+    (w) => new Embedding(w.backend, 8, 16, moduleOptions(w)),
     (w) => [w.tensor("i32", [4])],
   ),
-  "Linear.forward": onModule((w) => new Linear(w.backend, COLUMNS, 32, linear(w)), forwardCall),
-  "Linear.forwardWithBias": onModule((w) => new Linear(w.backend, COLUMNS, 32, linear(w)), forwardCall),
+  "Linear.forward": methodRow((w) => new Linear(w.backend, COLUMNS, 32, linearOptions(w)), forwardCall),
+  "Linear.forwardWithBias": methodRow(
+    (w) => new Linear(w.backend, COLUMNS, 32, linearOptions(w)),
+    forwardCall,
+  ),
   "GroupedLinear.forward": groupedCall(),
   "GroupedLinear.forwardWithBias": groupedCall(),
   "MoELayer.forward": {
-    ...onModule(
-      (w) => new MoELayer(w.backend, COLUMNS, 32, 4, moe(w)),
-      (w) => [w.tensor(), moeCall(w)],
+    ...methodRow(
+      (w) => new MoELayer(w.backend, COLUMNS, 32, 4, moeOptions(w)),
+      (w) => [w.tensor(), moeCallOptions(w)],
     ),
-    numbers: COUNTS,
+    numbers: COUNT_NUMBERS,
   },
   "MoELayer.exchangeCounts": {
-    ...onModule(
-      (w) => new MoELayer(w.backend, COLUMNS, 32, 4, moe(w)),
+    ...methodRow(
+      (w) => new MoELayer(w.backend, COLUMNS, 32, 4, moeOptions(w)),
       (w) => [w.tensor(), { expertBias: w.tensor("f32", [4]) }],
     ),
   },
   "MoELayer.forwardWithLoss": {
-    ...onModule(
-      (w) => new MoELayer(w.backend, COLUMNS, 32, 4, moe(w)),
-      (w) => [w.tensor(), 0.5, moeCall(w)],
+    ...methodRow(
+      (w) => new MoELayer(w.backend, COLUMNS, 32, 4, moeOptions(w)),
+      (w) => [w.tensor(), 0.5, moeCallOptions(w)],
     ),
-    numbers: { coeff: "finite", ...COUNTS },
+    numbers: { coeff: "finite", ...COUNT_NUMBERS },
   },
   "functional.allToAll": {
-    calls: [(w) => [w.tensor(), alone(w), { sent: [ROWS], received: [ROWS] }]],
+    calls: [(w) => [w.tensor(), singleRankGroup(w), { sent: [ROWS], received: [ROWS] }]],
     numbers: { "rows.sent": "index", "rows.received": "index" },
   },
-  "LayerNorm.forward": onModule(
+  "LayerNorm.forward": methodRow(
     (w) => new LayerNorm(w.backend, COLUMNS),
     (w) => [w.tensor()],
   ),
-  "NormModule.forward": onModule(
+  "NormModule.forward": methodRow(
     (w) => new RMSNorm(w.backend, COLUMNS),
     (w) => [w.tensor()],
   ),
-  "RMSNorm.forward": onModule(
+  "RMSNorm.forward": methodRow(
     (w) => new RMSNorm(w.backend, COLUMNS),
     (w) => [w.tensor()],
   ),
-  "LayerNormLinear.forward": onModule(
-    (w) => new LayerNormLinear(w.backend, COLUMNS, 32, linear(w)),
+  "LayerNormLinear.forward": methodRow(
+    (w) => new LayerNormLinear(w.backend, COLUMNS, 32, linearOptions(w)),
     forwardCall,
   ),
-  ...returning("LayerNormLinear", (w) => new LayerNormLinear(w.backend, COLUMNS, 32, linear(w))),
-  "LayerNormMLP.forward": onModule((w) => new LayerNormMLP(w.backend, COLUMNS, 32, mlp(w)), forwardCall),
-  "Sequential.forward": onModule(
-    (w) => new Sequential(w.backend, new Linear(w.backend, COLUMNS, 32, linear(w))),
+  ...extraResultRows("LayerNormLinear", (w) => new LayerNormLinear(w.backend, COLUMNS, 32, linearOptions(w))),
+  "LayerNormMLP.forward": methodRow(
+    (w) => new LayerNormMLP(w.backend, COLUMNS, 32, mlpOptions(w)),
+    forwardCall,
+  ),
+  "Sequential.forward": methodRow(
+    (w) => new Sequential(w.backend, new Linear(w.backend, COLUMNS, 32, linearOptions(w))),
     (w) => [w.tensor(), { isFirstMicrobatch: true, skipFp8WeightUpdate: w.scalar(0) }],
   ),
   setLayerRecipes: {
@@ -338,7 +356,7 @@ export const MODULE_ROWS: Rows = {
   "LayerQuantization.restore": {
     calls: [() => [DELAYED_SNAPSHOT]],
     self: (w) => w.own(new LayerQuantization(leafLayer(w).weight)),
-    outlives: true,
+    survivesDispose: true,
   },
   defaultRandom: { calls: [(w) => [w.backend]] },
   manualSeed: { calls: [(w) => [w.backend, 0n]] },
@@ -351,22 +369,26 @@ export const MODULE_ROWS: Rows = {
   Variable: { calls: [(w) => [w.tensor("bf16"), true]], anyType: ["value"] },
   "Variable.backward": {
     calls: [(w) => [w.tensor("bf16", [ROWS * COLUMNS])]],
-    self: (w) => functional.reshape(leaf(w), [ROWS * COLUMNS]),
-    outlives: true,
+    self: (w) => functional.reshape(leafVariable(w), [ROWS * COLUMNS]),
+    survivesDispose: true,
   },
-  "Variable.registerPostAccumulateGradHook": { calls: [() => [() => {}]], self: leaf, outlives: true },
+  "Variable.registerPostAccumulateGradHook": {
+    calls: [() => [() => {}]],
+    self: leafVariable,
+    survivesDispose: true,
+  },
   "Parameter.registerPostAccumulateGradHook": {
     calls: [() => [() => {}]],
-    self: (w) => trained(w).weight,
-    outlives: true,
+    self: (w) => trainedLinear(w).weight,
+    survivesDispose: true,
   },
   "Parameter.backward": {
     calls: [(w) => [w.tensor("bf16", [ROWS * COLUMNS])]],
-    self: (w) => functional.reshape(leaf(w), [ROWS * COLUMNS]),
-    outlives: true,
+    self: (w) => functional.reshape(leafVariable(w), [ROWS * COLUMNS]),
+    survivesDispose: true,
   },
   differentiable: {
-    calls: [(w) => [[leaf(w)], () => ({ results: [w.tensor()], backward: () => [] })]],
+    calls: [(w) => [[leafVariable(w)], () => ({ results: [w.tensor()], backward: () => [] })]],
   },
   "functional.add": { calls: [(w) => [w.tensor(), w.tensor()]] },
   "functional.multiply": { calls: [(w) => [w.tensor(), w.tensor()]] },
@@ -502,7 +524,7 @@ export const MODULE_ROWS: Rows = {
       "options.clamp.offset": "finite",
     },
   },
-  "functional.embedding": { calls: [(w) => [w.tensor(), w.tensor("i32", [4]), sequence(w)]] },
+  "functional.embedding": { calls: [(w) => [w.tensor(), w.tensor("i32", [4]), sequenceOptions(w)]] },
   RotaryPositionEmbedding: {
     calls: [
       (w) => [
@@ -547,7 +569,7 @@ export const MODULE_ROWS: Rows = {
   "RotaryPositionEmbedding.forward": {
     calls: [() => [4, 2]],
     self: (w) => new RotaryPositionEmbedding(w.backend, 16),
-    outlives: true,
+    survivesDispose: true,
     numbers: { maxSeqLen: "index", offset: "index" },
   },
   "functional.rotaryEmbedding": {
@@ -567,7 +589,9 @@ export const MODULE_ROWS: Rows = {
     ],
   },
   "functional.crossEntropyLoss": {
-    calls: [(w) => [w.tensor(), w.tensor("i32", [ROWS]), { smoothing: 0.5, ignore: 1, group: alone(w) }]],
+    calls: [
+      (w) => [w.tensor(), w.tensor("i32", [ROWS]), { smoothing: 0.5, ignore: 1, group: singleRankGroup(w) }],
+    ],
     numbers: { "options.smoothing": "share", "options.ignore": "int32" },
   },
   "functional.mseLoss": { calls: [(w) => [w.tensor(), w.tensor()]] },
@@ -577,7 +601,7 @@ export const MODULE_ROWS: Rows = {
   },
   "functional.attention": {
     calls: [
-      (w) => [...projections(w), { ...attentionOptions(w), cpGroup: alone(w), cpCommType: "p2p" }],
+      (w) => [...projections(w), { ...attentionOptions(w), cpGroup: singleRankGroup(w), cpCommType: "p2p" }],
       (w) => [...tokens(w), tokenOptions(w)],
     ],
     numbers: ATTENTION_NUMBERS,
@@ -585,21 +609,30 @@ export const MODULE_ROWS: Rows = {
   recompute: { calls: [(w) => [(x: Variable) => x, w.tensor()]], anyType: ["inputs"] },
   SGD: {
     calls: [
-      (w) => [map(w), { learningRate: 1, momentum: 0.5, dampening: 0, weightDecay: 1, nesterov: true }],
-      (w) => [map(w), { learningRate: 1, momentum: 0.5, dampening: 0.5 }],
-      (w) => [map(w), { learningRate: 1, storeParamRemainders: true }],
-      (w) => [map(w), { learningRate: 1, momentum: 0.5, momentumDtype: "e4m3", masterWeightDtype: "f16" }],
-      (w) => [map(w), { learningRate: 1, groups: [{ ...SGD_GROUP, nesterov: true }] }],
+      (w) => [
+        parameterMap(w),
+        { learningRate: 1, momentum: 0.5, dampening: 0, weightDecay: 1, nesterov: true },
+      ],
+      (w) => [parameterMap(w), { learningRate: 1, momentum: 0.5, dampening: 0.5 }],
+      (w) => [parameterMap(w), { learningRate: 1, storeParamRemainders: true }],
+      (w) => [
+        parameterMap(w),
+        { learningRate: 1, momentum: 0.5, momentumDtype: "e4m3", masterWeightDtype: "f16" },
+      ],
+      (w) => [parameterMap(w), { learningRate: 1, groups: [{ ...SGD_GROUP, nesterov: true }] }],
     ],
     numbers: SGD_NUMBERS,
   },
   AdamW: {
     calls: [
-      (w) => [map(w), { learningRate: 1, beta1: 0.5, beta2: 0.5, eps: 1, weightDecay: 1, decoupled: false }],
-      (w) => [map(w), { learningRate: 1, groups: [ADAMW_GROUP] }],
-      (w) => [map(w), { learningRate: 1, storeParamRemainders: true }],
       (w) => [
-        map(w),
+        parameterMap(w),
+        { learningRate: 1, beta1: 0.5, beta2: 0.5, eps: 1, weightDecay: 1, decoupled: false },
+      ],
+      (w) => [parameterMap(w), { learningRate: 1, groups: [ADAMW_GROUP] }],
+      (w) => [parameterMap(w), { learningRate: 1, storeParamRemainders: true }],
+      (w) => [
+        parameterMap(w),
         { learningRate: 1, expAvgDtype: "f16", expAvgSqDtype: "e4m3", masterWeightDtype: "f16" },
       ],
     ],
@@ -620,11 +653,11 @@ export const MODULE_ROWS: Rows = {
     calls: [
       (w) => {
         const { parameters: _, ...options } = MUON_GROUP;
-        return [map(w), options];
+        return [parameterMap(w), options];
       },
-      (w) => [map(w), { learningRate: 1, coefficients: [[1, 2, 3]], steps: 1 }],
-      (w) => [map(w), { learningRate: 1, groups: [MUON_GROUP] }],
-      (w) => [map(w), { learningRate: 1, groups: [{ parameters: "*", coefficients: [[1, 2, 3]] }] }],
+      (w) => [parameterMap(w), { learningRate: 1, coefficients: [[1, 2, 3]], steps: 1 }],
+      (w) => [parameterMap(w), { learningRate: 1, groups: [MUON_GROUP] }],
+      (w) => [parameterMap(w), { learningRate: 1, groups: [{ parameters: "*", coefficients: [[1, 2, 3]] }] }],
     ],
     numbers: MUON_NUMBERS,
   },
@@ -645,11 +678,11 @@ export const MODULE_ROWS: Rows = {
       "options.totalSteps": "count",
     },
   },
-  "Optimizer.step": stepped((w) => new SGD(trained(w), { learningRate: 1 })),
-  "SGD.step": stepped((w) => new SGD(trained(w), { learningRate: 1, momentum: 0.5 })),
-  "AdamW.step": stepped((w) => new AdamW(trained(w), { learningRate: 1 })),
-  "Muon.step": stepped(
-    (w) => new Muon(new Map([["weight", trained(w).weight]]), { learningRate: 1, steps: 1 }),
+  "Optimizer.step": stepRow((w) => new SGD(trainedLinear(w), { learningRate: 1 })),
+  "SGD.step": stepRow((w) => new SGD(trainedLinear(w), { learningRate: 1, momentum: 0.5 })),
+  "AdamW.step": stepRow((w) => new AdamW(trainedLinear(w), { learningRate: 1 })),
+  "Muon.step": stepRow(
+    (w) => new Muon(new Map([["weight", trainedLinear(w).weight]]), { learningRate: 1, steps: 1 }),
   ),
   castMasterWeights: {
     calls: [
@@ -672,21 +705,26 @@ export const MODULE_ROWS: Rows = {
   "GradScaler.scale": {
     calls: [(w) => [w.tensor("f32", [1])]],
     self: () => new GradScaler(),
-    unbound: true,
-    outlives: true,
+    isUnbound: true,
+    survivesDispose: true,
   },
   "GradScaler.step": {
-    calls: [(w) => [w.own(new SGD(trained(w), { learningRate: 1 })), { maxNorm: 1 }]],
+    calls: [(w) => [w.own(new SGD(trainedLinear(w), { learningRate: 1 })), { maxNorm: 1 }]],
     self: () => new GradScaler(),
-    unbound: true,
-    outlives: true,
+    isUnbound: true,
+    survivesDispose: true,
     numbers: { "options.maxNorm": "atLeastZero" },
   },
-  clipGradNorm: { calls: [(w) => [trained(w), 1]], numbers: { maxNorm: "atLeastZero" } },
+  clipGradNorm: { calls: [(w) => [trainedLinear(w), 1]], numbers: { maxNorm: "atLeastZero" } },
 };
 
-const split = { useSplitAccumulator: true };
-const PRODUCTS = { fprop: split, dgrad: split, wgrad: split, backwardOverride: "dequantized" } as const;
+const splitProduct = { useSplitAccumulator: true };
+const PRODUCTS = {
+  fprop: splitProduct,
+  dgrad: splitProduct,
+  wgrad: splitProduct,
+  backwardOverride: "dequantized",
+} as const;
 const RECIPES = {
   DelayedScaling,
   Float8CurrentScaling,
@@ -696,7 +734,7 @@ const RECIPES = {
   StandardRecipe: MXFP8BlockScaling,
 } as const;
 
-const group = { size: 2, reduceMax: () => undefined };
+const processGroup = { size: 2, reduceMax: () => undefined };
 
 /** All options of a region. */
 function regionOptions({ backend }: World) {
@@ -704,7 +742,7 @@ function regionOptions({ backend }: World) {
     recipe: new DelayedScaling(),
     enabled: true,
     calibrating: false,
-    amaxReductionGroup: group,
+    amaxReductionGroup: processGroup,
     backend,
   };
 }
@@ -776,13 +814,13 @@ export const RECIPE_ROWS: Rows = {
   "CustomRecipe.quantizer": {
     calls: [() => ["input"]],
     self: () => new CustomRecipe({ quantizerFactory: () => new MXFP8Quantizer() }),
-    outlives: true,
+    survivesDispose: true,
   },
   ...Object.fromEntries(
-    Object.entries(RECIPES).flatMap(([name, Made]) =>
+    Object.entries(RECIPES).flatMap(([name, Recipe]) =>
       ["qparams", "elementFormat"].map((method): [string, Row] => [
         `${name}.${method}`,
-        { calls: [() => ["weight"]], self: () => new Made(), outlives: true },
+        { calls: [() => ["weight"]], self: () => new Recipe(), survivesDispose: true },
       ]),
     ),
   ),

@@ -27,8 +27,8 @@ const LAYOUT_NUMBERS = {
   "options.format.bias": "integer",
 } as const;
 const ROTARY = { interleaved: true } as const;
-const ids = (world: World) => world.tensor("i32", [world.rows]);
-const rowOf = (world: World) => world.tensor("f32", [world.rows]);
+const tokenIds = (world: World) => world.tensor("i32", [world.rows]);
+const rowVector = (world: World) => world.tensor("f32", [world.rows]);
 const PLAN = { datapath: "hopper-half", splitAccumulator: false, splitK: 1 } as const;
 const PLAN_FREE = {
   "options.plan.algorithm": "what an algorithm is made of has tests of its own: tests/gemm/plan.test.ts",
@@ -88,9 +88,9 @@ export const OPERATION_ROWS: DerivedRows = {
     numbers: { "inputs.formatMax": "above", "inputs.margin": "integer" },
     writes: ["inputs.amaxHistory", "inputs.scale"],
   },
-  dequantize: { calls: [(w) => [w.quantized(), "f32"]] },
+  dequantize: { calls: [(w) => [w.quantize(), "f32"]] },
   embedding: {
-    calls: [(w) => [w.tensor(), ids(w), { outDtype: "f32", first: 1, vocabulary: 1000 }]],
+    calls: [(w) => [w.tensor(), tokenIds(w), { outDtype: "f32", first: 1, vocabulary: 1000 }]],
     numbers: { "options.first": "index", "options.vocabulary": "index" },
   },
   rotaryEmbedding: {
@@ -110,7 +110,7 @@ export const OPERATION_ROWS: DerivedRows = {
     ],
   },
   embeddingBackward: {
-    calls: [(w) => [w.tensor(), ids(w), 5, { outDtype: "f32", first: 1 }]],
+    calls: [(w) => [w.tensor(), tokenIds(w), 5, { outDtype: "f32", first: 1 }]],
     numbers: { vocabulary: "index", "options.first": "index" },
   },
   gemm: {
@@ -147,7 +147,7 @@ export const OPERATION_ROWS: DerivedRows = {
           outDtype: "bf16",
         },
       ],
-      (w) => [{ a: w.quantized(), b: w.quantized(), outDtype: "e4m3", outScale: 2 }],
+      (w) => [{ a: w.quantize(), b: w.quantize(), outDtype: "e4m3", outScale: 2 }],
       (w) => [{ x: w.tensor(), w: w.tensor(), out: w.tensor("f32", [w.rows, w.rows]), outDtype: "f32" }],
       (w) => [
         {
@@ -156,7 +156,7 @@ export const OPERATION_ROWS: DerivedRows = {
           outDtype: "bf16",
         },
       ],
-      (w) => [{ x: w.quantized(), w: w.quantized(), outDtype: "f32" }],
+      (w) => [{ x: w.quantize(), w: w.quantize(), outDtype: "f32" }],
     ],
     numbers: {
       "options.alpha": "finite",
@@ -171,12 +171,12 @@ export const OPERATION_ROWS: DerivedRows = {
     ],
     writes: ["options.out"],
     inPlace: ["options.c", "options.geluInput"],
-    free: PLAN_FREE,
+    exemptions: PLAN_FREE,
   },
   groupedGemm: {
     calls: [(w) => [[{ x: w.tensor(), w: w.tensor(), datapath: "exact" }]]],
-    free: { "products.0": "each is a call of gemm, whose row tests it" },
-    refusedBy: "gemm",
+    exemptions: { "products.0": "each is a call of gemm, whose row tests it" },
+    refusingFunction: "gemm",
   },
   batchedGemm: {
     calls: [
@@ -202,7 +202,7 @@ export const OPERATION_ROWS: DerivedRows = {
     ],
     numbers: { "options.alpha": "finite", "options.plan.splitK": "count" },
     writes: ["options.out"],
-    free: PLAN_FREE,
+    exemptions: PLAN_FREE,
   },
   gradNorm: {
     calls: [(w) => [[w.tensor(), w.tensor("f32")], { maxNorm: 1 }]],
@@ -216,15 +216,15 @@ export const OPERATION_ROWS: DerivedRows = {
     numbers: { "options.steps": "count", "options.eps": "atLeastZero", "options.coefficients": "finite" },
   },
   hadamard: { numbers: { signs: "bits16" } },
-  relayoutScales: { calls: [(w) => [w.quantized(new Float8BlockQuantizer()), "rowwise", "padded"]] },
+  relayoutScales: { calls: [(w) => [w.quantize(new Float8BlockQuantizer()), "rowwise", "padded"]] },
   sliceRows: {
-    calls: [(w) => [w.quantized(new Float8BlockQuantizer()), 0, w.rows]],
+    calls: [(w) => [w.quantize(new Float8BlockQuantizer()), 0, w.rows]],
     numbers: { start: "integer", end: "integer" },
   },
   splitRows: {
     calls: [
-      (w) => [w.quantized(new Float8BlockQuantizer()), 2],
-      (w) => [w.quantized(new Float8BlockQuantizer()), [w.rows, 0]],
+      (w) => [w.quantize(new Float8BlockQuantizer()), 2],
+      (w) => [w.quantize(new Float8BlockQuantizer()), [w.rows, 0]],
     ],
     numbers: { rows: "count" },
   },
@@ -338,21 +338,27 @@ export const OPERATION_ROWS: DerivedRows = {
           grad: w.tensor(),
           x: w.tensor(),
           gamma: w.tensor("f32", [w.columns]),
-          mean: rowOf(w),
-          rstd: rowOf(w),
+          mean: rowVector(w),
+          rstd: rowVector(w),
           zeroCenteredGamma: true,
         },
       ],
     ],
   },
   crossEntropy: {
-    calls: [(w) => [w.tensor(), ids(w), { smoothing: 0.1, ignore: 3 }]],
+    calls: [(w) => [w.tensor(), tokenIds(w), { smoothing: 0.1, ignore: 3 }]],
     numbers: { "options.smoothing": "share", "options.ignore": "int32" },
   },
   crossEntropyBackward: {
     calls: [
       (w) => [
-        { grad: rowOf(w), logits: w.tensor(), targets: ids(w), maximum: rowOf(w), total: rowOf(w) },
+        {
+          grad: rowVector(w),
+          logits: w.tensor(),
+          targets: tokenIds(w),
+          maximum: rowVector(w),
+          total: rowVector(w),
+        },
         { smoothing: 0.1, ignore: 3, first: 1, classes: 1000 },
       ],
     ],
@@ -363,7 +369,7 @@ export const OPERATION_ROWS: DerivedRows = {
       "options.classes": "index",
     },
   },
-  mseBackward: { calls: [(w) => [{ grad: rowOf(w), x: w.tensor(), target: w.tensor() }]] },
+  mseBackward: { calls: [(w) => [{ grad: rowVector(w), x: w.tensor(), target: w.tensor() }]] },
   attention: {
     calls: [
       (w) => [...projections(w), { ...attentionOptions(w), maxLogits: true }],
@@ -457,7 +463,7 @@ export const OPERATION_ROWS: DerivedRows = {
       (w) => [w.backend, 255, { format: LAYOUT, rounding: "tiesToEven", overflow: "saturate" }],
     ],
     numbers: { chunk: "index", ...LAYOUT_NUMBERS },
-    costly: true,
+    isSlow: true,
   },
   captureGraph: {
     calls: [({ backend }) => [backend instanceof GuardedBackend ? backend.inner : backend, () => 1]],
@@ -469,7 +475,7 @@ export const OPERATION_ROWS: DerivedRows = {
 };
 
 /** The fields of a quantized tensor, from which another can be constructed. */
-export function fieldsOf(t: QuantizedTensor, ops: object): object {
+export function quantizedFields(t: QuantizedTensor, ops: object): object {
   const { spec, shape, dtype, scaleLayout, rowwise, columnwise } = t;
   return {
     spec: { ...spec },

@@ -19,17 +19,19 @@ export const LAYOUT_NUMBERS = {
   "layout.bias": "integer",
 } as const;
 /** Fresh values for each call: some trials change the arguments, and test files share this module. */
-const values = () => ({ data: new Float32Array(32 * 32).fill(1.5), dtype: "f32", shape: [32, 32] }) as const;
+const inputValues = () =>
+  ({ data: new Float32Array(32 * 32).fill(1.5), dtype: "f32", shape: [32, 32] }) as const;
 const SPEC_NUMBERS = {
   "options.spec.amaxEpsilon": "atLeastZero",
   "options.spec.amaxLimit": "atLeastZero",
   "options.spec.rhtSigns": "bits16",
 } as const;
 const PLAN = { datapath: "hopper-half", splitAccumulator: false, splitK: 1 } as const;
-const scaled = (w: World) => ({ data: w.tensor("e4m3"), scaleInv: w.scalar(), tile: "tensor" }) as const;
+const scaledOperand = (w: World) =>
+  ({ data: w.tensor("e4m3"), scaleInv: w.scalar(), tile: "tensor" }) as const;
 const DRAW = { seed: 1n, offset: 2n } as const;
 
-const scoped = (call: Row["calls"][0]): Row => ({
+const scopeRow = (call: Row["calls"][0]): Row => ({
   calls: [call],
   self: (w) => {
     const scope = new Scope();
@@ -37,13 +39,13 @@ const scoped = (call: Row["calls"][0]): Row => ({
     scope.dispose();
     return scope;
   },
-  outlives: true,
+  survivesDispose: true,
 });
 
-const onTensor = (call: Row["calls"][0], rest: Partial<Row> = {}): Row => ({
+const tensorRow = (call: Row["calls"][0], fields: Partial<Row> = {}): Row => ({
   calls: [call],
   self: (w) => w.tensor("f32", [8, 8]),
-  ...rest,
+  ...fields,
 });
 
 export const OTHER_ROWS: Rows = {
@@ -60,7 +62,7 @@ export const OTHER_ROWS: Rows = {
   explainQuantize: {
     calls: [
       () => [
-        values(),
+        inputValues(),
         {
           spec: makeSpec("nvfp4", { stochastic: true }),
           at: [3, 17],
@@ -70,9 +72,9 @@ export const OTHER_ROWS: Rows = {
           values: { type: "bf16", typedScale: true, plusZero: true, finiteScales: true },
         },
       ],
-      () => [values(), { spec: makeSpec("fp8-delayed", {}), at: [3, 17], scale: 2 }],
+      () => [inputValues(), { spec: makeSpec("fp8-delayed", {}), at: [3, 17], scale: 2 }],
       () => [
-        values(),
+        inputValues(),
         {
           spec: makeSpec("mxfp8", { stochastic: true }),
           at: [3, 17],
@@ -114,8 +116,8 @@ export const OTHER_ROWS: Rows = {
           outScale: 1,
         },
       ],
-      (w) => [{ x: scaled(w), w: scaled(w), at: [1, 2], outDtype: "bf16" }],
-      (w) => [{ a: scaled(w), b: scaled(w), at: [1, 2], outDtype: "bf16" }],
+      (w) => [{ x: scaledOperand(w), w: scaledOperand(w), at: [1, 2], outDtype: "bf16" }],
+      (w) => [{ a: scaledOperand(w), b: scaledOperand(w), at: [1, 2], outDtype: "bf16" }],
       (w) => [{ a: w.tensor("bf16"), b: w.tensor("bf16"), layout: "TN", at: [1, 2], plan: PLAN }],
     ],
     numbers: {
@@ -125,13 +127,13 @@ export const OTHER_ROWS: Rows = {
       "options.splitK": "count",
       "options.plan.splitK": "count",
     },
-    free: {
+    exemptions: {
       "options.plan.algorithm": "what an algorithm is made of has tests of its own: tests/gemm/plan.test.ts",
     },
   },
-  "Scope.keep": scoped((w) => [w.tensor()]),
-  "Scope.own": scoped((w) => [empty(w.backend, "f32", [2])]),
-  "Scope.release": scoped((w) => [w.tensor()]),
+  "Scope.keep": scopeRow((w) => [w.tensor()]),
+  "Scope.own": scopeRow((w) => [empty(w.backend, "f32", [2])]),
+  "Scope.release": scopeRow((w) => [w.tensor()]),
   openBackend: {
     calls: [
       () => ["wasm", { threads: 1, device: 0, datapath: "hopper" }],
@@ -143,7 +145,7 @@ export const OTHER_ROWS: Rows = {
       "options.witness.elements": "count",
       "options.witness.every": "count",
     },
-    costly: true,
+    isSlow: true,
   },
   witnessOf: { calls: [(w) => [w.backend]] },
 };
@@ -152,17 +154,17 @@ export const TENSOR_ROWS: Rows = {
   Tensor: {
     calls: [(w) => [w.backend, "f32", [2, 3]]],
   },
-  "Tensor.reshape": onTensor(() => [[64]]),
-  "Tensor.view": onTensor(() => [0, [8]], { numbers: { first: "index" } }),
-  "Tensor.slice": onTensor(() => [0, [8]], { numbers: { first: "index" } }),
-  "Tensor.paste": onTensor((w) => [w.tensor("f32", [8]), 0], {
+  "Tensor.reshape": tensorRow(() => [[64]]),
+  "Tensor.view": tensorRow(() => [0, [8]], { numbers: { first: "index" } }),
+  "Tensor.slice": tensorRow(() => [0, [8]], { numbers: { first: "index" } }),
+  "Tensor.paste": tensorRow((w) => [w.tensor("f32", [8]), 0], {
     numbers: { first: "index" },
     writes: ["self"],
   }),
-  "Tensor.write": onTensor(() => [new Float32Array(64)], { writes: ["self"] }),
-  "Tensor.clone": onTensor(() => []),
-  "Tensor.data": onTensor(() => []),
-  "Tensor.dataSync": onTensor(() => []),
+  "Tensor.write": tensorRow(() => [new Float32Array(64)], { writes: ["self"] }),
+  "Tensor.clone": tensorRow(() => []),
+  "Tensor.data": tensorRow(() => []),
+  "Tensor.dataSync": tensorRow(() => []),
 };
 
 /** The callables to which the law does not apply, with the reason. */

@@ -13,50 +13,50 @@ import { NVFP4Quantizer } from "../../../../src/quantizers/nvfp4.js";
 import type { Quantizer } from "../../../../src/quantizers/quantizer.js";
 import type { QuantizedTensor } from "../../../../src/tensor/quantized.js";
 import type { DerivedRows, Row, Rows } from "./row.js";
-import { fieldsOf } from "./rows-ops.js";
+import { quantizedFields } from "./rows-ops.js";
 import { SIZE, type World } from "./world.js";
 
 const [, COLUMNS] = SIZE;
 
-/** A class of quantizers, and an instance. */
-interface Made {
+/** A class of quantizers, with a function that creates an instance. */
+interface QuantizerRow {
   readonly name: string;
-  /** Its first scale rule. */
+  /** The first scale rule of the block format. */
   readonly rule: ScaleRuleName | undefined;
   readonly make: (w: World) => Quantizer;
   /** Whether the quantizer holds no tensor. */
-  readonly unbound: boolean;
-  /** Whether it rounds stochastically, so that it accepts random bits. */
+  readonly holdsNoTensor: boolean;
+  /** Whether the quantizer rounds stochastically and so accepts random bits. */
   readonly isStochastic: boolean;
 }
 
-const MADE: readonly Made[] = [
+const QUANTIZERS: readonly QuantizerRow[] = [
   {
     name: "Quantizer",
     rule: undefined,
     make: () => new Float8BlockQuantizer(),
-    unbound: true,
+    holdsNoTensor: true,
     isStochastic: false,
   },
   {
     name: "StochasticQuantizer",
     rule: undefined,
     make: () => new MXFP8Quantizer(),
-    unbound: true,
+    holdsNoTensor: true,
     isStochastic: false,
   },
-  ...BLOCK_FORMAT_NAMES.map((format): Made => {
+  ...BLOCK_FORMAT_NAMES.map((format): QuantizerRow => {
     const { scaleSource, options, rules } = blockFormat(format);
-    const isGiven = scaleSource === "given";
+    const usesExternalScale = scaleSource === "given";
     return {
       name: QUANTIZER_CLASSES[format].name,
       rule: rules[0],
       make: (w) =>
         quantizerNamed(format, {
-          ...(isGiven ? { scale: w.scalar() } : {}),
+          ...(usesExternalScale ? { scale: w.scalar() } : {}),
           ...(options.includes("stochastic") ? { stochastic: true, random: w.random, columnwise: true } : {}),
         }),
-      unbound: !isGiven,
+      holdsNoTensor: !usesExternalScale,
       isStochastic: options.includes("stochastic"),
     };
   }),
@@ -67,23 +67,23 @@ const SHARD = {
   dimension: "rows",
   pieces: 1,
 } as const;
-const COMMON = { rowwise: true, columnwise: true, scaleLayout: "logical", shard: SHARD } as const;
+const COMMON_OPTIONS = { rowwise: true, columnwise: true, scaleLayout: "logical", shard: SHARD } as const;
 /** The options of f32 scales under a rule other than the default. */
-const DIVIDED = {
+const DIVIDE_OPTIONS = {
   scaleRule: "f32Quotient",
   elementScaling: "divide",
   pow2Scales: false,
   amaxEpsilon: 0,
 } as const;
-const PIECES = { "options.shard.pieces": "count" } as const;
+const PIECE_NUMBERS = { "options.shard.pieces": "count" } as const;
 
 /** Quantizers whose options exclude each other, or need values that cannot be derived from a type (derived.ts). */
 const CONSTRUCTORS: DerivedRows = {
   ...Object.fromEntries(
-    MADE.slice(1).map(({ name, rule }) => [
+    QUANTIZERS.slice(1).map(({ name, rule }) => [
       name,
       {
-        numbers: PIECES,
+        numbers: PIECE_NUMBERS,
         values: {
           "options.shard": SHARD,
           "options.scaleRule": rule,
@@ -93,32 +93,35 @@ const CONSTRUCTORS: DerivedRows = {
     ]),
   ),
   Float8Quantizer: {
-    calls: [(w) => [{ ...COMMON, format: "e5m2", scale: w.scalar(), amax: w.scalar() }]],
-    numbers: PIECES,
+    calls: [(w) => [{ ...COMMON_OPTIONS, format: "e5m2", scale: w.scalar(), amax: w.scalar() }]],
+    numbers: PIECE_NUMBERS,
   },
   Float8CurrentScalingQuantizer: {
     calls: [
-      (w) => [{ ...COMMON, format: "e5m2", ...DIVIDED, amax: w.scalar() }],
+      (w) => [{ ...COMMON_OPTIONS, format: "e5m2", ...DIVIDE_OPTIONS, amax: w.scalar() }],
       () => [{ scaleRule: "f32" }],
     ],
-    numbers: { "options.amaxEpsilon": "atLeastZero", ...PIECES },
+    numbers: { "options.amaxEpsilon": "atLeastZero", ...PIECE_NUMBERS },
   },
   Float8BlockQuantizer: {
     calls: [
-      () => [{ ...COMMON, format: "e4m3", tile: "1x128", ...DIVIDED, dataLayout: "COMPACT" }],
+      () => [{ ...COMMON_OPTIONS, format: "e4m3", tile: "1x128", ...DIVIDE_OPTIONS, dataLayout: "COMPACT" }],
       () => [{ scaleRule: "f32" }],
     ],
-    numbers: { "options.amaxEpsilon": "atLeastZero", ...PIECES },
+    numbers: { "options.amaxEpsilon": "atLeastZero", ...PIECE_NUMBERS },
   },
   Float8RowQuantizer: {
-    calls: [() => [{ ...COMMON, format: "e4m3", ...DIVIDED, amaxLimit: 1200 }], () => [{ scaleRule: "f32" }]],
-    numbers: { "options.amaxEpsilon": "atLeastZero", "options.amaxLimit": "atLeastZero", ...PIECES },
+    calls: [
+      () => [{ ...COMMON_OPTIONS, format: "e4m3", ...DIVIDE_OPTIONS, amaxLimit: 1200 }],
+      () => [{ scaleRule: "f32" }],
+    ],
+    numbers: { "options.amaxEpsilon": "atLeastZero", "options.amaxLimit": "atLeastZero", ...PIECE_NUMBERS },
   },
   Int8RowQuantizer: {
     calls: [
       () => [
         {
-          ...COMMON,
+          ...COMMON_OPTIONS,
           scaleRule: "f32QuotientTyped",
           elementScaling: "divide",
           amaxEpsilon: 0,
@@ -127,23 +130,29 @@ const CONSTRUCTORS: DerivedRows = {
       ],
       () => [{ scaleRule: "f32Quotient" }],
     ],
-    numbers: { "options.amaxEpsilon": "atLeastZero", "options.amaxLimit": "atLeastZero", ...PIECES },
+    numbers: { "options.amaxEpsilon": "atLeastZero", "options.amaxLimit": "atLeastZero", ...PIECE_NUMBERS },
   },
   Int4GroupQuantizer: {
     calls: [
       () => [
-        { ...COMMON, tile: "1x64", scaleRule: "f32QuotientTyped", elementScaling: "divide", amaxEpsilon: 0 },
+        {
+          ...COMMON_OPTIONS,
+          tile: "1x64",
+          scaleRule: "f32QuotientTyped",
+          elementScaling: "divide",
+          amaxEpsilon: 0,
+        },
       ],
       () => [{ scaleRule: "f32Quotient" }],
     ],
-    numbers: { "options.amaxEpsilon": "atLeastZero", ...PIECES },
+    numbers: { "options.amaxEpsilon": "atLeastZero", ...PIECE_NUMBERS },
   },
   NVFP4Quantizer: {
-    numbers: PIECES,
+    numbers: PIECE_NUMBERS,
     calls: [
       (w) => [
         {
-          ...COMMON,
+          ...COMMON_OPTIONS,
           tile: "1x16",
           rht: true,
           randomSigns: true,
@@ -172,21 +181,21 @@ const randomBits = (w: World) => ({
   randomBitsColumnwise: w.tensor("u32", [w.columns, w.rows]),
 });
 
-function methods({ make, unbound, isStochastic }: Made): Rows {
+function methodRows({ make, holdsNoTensor, isStochastic }: QuantizerRow): Rows {
   const source = (w: World) => w.tensor("bf16");
-  const row = (call: Row["calls"][0], rest: Omit<Row, "calls" | "self"> = {}): Row => ({
+  const row = (call: Row["calls"][0], fields: Omit<Row, "calls" | "self"> = {}): Row => ({
     calls: [call],
     self: make,
-    outlives: true,
-    unbound,
-    ...rest,
+    survivesDispose: true,
+    isUnbound: holdsNoTensor,
+    ...fields,
   });
-  let last: Quantizer | undefined;
+  let lastQuantizer: Quantizer | undefined;
   return {
     setUsage: row(() => [{ rowwise: true, columnwise: true }]),
     makeEmpty: row((w) => [w.backend, [32, 64], "f32"]),
     quantize: {
-      ...row((w) => [source(w), {}], isStochastic ? {} : { free: NOT_STOCHASTIC }),
+      ...row((w) => [source(w), {}], isStochastic ? {} : { exemptions: NOT_STOCHASTIC }),
       ...(isStochastic ? { calls: [(w) => [source(w)], (w) => [source(w), randomBits(w)]] } : {}),
     },
     activationQuantize: {
@@ -222,38 +231,38 @@ function methods({ make, unbound, isStochastic }: Made): Rows {
       calls: [
         (w) => [
           source(w),
-          w.quantized(last ?? make(w)),
+          w.quantize(lastQuantizer ?? make(w)),
           { noop: w.scalar(0), ...(isStochastic ? randomBits(w) : {}) },
         ],
       ],
-      ...(isStochastic ? {} : { free: NOT_STOCHASTIC }),
+      ...(isStochastic ? {} : { exemptions: NOT_STOCHASTIC }),
       self: (w) => {
-        last = make(w);
-        return last;
+        lastQuantizer = make(w);
+        return lastQuantizer;
       },
-      outlives: true,
+      survivesDispose: true,
       writes: ["target"],
     },
-    dequantize: row((w) => [w.quantized(make(w)), "f32"], { unbound: true }),
+    dequantize: row((w) => [w.quantize(make(w)), "f32"], { isUnbound: true }),
     deriveColumnwise: {
-      calls: [(w) => [w.quantized()]],
+      calls: [(w) => [w.quantize()]],
       self: () => new Float8CurrentScalingQuantizer(),
-      outlives: true,
-      unbound: true,
+      survivesDispose: true,
+      isUnbound: true,
     },
   };
 }
 
 const METHODS: Rows = Object.fromEntries(
-  MADE.flatMap((each) =>
-    Object.entries(methods(each)).map(([method, row]) => [`${each.name}.${method}`, row]),
+  QUANTIZERS.flatMap((quantizer) =>
+    Object.entries(methodRows(quantizer)).map(([method, row]) => [`${quantizer.name}.${method}`, row]),
   ),
 );
 
-const both = (w: World): QuantizedTensor =>
-  w.quantized(new Float8CurrentScalingQuantizer({ rowwise: true, columnwise: true }));
+const bothCopies = (w: World): QuantizedTensor =>
+  w.quantize(new Float8CurrentScalingQuantizer({ rowwise: true, columnwise: true }));
 
-const hybrid = (): HybridQuantizer =>
+const hybridQuantizer = (): HybridQuantizer =>
   new HybridQuantizer({
     rowwiseQuantizer: new MXFP8Quantizer(),
     columnwiseQuantizer: new IdentityQuantizer(),
@@ -273,14 +282,14 @@ export const QUANTIZER_ROWS: DerivedRows = {
   },
   "HybridQuantizer.setUsage": {
     calls: [() => [{ rowwise: true, columnwise: true }]],
-    self: hybrid,
-    outlives: true,
+    self: hybridQuantizer,
+    survivesDispose: true,
   },
   "HybridQuantizer.quantize": {
     calls: [(w) => [w.tensor("bf16")]],
-    self: hybrid,
-    outlives: true,
-    unbound: true,
+    self: hybridQuantizer,
+    survivesDispose: true,
+    isUnbound: true,
   },
   multiQuantize: { calls: [(w) => [[w.tensor("bf16")], [new MXFP8Quantizer()]]] },
   splitQuantize: {
@@ -291,16 +300,16 @@ export const QUANTIZER_ROWS: DerivedRows = {
   "FakeQuantizer.quantize": {
     calls: [(w) => [w.tensor("bf16")]],
     self: () => new FakeQuantizer(new MXFP8Quantizer()),
-    outlives: true,
-    unbound: true,
+    survivesDispose: true,
+    isUnbound: true,
   },
   "IdentityQuantizer.quantize": {
     calls: [(w) => [w.tensor("bf16")]],
     self: () => new IdentityQuantizer(),
-    outlives: true,
-    unbound: true,
+    survivesDispose: true,
+    isUnbound: true,
   },
-  dequantizeAs: { calls: [(w) => [both(w), { dialect: "torchao-fp8-tensor", dtype: "f32" }]] },
+  dequantizeAs: { calls: [(w) => [bothCopies(w), { dialect: "torchao-fp8-tensor", dtype: "f32" }]] },
   diffDialects: {
     calls: [
       (w) => [
@@ -326,21 +335,29 @@ export const QUANTIZER_ROWS: DerivedRows = {
   },
   quantizerOf: {
     calls: [
-      () => [{ ...COMMON, dialect: "ct-fp8-block", quantizer: "fp8-block", format: "e4m3", tile: "128x128" }],
+      () => [
+        {
+          ...COMMON_OPTIONS,
+          dialect: "ct-fp8-block",
+          quantizer: "fp8-block",
+          format: "e4m3",
+          tile: "128x128",
+        },
+      ],
     ],
-    numbers: PIECES,
+    numbers: PIECE_NUMBERS,
   },
   ...CONSTRUCTORS,
   ...METHODS,
   QuantizedTensor: {
     calls: [
       (w) => {
-        const quantized = both(w);
-        return [fieldsOf(quantized, new Float8CurrentScalingQuantizer())];
+        const quantized = bothCopies(w);
+        return [quantizedFields(quantized, new Float8CurrentScalingQuantizer())];
       },
       (w) => {
         const quantizer = new NVFP4Quantizer({ columnwise: true });
-        return [fieldsOf(w.quantized(quantizer), quantizer)];
+        return [quantizedFields(w.quantize(quantizer), quantizer)];
       },
     ],
     numbers: {
@@ -355,21 +372,21 @@ export const QUANTIZER_ROWS: DerivedRows = {
       "fields.columnwise.scaleInv",
     ],
   },
-  "QuantizedTensor.copy": { calls: [() => ["rowwise"]], self: both, outlives: true },
-  "QuantizedTensor.dequantize": { calls: [() => ["f32"]], self: both },
+  "QuantizedTensor.copy": { calls: [() => ["rowwise"]], self: bothCopies, survivesDispose: true },
+  "QuantizedTensor.dequantize": { calls: [() => ["f32"]], self: bothCopies },
   "QuantizedTensor.updateQuantizer": {
     calls: [() => [new Float8CurrentScalingQuantizer()]],
-    self: both,
-    outlives: true,
+    self: bothCopies,
+    survivesDispose: true,
   },
   "QuantizedTensor.quantize_": {
     calls: [(w) => [w.tensor("bf16"), { noop: w.scalar(0) }]],
-    free: NOT_STOCHASTIC,
-    self: both,
+    exemptions: NOT_STOCHASTIC,
+    self: bothCopies,
     writes: ["self"],
   },
-  "QuantizedTensor.updateUsage": { calls: [() => [{ rowwise: true, columnwise: true }]], self: both },
-  "QuantizedTensor.share": { calls: [() => []], self: both },
-  "QuantizedTensor.clone": { calls: [() => []], self: both },
-  "QuantizedTensor.reshape": { calls: [(w) => [[...both(w).shape]]], self: both },
+  "QuantizedTensor.updateUsage": { calls: [() => [{ rowwise: true, columnwise: true }]], self: bothCopies },
+  "QuantizedTensor.share": { calls: [() => []], self: bothCopies },
+  "QuantizedTensor.clone": { calls: [() => []], self: bothCopies },
+  "QuantizedTensor.reshape": { calls: [(w) => [[...bothCopies(w).shape]]], self: bothCopies },
 };

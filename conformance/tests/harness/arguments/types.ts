@@ -1,9 +1,9 @@
 /** Determines from a declared type which kinds of values it accepts. */
 import ts from "typescript";
 
-export interface Taken {
+export interface AcceptedTypes {
   /** True for `unknown`, and for types that accept everything. */
-  readonly anything: boolean;
+  readonly acceptsAll: boolean;
   readonly optional: boolean;
   readonly kinds: ReadonlySet<"boolean" | "number" | "string" | "bigint" | "function" | "array" | "object">;
   /** The literal strings and numbers of unions. */
@@ -14,64 +14,64 @@ export interface Taken {
   readonly dtypes: ReadonlySet<string> | undefined;
   /** The properties of the plain objects that are accepted, and whether each is optional. */
   readonly fields: ReadonlyMap<string, { readonly type: ts.Type; readonly optional: boolean }>;
-  /** True for an object type with a method: a service, not options. */
-  readonly works: boolean;
+  /** Whether the type is an object type with a method, and so is not an options object. */
+  readonly hasMethods: boolean;
 }
 
-type Mutable = {
-  anything: boolean;
+type MutableAcceptedTypes = {
+  acceptsAll: boolean;
   optional: boolean;
   kinds: Set<"boolean" | "number" | "string" | "bigint" | "function" | "array" | "object">;
   literals: Set<string | number>;
   classes: Set<string>;
   dtypes: Set<string> | undefined;
   fields: Map<string, { type: ts.Type; optional: boolean }>;
-  works: boolean;
+  hasMethods: boolean;
 };
 
-const ALL_DTYPES = 10;
+const DTYPE_COUNT = 10;
 
-export function takenBy(checker: ts.TypeChecker, type: ts.Type): Taken {
-  const taken: Mutable = {
-    anything: false,
+export function acceptedTypes(checker: ts.TypeChecker, type: ts.Type): AcceptedTypes {
+  const accepted: MutableAcceptedTypes = {
+    acceptsAll: false,
     optional: false,
     kinds: new Set(),
     literals: new Set(),
     classes: new Set(),
     dtypes: undefined,
     fields: new Map(),
-    works: false,
+    hasMethods: false,
   };
-  visit(checker, type, taken);
-  return taken;
+  visit(checker, type, accepted);
+  return accepted;
 }
 
-function visit(checker: ts.TypeChecker, type: ts.Type, taken: Mutable): void {
+function visit(checker: ts.TypeChecker, type: ts.Type, accepted: MutableAcceptedTypes): void {
   const { flags } = type;
   if (type.isUnion()) {
-    for (const each of type.types) visit(checker, each, taken);
+    for (const member of type.types) visit(checker, member, accepted);
   } else if (flags & ts.TypeFlags.TypeParameter) {
     const constraint = checker.getBaseConstraintOfType(type);
-    if (constraint && !(constraint.flags & ts.TypeFlags.Unknown)) visit(checker, constraint, taken);
-    else taken.anything = true;
-  } else if (flags & (ts.TypeFlags.Any | ts.TypeFlags.Unknown)) taken.anything = true;
-  else if (flags & ts.TypeFlags.Undefined) taken.optional = true;
-  else if (flags & ts.TypeFlags.BooleanLike) taken.kinds.add("boolean");
-  else if (type.isStringLiteral() || type.isNumberLiteral()) taken.literals.add(type.value);
-  else if (flags & ts.TypeFlags.NumberLike) taken.kinds.add("number");
-  else if (flags & ts.TypeFlags.StringLike) taken.kinds.add("string");
-  else if (flags & ts.TypeFlags.BigIntLike) taken.kinds.add("bigint");
-  else if (flags & (ts.TypeFlags.Object | ts.TypeFlags.Intersection)) visitObject(checker, type, taken);
+    if (constraint && !(constraint.flags & ts.TypeFlags.Unknown)) visit(checker, constraint, accepted);
+    else accepted.acceptsAll = true;
+  } else if (flags & (ts.TypeFlags.Any | ts.TypeFlags.Unknown)) accepted.acceptsAll = true;
+  else if (flags & ts.TypeFlags.Undefined) accepted.optional = true;
+  else if (flags & ts.TypeFlags.BooleanLike) accepted.kinds.add("boolean");
+  else if (type.isStringLiteral() || type.isNumberLiteral()) accepted.literals.add(type.value);
+  else if (flags & ts.TypeFlags.NumberLike) accepted.kinds.add("number");
+  else if (flags & ts.TypeFlags.StringLike) accepted.kinds.add("string");
+  else if (flags & ts.TypeFlags.BigIntLike) accepted.kinds.add("bigint");
+  else if (flags & (ts.TypeFlags.Object | ts.TypeFlags.Intersection)) visitObject(checker, type, accepted);
 }
 
-function visitObject(checker: ts.TypeChecker, type: ts.Type, taken: Mutable): void {
+function visitObject(checker: ts.TypeChecker, type: ts.Type, accepted: MutableAcceptedTypes): void {
   const name = type.getSymbol()?.name ?? "";
-  if (type.getCallSignatures().length > 0) taken.kinds.add("function");
-  else if (checker.isArrayLikeType(type) || name === "ArrayLike") taken.kinds.add("array");
+  if (type.getCallSignatures().length > 0) accepted.kinds.add("function");
+  else if (checker.isArrayLikeType(type) || name === "ArrayLike") accepted.kinds.add("array");
   else if (isClass(type)) {
-    taken.classes.add(name);
-    if (name === "Tensor") addDTypes(checker, type, taken);
-  } else visitFields(checker, type, taken);
+    accepted.classes.add(name);
+    if (name === "Tensor") addDTypes(checker, type, accepted);
+  } else visitFields(checker, type, accepted);
 }
 
 /** Whether the type is a class of the package, or a class of the language, which libraries declare as an interface. */
@@ -82,20 +82,20 @@ function isClass(type: ts.Type): boolean {
   return /^(Readonly)?Map$|Array$/.test(symbol.name);
 }
 
-function addDTypes(checker: ts.TypeChecker, type: ts.Type, taken: Mutable): void {
+function addDTypes(checker: ts.TypeChecker, type: ts.Type, accepted: MutableAcceptedTypes): void {
   const [argument] = checker.getTypeArguments(type as ts.TypeReference);
-  const names = takenBy(checker, argument as ts.Type).literals;
-  if (names.size === 0 || names.size >= ALL_DTYPES) return;
-  taken.dtypes = new Set([...(taken.dtypes ?? []), ...[...names].map(String)]);
+  const names = acceptedTypes(checker, argument as ts.Type).literals;
+  if (names.size === 0 || names.size >= DTYPE_COUNT) return;
+  accepted.dtypes = new Set([...(accepted.dtypes ?? []), ...[...names].map(String)]);
 }
 
-function visitFields(checker: ts.TypeChecker, type: ts.Type, taken: Mutable): void {
-  taken.kinds.add("object");
+function visitFields(checker: ts.TypeChecker, type: ts.Type, accepted: MutableAcceptedTypes): void {
+  accepted.kinds.add("object");
   for (const property of checker.getPropertiesOfType(type)) {
     // in a union of objects, `?: undefined` only marks properties that another member has
     if (checker.getTypeOfSymbol(property).flags & ts.TypeFlags.Undefined) continue;
     const optional = (property.flags & ts.SymbolFlags.Optional) !== 0;
-    taken.fields.set(property.name, { type: checker.getTypeOfSymbol(property), optional });
-    if (property.flags & ts.SymbolFlags.Method) taken.works = true;
+    accepted.fields.set(property.name, { type: checker.getTypeOfSymbol(property), optional });
+    if (property.flags & ts.SymbolFlags.Method) accepted.hasMethods = true;
   }
 }

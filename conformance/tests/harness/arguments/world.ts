@@ -21,27 +21,27 @@ export const SIZE = [32, 128] as const;
 
 export interface Backends {
   readonly backend: Backend;
-  readonly other: Backend;
+  readonly otherBackend: Backend;
   /** A disposed backend. */
-  readonly gone: Backend;
+  readonly disposedBackend: Backend;
 }
 
 /** Opens two backends, wrapped by `wrap`, and one that is disposed of. */
 export async function openBackends(wrap: (backend: Backend) => Backend): Promise<Backends> {
   const open = async () => wrap(await openBackend("wasm", { threads: 1, datapath: "hopper" }));
-  const gone = await openBackend("wasm", { threads: 1 });
-  await gone.dispose();
-  return { backend: await open(), other: await open(), gone };
+  const disposedBackend = await openBackend("wasm", { threads: 1 });
+  await disposedBackend.dispose();
+  return { backend: await open(), otherBackend: await open(), disposedBackend };
 }
 
-interface Ended {
+interface Disposer {
   dispose(): void;
 }
 
 export class World {
   readonly backend: Backend;
   readonly random = new RandomState(1n);
-  readonly #ended: Ended[] = [];
+  readonly #disposers: Disposer[] = [];
   readonly #tensors = new Map<string, Tensor>();
   #canaries = 0;
 
@@ -69,18 +69,18 @@ export class World {
     shape: Shape = this.shape,
     backend = this.backend,
   ): Tensor<D> {
-    const created = filled(empty(backend, dtype, shape));
-    this.watch(`${dtype} ${this.#tensors.size}`, created);
-    const canary = filled(empty(backend, "u8", [96]));
+    const result = fillTensor(empty(backend, dtype, shape));
+    this.watch(`${dtype} ${this.#tensors.size}`, result);
+    const canary = fillTensor(empty(backend, "u8", [96]));
     this.watch(`canary ${this.#canaries++}`, canary);
-    return created;
+    return result;
   }
 
   scalar(value = 1): Tensor<"f32"> {
     return this.tensor("f32", [1]).write(Float32Array.of(value));
   }
 
-  quantized(
+  quantize(
     quantizer: Quantizer = new Float8CurrentScalingQuantizer(),
     backend = this.backend,
   ): QuantizedTensor {
@@ -96,22 +96,22 @@ export class World {
   }
 
   /** Disposes of an object at the end. */
-  own<T extends Ended>(object: T): T {
-    this.#ended.push(object);
+  own<T extends Disposer>(object: T): T {
+    this.#disposers.push(object);
     return object;
   }
 
   /** All state that a refused call may not change. */
-  state(written: ReadonlySet<Tensor> = new Set()): Readonly<Record<string, unknown>> {
-    const { backend, other } = this.backends;
+  state(outputs: ReadonlySet<Tensor> = new Set()): Readonly<Record<string, unknown>> {
+    const { backend, otherBackend } = this.backends;
     const bytes = [...this.#tensors].flatMap(([name, x]) =>
-      x.disposed || written.has(x) ? [] : [[name, `${x.shape} ${x.dtype} ${hex(x)}`] as const],
+      x.disposed || outputs.has(x) ? [] : [[name, `${x.shape} ${x.dtype} ${hex(x)}`] as const],
     );
     return {
       ...Object.fromEntries(bytes),
       live: backend.memoryUse().live,
       blocks: backend.memoryUse().blocks,
-      "live elsewhere": other.memoryUse().live,
+      "live elsewhere": otherBackend.memoryUse().live,
       "random offset": this.random.offset,
       "default random": `${defaultRandom(backend).seed} ${defaultRandom(backend).offset}`,
       region: identify(currentRegion()),
@@ -124,11 +124,11 @@ export class World {
   scope: Scope | undefined;
 
   dispose(): void {
-    for (const each of this.#ended.reverse()) each.dispose();
+    for (const disposer of this.#disposers.reverse()) disposer.dispose();
   }
 }
 
-/** Whether new tensors belong to this scope: it is open, and no scope inside it was left open. */
+/** Whether new tensors belong to `scope`: it is open, and every scope that was opened after it is closed. */
 function isInnermost(scope: Scope | undefined): boolean {
   if (!scope) return true;
   const probe: Parameters<Scope["own"]>[0] = { dispose: () => undefined };
@@ -139,12 +139,12 @@ function isInnermost(scope: Scope | undefined): boolean {
 }
 
 const identities = new WeakMap<object, number>();
-let identified = 0;
+let identityCount = 0;
 
-function identify(of: object | undefined): number | undefined {
-  if (!of) return undefined;
-  const identity = identities.get(of) ?? ++identified;
-  identities.set(of, identity);
+function identify(object: object | undefined): number | undefined {
+  if (!object) return undefined;
+  const identity = identities.get(object) ?? ++identityCount;
+  identities.set(object, identity);
   return identity;
 }
 
@@ -153,7 +153,7 @@ function hex(x: Tensor): string {
   return Buffer.from(buffer, byteOffset, byteLength).toString("base64");
 }
 
-export function filled<D extends DType>(x: Tensor<D>): Tensor<D> {
+export function fillTensor<D extends DType>(x: Tensor<D>): Tensor<D> {
   const { byteLength } = x;
   // The bytes are a small positive number in every type: 0.14 as f32; 0.63 and 0.14 as bf16; 1.8 and 1.5 as f16; 16 to
   // 63 as u8. An i32 is 1.

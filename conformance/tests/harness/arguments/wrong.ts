@@ -3,7 +3,7 @@
 type Path = readonly (string | number)[];
 
 /** Creates each value anew, because some of them change when they are read. */
-export const WRONG: Readonly<Record<string, () => unknown>> = {
+export const INVALID_VALUES: Readonly<Record<string, () => unknown>> = {
   null: () => null,
   undefined: () => undefined,
   NaN: () => Number.NaN,
@@ -22,8 +22,8 @@ export const WRONG: Readonly<Record<string, () => unknown>> = {
   "an empty array of 2 ** 27": () => new Array(2 ** 27),
   "an array of 2 ** 32 - 1": () => new Array(2 ** 32 - 1),
   "a long array of objects": () => Array.from({ length: 2000 }, () => ({ "a key": "v".repeat(100) })),
-  "deep arrays": () => nested(20_000, (inner) => [inner]),
-  "deep objects": () => nested(20_000, (inner) => ({ inner })),
+  "deep arrays": () => nestValue(20_000, (inner) => [inner]),
+  "deep objects": () => nestValue(20_000, (inner) => ({ inner })),
   "an object that holds itself": () => {
     const cyclic: Record<string, unknown> = {};
     cyclic.own = cyclic;
@@ -85,42 +85,41 @@ function fail(): never {
   throw new Error("hostile");
 }
 
-function nested(depth: number, wrap: (inner: unknown) => unknown): unknown {
+function nestValue(depth: number, wrap: (inner: unknown) => unknown): unknown {
   let value: unknown = 1;
   for (let i = 0; i < depth; i++) value = wrap(value);
   return value;
 }
 
 /** The paths of all values in the arguments: each argument, each option, each element. */
-export function spotsIn(args: readonly unknown[]): readonly Path[] {
+export function pathsOf(args: readonly unknown[]): readonly Path[] {
   const paths: Path[] = [];
   const visit = (value: unknown, path: Path): void => {
     paths.push(path);
     if (typeof value !== "object" || value === null || path.length > 4) return;
     if (!Array.isArray(value) && Object.getPrototypeOf(value) !== Object.prototype) return;
-    for (const [key, each] of Object.entries(value)) visit(each, [...path, key]);
+    for (const [key, property] of Object.entries(value)) visit(property, [...path, key]);
   };
-  for (const [i, each] of args.entries()) visit(each, [i]);
+  for (const [i, argument] of args.entries()) visit(argument, [i]);
   return paths;
 }
 
 /** Whether the value at this path is a function. */
 export function isFunction(args: readonly unknown[], path: Path): boolean {
-  let at: unknown = args;
-  for (const key of path) at = Reflect.get(at as object, key);
-  return typeof at === "function";
+  let value: unknown = args;
+  for (const key of path) value = Reflect.get(value as object, key);
+  return typeof value === "function";
 }
 
 /** Returns the arguments with another value at this path. */
-export function replaced(args: readonly unknown[], path: Path, value: unknown): unknown[] {
-  const put = (at: unknown, [key, ...inner]: Path): unknown => {
+export function replaceAt(args: readonly unknown[], path: Path, value: unknown): unknown[] {
+  const replaceInner = (container: unknown, [key, ...inner]: Path): unknown => {
     if (key === undefined) return value;
-    const copy = (Array.isArray(at) ? [...(at as unknown[])] : { ...(at as object) }) as Record<
-      string,
-      unknown
-    >;
-    copy[key] = put(Reflect.get(at as object, key), inner);
+    const copy = (
+      Array.isArray(container) ? [...(container as unknown[])] : { ...(container as object) }
+    ) as Record<string, unknown>;
+    copy[key] = replaceInner(Reflect.get(container as object, key), inner);
     return copy;
   };
-  return put([...args], path) as unknown[];
+  return replaceInner([...args], path) as unknown[];
 }

@@ -7,7 +7,7 @@ import { words } from "../../../arbitraries/random.js";
 import type { Answer } from "../../../operations/operation.js";
 import { type Cases, OPERATIONS, type OperationName } from "../../../operations/operations.js";
 import { codeValue, fromCodes, nanIsClass, PlainTensor } from "../../../values/plain.js";
-import { wideValuesOf } from "../gemm/products.js";
+import { gridWideValues } from "../gemm/products.js";
 
 /** Hashes of the tensors of an answer, by name. */
 export type Hashes = Readonly<Record<string, string>>;
@@ -20,19 +20,19 @@ export interface FrozenCase {
 }
 
 /** SHA-256 of the codes of each tensor, little-endian; in wide types all NaNs are the same. */
-export function hashesOf(answer: Answer): Hashes {
+export function hashAnswer(answer: Answer): Hashes {
   return Object.fromEntries(
-    Object.entries(answer).map(([name, part]) => [
+    Object.entries(answer).map(([name, tensor]) => [
       name,
-      createHash("sha256").update(canonical(part)).digest("hex"),
+      createHash("sha256").update(canonicalBytes(tensor)).digest("hex"),
     ]),
   );
 }
 
-function canonical(part: PlainTensor): Uint8Array {
-  const { codes, dtype } = part;
-  const nan = nanIsClass(dtype);
-  const canonicalCodes = nan
+function canonicalBytes(tensor: PlainTensor): Uint8Array {
+  const { codes, dtype } = tensor;
+  const hasNaNClass = nanIsClass(dtype);
+  const canonicalCodes = hasNaNClass
     ? codes.map((code) => (Number.isNaN(codeValue(dtype, code)) ? 0xffffffff : code))
     : codes;
   return new Uint8Array(canonicalCodes.buffer, canonicalCodes.byteOffset, canonicalCodes.byteLength);
@@ -40,13 +40,13 @@ function canonical(part: PlainTensor): Uint8Array {
 
 /** Values of a wide type; a fifth of them are specials or have any magnitude. */
 export function values(dtype: WideDType, shape: readonly number[], seed: number): PlainTensor<WideDType> {
-  const near = wideValuesOf(dtype, shape, seed);
-  const wild = words(seed + 1, near.codes.length);
+  const ordinary = gridWideValues(dtype, shape, seed);
+  const randomBits = words(seed + 1, ordinary.codes.length);
   return fromCodes(
     dtype,
     shape,
-    Array.from(near.codes, (code, i) => {
-      const word = wild[i] as number;
+    Array.from(ordinary.codes, (code, i) => {
+      const word = randomBits[i] as number;
       return word % 5 === 0 ? (dtype === "f32" ? word : word >>> 16) : code;
     }),
   );
@@ -76,8 +76,8 @@ export function drawnCases<K extends OperationName>(operation: K): readonly Froz
   });
 }
 
-/** For each element of the shape an integer from 0 to below `bound`. */
-export function indices(shape: Shape, bound: number, seed: number): PlainTensor<"i32"> {
-  const drawn = Int32Array.from(words(seed, elementCount(shape)), (word) => word % bound);
-  return new PlainTensor("i32", shape, drawn);
+/** A tensor of random integers from 0 to below `limit`. */
+export function indices(shape: Shape, limit: number, seed: number): PlainTensor<"i32"> {
+  const numbers = Int32Array.from(words(seed, elementCount(shape)), (word) => word % limit);
+  return new PlainTensor("i32", shape, numbers);
 }

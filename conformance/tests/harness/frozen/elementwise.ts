@@ -19,9 +19,9 @@ const ROUNDINGS = Object.keys(ROUNDING) as RoundingName[];
 const KINDS = Object.keys(ACTIVATION) as ActivationName[];
 const SHAPE = [67, 258];
 
-function casts(): readonly FrozenCase[] {
+function castCases(): readonly FrozenCase[] {
   return FORMATS.flatMap((format, i) => {
-    const encoded = ROUNDINGS.map((rounding, r) =>
+    const encodeCases = ROUNDINGS.map((rounding, r) =>
       frozenCase("encode", `${format} ${rounding}`, {
         x: values("f32", SHAPE, 600 + i),
         format,
@@ -33,33 +33,33 @@ function casts(): readonly FrozenCase[] {
     );
     const codes = Array.from(words(630 + i, 4096), (word) => word % 2 ** factsOf(format).bits);
     return [
-      ...encoded,
+      ...encodeCases,
       frozenCase("decode", format, { codes: stored(codes, format, [4096]), format, dtype: "f32" }),
     ];
   });
 }
 
-function activations(): readonly FrozenCase[] {
+function activationCases(): readonly FrozenCase[] {
   return WIDE_DTYPES.flatMap((dtype, i) => {
     const x = values(dtype, SHAPE, 200 + i);
-    const [grad, half] = [values("bf16", SHAPE, 210 + i), values("bf16", [67, 129], 220 + i)];
+    const [grad, gatedGrad] = [values("bf16", SHAPE, 210 + i), values("bf16", [67, 129], 220 + i)];
     return KINDS.flatMap((kind) => [
       frozenCase("activation", `${kind} ${dtype}`, { x, kind, outDtype: dtype }),
       frozenCase("activationBackward", `${kind} ${dtype}`, { x, grad, kind, outDtype: "f32" }),
       frozenCase("gated", `${kind} ${dtype}`, { x, kind, outDtype: "bf16" }),
-      frozenCase("gatedBackward", `${kind} ${dtype}`, { x, grad: half, kind, outDtype: dtype }),
+      frozenCase("gatedBackward", `${kind} ${dtype}`, { x, grad: gatedGrad, kind, outDtype: dtype }),
     ]);
   });
 }
 
 /** Calls of dropout, and of elementwise operators, each with the inputs and numbers that it has. */
-function operators(): readonly FrozenCase[] {
+function operatorCases(): readonly FrozenCase[] {
   return WIDE_DTYPES.flatMap((dtype, i) => {
     const [x, y] = [values(dtype, SHAPE, 660 + i), values("bf16", SHAPE, 670 + i)];
     const condition = fromCodes(
       "bf16",
       SHAPE,
-      Array.from(y.codes, (code, at) => (at % 3 === 0 ? 0 : code)),
+      Array.from(y.codes, (code, index) => (index % 3 === 0 ? 0 : code)),
     );
     const input = { condition, x, y, factor: 1 / 3, into: "new", outDtype: dtype } as const;
     const random = { seed: 12n, offset: BigInt(i) };
@@ -70,7 +70,7 @@ function operators(): readonly FrozenCase[] {
   });
 }
 
-function steps(): readonly FrozenCase[] {
+function optimizerSteps(): readonly FrozenCase[] {
   return WIDE_DTYPES.flatMap((dtype, i) => {
     const f32 = (seed: number) => values("f32", SHAPE, seed + i) as PlainTensor<"f32">;
     const step = { parameter: f32(270), grad: values(dtype, SHAPE, 200 + i), m: f32(280) };
@@ -85,8 +85,8 @@ function steps(): readonly FrozenCase[] {
 }
 
 export const ELEMENTWISE_CASES: readonly FrozenCase[] = [
-  ...casts(),
-  ...activations(),
-  ...operators(),
-  ...steps(),
+  ...castCases(),
+  ...activationCases(),
+  ...operatorCases(),
+  ...optimizerSteps(),
 ];

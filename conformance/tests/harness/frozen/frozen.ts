@@ -11,7 +11,7 @@ import { BATCHED_CASES } from "./products.js";
 import { QUANTIZED_CASES } from "./quantized.js";
 import { ROW_CASES } from "./rows.js";
 
-const WRITTEN: readonly FrozenCase[] = [
+const EXPLICIT_CASES: readonly FrozenCase[] = [
   ...QUANTIZED_CASES,
   ...ELEMENTWISE_CASES,
   ...ROW_CASES,
@@ -19,12 +19,15 @@ const WRITTEN: readonly FrozenCase[] = [
 ];
 
 /** The operations with the cases above; `gemm` has products. */
-const KNOWN = new Set<OperationName>(["gemm", ...WRITTEN.map(({ operation }) => operation)]);
+const EXPLICIT_OPERATIONS = new Set<OperationName>([
+  "gemm",
+  ...EXPLICIT_CASES.map(({ operation }) => operation),
+]);
 
 /** All frozen cases except products, which are recorded together with their plans. */
 export const FROZEN: readonly FrozenCase[] = [
-  ...WRITTEN,
-  ...OPERATION_NAMES.filter((operation) => !KNOWN.has(operation)).flatMap(drawnCases),
+  ...EXPLICIT_CASES,
+  ...OPERATION_NAMES.filter((operation) => !EXPLICIT_OPERATIONS.has(operation)).flatMap(drawnCases),
 ];
 
 /** The contents of conformance/vectors/h100-results.json and h200-results.json. */

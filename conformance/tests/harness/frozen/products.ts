@@ -7,8 +7,8 @@ import { gemm } from "../../../../src/ops/gemm/gemm.js";
 import type { GemmOptions } from "../../../../src/ops/gemm/options.js";
 import type { GemmPlan } from "../../../../src/ops/gemm/plan.js";
 import { download, upload } from "../../../values/plain.js";
-import { operandOf, PAIRS, stepOf, wideValuesOf } from "../gemm/products.js";
-import { type FrozenCase, frozenCase, type Hashes, hashesOf } from "./case.js";
+import { drawOperand, gridWideValues, PAIRS, sizeMultiple } from "../gemm/products.js";
+import { type FrozenCase, frozenCase, type Hashes, hashAnswer } from "./case.js";
 
 /** A product of one pair of operands. */
 export interface FrozenProduct {
@@ -30,15 +30,15 @@ const SIZES: readonly (readonly [number, number, number])[] = [
 
 export const FROZEN_PRODUCTS: readonly FrozenProduct[] = Object.entries(PAIRS).flatMap(([pair, sources], p) =>
   SIZES.map((size, i) => {
-    const step = stepOf(sources);
-    const [m, n, k] = size.map((length) => Math.max(step, length - (length % step))) as [
+    const multiple = sizeMultiple(sources);
+    const [m, n, k] = size.map((length) => Math.max(multiple, length - (length % multiple))) as [
       number,
       number,
       number,
     ];
-    const deep = k > 4096;
+    const isDeep = k > 4096;
     return {
-      name: `${pair} ${m}x${n}x${k}${deep ? " split as the GPU chose" : ""}`,
+      name: `${pair} ${m}x${n}x${k}${isDeep ? " split as the GPU chose" : ""}`,
       pair,
       size: [m, n, k] as const,
       seed: 1000 + 10 * p + i,
@@ -46,7 +46,7 @@ export const FROZEN_PRODUCTS: readonly FrozenProduct[] = Object.entries(PAIRS).f
       options: {
         alpha: i === 2 ? 0.3 : 1,
         useSplitAccumulator: i % 2 === 1,
-        splitK: deep ? ("auto" as const) : 1,
+        splitK: isDeep ? ("auto" as const) : 1,
         outDtype: i === 0 ? ("bf16" as const) : ("f32" as const),
         ...(i === 2 ? { beta: -0.7 } : {}),
       },
@@ -61,17 +61,17 @@ export function frozenProduct(
   plan?: GemmPlan,
 ): { readonly hashes: Hashes; readonly plan: GemmPlan } {
   const [m, n, k] = size;
-  const [ofB, ofA] = PAIRS[pair] as (typeof PAIRS)[string];
-  const { splitK, useSplitAccumulator, ...rest } = options;
+  const [bSource, aSource] = PAIRS[pair] as (typeof PAIRS)[string];
+  const { splitK, useSplitAccumulator, ...scaleOptions } = options;
   const result = gemm({
-    ...rest,
+    ...scaleOptions,
     ...(plan ? { plan } : { splitK, useSplitAccumulator, datapath: backend.datapath }),
-    b: operandOf(backend, ofB, [m, k], seed),
-    a: operandOf(backend, ofA, [n, k], seed + 1),
-    ...(options.beta === undefined ? {} : { c: upload(backend, wideValuesOf("bf16", [m, n], seed + 2)) }),
-    ...(bias ? { bias: upload(backend, wideValuesOf("bf16", [n], seed + 3)) } : {}),
+    b: drawOperand(backend, bSource, [m, k], seed),
+    a: drawOperand(backend, aSource, [n, k], seed + 1),
+    ...(options.beta === undefined ? {} : { c: upload(backend, gridWideValues("bf16", [m, n], seed + 2)) }),
+    ...(bias ? { bias: upload(backend, gridWideValues("bf16", [n], seed + 3)) } : {}),
   });
-  return { hashes: hashesOf({ out: download(result.out) }), plan: result.plan };
+  return { hashes: hashAnswer({ out: download(result.out) }), plan: result.plan };
 }
 
 /** Batches with the sizes of attention, ragged ones, and one with a large K. */
@@ -84,9 +84,9 @@ export const BATCHED_CASES: readonly FrozenCase[] = (["bf16", "f16"] as const).f
     ].map((size, s) => {
       const { batch, rows, columns, depth } = size;
       const seed = 2000 + 100 * f + 30 * l + 10 * s;
-      const operand = (lines: number, of: number) => ({
+      const operand = (operandRows: number, operandSeed: number) => ({
         source: { kind: "plain", format } as const,
-        codes: wideValuesOf(format, [lines, depth], of),
+        codes: gridWideValues(format, [operandRows, depth], operandSeed),
         lead: 1,
       });
       return frozenCase("batchedGemm", `${format} ${layout} ${batch}x${rows}x${columns}x${depth}`, {

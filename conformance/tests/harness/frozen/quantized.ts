@@ -18,14 +18,14 @@ import { makeSpec } from "../../../../src/tensor/spec.js";
 import { words } from "../../../arbitraries/random.js";
 import type { Quantization } from "../../../operations/quantize/quantize.js";
 import { fromCodes, type PlainTensor } from "../../../values/plain.js";
-import { wideValuesOf } from "../gemm/products.js";
+import { gridWideValues } from "../gemm/products.js";
 import { type FrozenCase, frozenCase, values } from "./case.js";
 
 /**
  * Quantizers and element formats added after the recording, the oldest first. Their specs come last, because the index of a spec
  * is the seed of its inputs.
  */
-const ADDED_LATER: readonly (readonly [BlockFormatName, readonly ScalarFormat[]])[] = [
+const LATER_ADDITIONS: readonly (readonly [BlockFormatName, readonly ScalarFormat[]])[] = [
   ["fp8-row", ["e4m3", "e5m2"]],
   ...(["fp8-current", "fp8-delayed", "fp8-block", "fp8-row"] as const).map(
     (name) => [name, ["e4m3fnuz", "e5m2fnuz"]] as const,
@@ -35,7 +35,7 @@ const ADDED_LATER: readonly (readonly [BlockFormatName, readonly ScalarFormat[]]
 ];
 
 /** Quantizers and formats added after stochastic rounding of MX formats. */
-const ADDED_LAST: typeof ADDED_LATER = [
+const LATEST_ADDITIONS: typeof LATER_ADDITIONS = [
   ["fp4-ue5m3", ["e2m1"]],
   ["int4-group", ["int4"]],
 ];
@@ -47,8 +47,8 @@ function plainSpecs(name: BlockFormatName, formats: readonly ScalarFormat[]): re
   );
 }
 
-function isAddedLater(name: BlockFormatName, format: ScalarFormat): boolean {
-  return [...ADDED_LATER, ...ADDED_LAST].some(
+function isLaterAddition(name: BlockFormatName, format: ScalarFormat): boolean {
+  return [...LATER_ADDITIONS, ...LATEST_ADDITIONS].some(
     ([quantizer, formats]) => quantizer === name && formats.includes(format),
   );
 }
@@ -59,7 +59,7 @@ function specs(): readonly QuantizeSpec[] {
     ...BLOCK_FORMAT_NAMES.flatMap((name) =>
       plainSpecs(
         name,
-        BLOCK_FORMATS[name].elements.filter((format) => !isAddedLater(name, format)),
+        BLOCK_FORMATS[name].elements.filter((format) => !isLaterAddition(name, format)),
       ),
     ),
     makeSpec("fp8-block", { compact: true, pow2Scales: false }),
@@ -67,23 +67,23 @@ function specs(): readonly QuantizeSpec[] {
     makeSpec("nvfp4", { rht: true, rhtSigns: 0xd7e8, stochastic: true }),
     makeSpec("nvfp4", { fourOverSix: "mae", e4m3Max: 256 }),
     makeSpec("nvfp4", { fourOverSix: "mse", e4m3Max: 448, tile: "16x16" }),
-    ...ADDED_LATER.flatMap(([name, formats]) => plainSpecs(name, formats)),
+    ...LATER_ADDITIONS.flatMap(([name, formats]) => plainSpecs(name, formats)),
     makeSpec("mxfp8", { stochastic: true }),
     makeSpec("mxfp6", { format: "e3m2", stochastic: true, tile: "32x32" }),
     makeSpec("mxfp4", { stochastic: true }),
-    ...ADDED_LAST.flatMap(([name, formats]) => plainSpecs(name, formats)),
+    ...LATEST_ADDITIONS.flatMap(([name, formats]) => plainSpecs(name, formats)),
     makeSpec("nvfp4", { rowScaled: true }),
     makeSpec("nvfp4", { rowScaled: true, fourOverSix: "mae", e4m3Max: 256 }),
   ];
 }
 
-function labelOf(spec: QuantizeSpec, ...others: readonly string[]): string {
+function specLabel(spec: QuantizeSpec, ...details: readonly string[]): string {
   const { quantizer, format, tile, rht, stochastic, fourOverSix, compact, amaxEpsilon, rowScaled } = spec;
   const label = [
     quantizer,
     format,
     tile,
-    ...others,
+    ...details,
     rht ? "rht" : stochastic ? "stochastic" : "",
     fourOverSix === "none" ? "" : fourOverSix,
     compact ? "compact" : "",
@@ -93,12 +93,12 @@ function labelOf(spec: QuantizeSpec, ...others: readonly string[]): string {
   return label.filter((part) => part).join(" ");
 }
 
-function shapeFor(spec: QuantizeSpec): readonly [rows: number, columns: number] {
+function inputShape(spec: QuantizeSpec): readonly [rows: number, columns: number] {
   return BLOCK_FORMATS[spec.quantizer].multiple === 1 ? [131, 267] : [160, 288];
 }
 
 /** The scale layout that cuBLASLt requires; if it requires none, the padded layout. */
-function layoutFor({ quantizer }: QuantizeSpec): ScaleLayout {
+function kernelScaleLayout({ quantizer }: QuantizeSpec): ScaleLayout {
   return BLOCK_FORMATS[quantizer].padding === "tiles" ? "swizzled" : "padded";
 }
 
@@ -106,64 +106,78 @@ function bothCopies(spec: QuantizeSpec, offset: number): Quantization {
   return {
     spec,
     usage: { rowwise: true, columnwise: true },
-    scaleLayout: layoutFor(spec),
+    scaleLayout: kernelScaleLayout(spec),
     random: { seed: 7n, offset: BigInt(offset) },
     scale: 3.5,
   };
 }
 
 /** The input types of a spec: with the Hadamard transform, bf16 only. */
-function typesFor({ rht }: QuantizeSpec): readonly WideDType[] {
+function inputTypes({ rht }: QuantizeSpec): readonly WideDType[] {
   return rht ? ["bf16"] : WIDE_DTYPES;
 }
 
-function quantizations(): readonly FrozenCase[] {
+function quantizeCases(): readonly FrozenCase[] {
   return specs().flatMap((spec, i) =>
-    typesFor(spec).map((dtype) =>
-      frozenCase("quantize", labelOf(spec, dtype), {
+    inputTypes(spec).map((dtype) =>
+      frozenCase("quantize", specLabel(spec, dtype), {
         ...bothCopies(spec, i),
-        x: values(dtype, shapeFor(spec), 100 + i),
+        x: values(dtype, inputShape(spec), 100 + i),
       }),
     ),
   );
 }
 
 /** Cases of fused activations: plain and gated, forward and backward. */
-function activations(): readonly FrozenCase[] {
+function activationCases(): readonly FrozenCase[] {
   return specs().flatMap((spec, i) => {
-    const [rows, columns] = shapeFor(spec);
+    const [rows, columns] = inputShape(spec);
     const x = values("bf16", [rows, columns], 400 + i);
-    const pair = values("bf16", [rows, 2 * columns], 430 + i);
-    const how = bothCopies(spec, i);
-    const form = (label: string) => `${labelOf(spec)}, ${label}`;
+    const gatedInput = values("bf16", [rows, 2 * columns], 430 + i);
+    const quantization = bothCopies(spec, i);
+    const withSpec = (label: string) => `${specLabel(spec)}, ${label}`;
     const cases = [
-      frozenCase("activationQuantize", form("gelu"), { ...how, x, kind: "gelu", gated: false }),
-      frozenCase("activationQuantize", form("gated silu"), { ...how, x: pair, kind: "silu", gated: true }),
+      frozenCase("activationQuantize", withSpec("gelu"), { ...quantization, x, kind: "gelu", gated: false }),
+      frozenCase("activationQuantize", withSpec("gated silu"), {
+        ...quantization,
+        x: gatedInput,
+        kind: "silu",
+        gated: true,
+      }),
     ];
-    const back = { ...how, x, kind: "gelu" as const, gated: false, grad: values("bf16", x.shape, 460 + i) };
-    return [...cases, frozenCase("activationQuantize", form("gelu's gradient"), back)];
+    const backward = {
+      ...quantization,
+      x,
+      kind: "gelu" as const,
+      gated: false,
+      grad: values("bf16", x.shape, 460 + i),
+    };
+    return [...cases, frozenCase("activationQuantize", withSpec("gelu's gradient"), backward)];
   });
 }
 
 /** Cases of fused norms, with and without beta. */
-function norms(): readonly FrozenCase[] {
+function normCases(): readonly FrozenCase[] {
   return specs().flatMap((spec, i) => {
-    const [rows, columns] = shapeFor(spec);
-    const x = wideValuesOf("bf16", [rows, columns], 490 + i);
-    const [gamma, beta] = [wideValuesOf("f32", [columns], 520 + i), wideValuesOf("f32", [columns], 550 + i)];
+    const [rows, columns] = inputShape(spec);
+    const x = gridWideValues("bf16", [rows, columns], 490 + i);
+    const [gamma, beta] = [
+      gridWideValues("f32", [columns], 520 + i),
+      gridWideValues("f32", [columns], 550 + i),
+    ];
     const norm = { ...bothCopies(spec, i), x, gamma, zeroCenteredGamma: false, eps: 1e-5 };
     return [
-      frozenCase("normQuantize", `${labelOf(spec)}, LayerNorm`, { ...norm, beta }),
-      frozenCase("normQuantize", `${labelOf(spec)}, RMSNorm`, norm),
+      frozenCase("normQuantize", `${specLabel(spec)}, LayerNorm`, { ...norm, beta }),
+      frozenCase("normQuantize", `${specLabel(spec)}, RMSNorm`, norm),
     ];
   });
 }
 
 /** Cases of fused bias gradients with more rows than one chunk. */
-function biasGrads(): readonly FrozenCase[] {
+function biasGradCases(): readonly FrozenCase[] {
   return specs().map((spec, i) => {
-    const x = wideValuesOf("bf16", shapeFor(spec), 580 + i);
-    return frozenCase("biasGradQuantize", labelOf(spec), { ...bothCopies(spec, i), x, biasType: "f32" });
+    const x = gridWideValues("bf16", inputShape(spec), 580 + i);
+    return frozenCase("biasGradQuantize", specLabel(spec), { ...bothCopies(spec, i), x, biasType: "f32" });
   });
 }
 
@@ -175,8 +189,8 @@ function scaleCodes({ quantizer }: QuantizeSpec, count: number, seed: number): n
   );
 }
 
-function scalesOf(spec: QuantizeSpec, direction: Direction, seed: number): PlainTensor {
-  const { scaleType, scaleShape } = copyGeometry(spec, shapeFor(spec), direction, "logical");
+function drawnScales(spec: QuantizeSpec, direction: Direction, seed: number): PlainTensor {
+  const { scaleType, scaleShape } = copyGeometry(spec, inputShape(spec), direction, "logical");
   return fromCodes(scaleType, scaleShape, scaleCodes(spec, elementCount(scaleShape), seed));
 }
 
@@ -186,16 +200,16 @@ function amaxCodes(count: number): number[] {
 }
 
 /** Cases of dequantization: all codes under scales of all sizes. */
-function dequantizations(): readonly FrozenCase[] {
+function dequantizeCases(): readonly FrozenCase[] {
   return specs().flatMap((spec, i) =>
     WIDE_DTYPES.map((dtype) => {
-      const shape = shapeFor(spec);
+      const shape = inputShape(spec);
       const { dataType, dataShape, amaxShape } = copyGeometry(spec, shape, "rowwise", "logical");
       const codes = words(500 + i, elementCount(dataShape)).map(
         (word) => word % 2 ** factsOf(spec.format).bits,
       );
-      const scaleInv = scalesOf(spec, "rowwise", 530 + i);
-      return frozenCase("dequantize", labelOf(spec, dtype), {
+      const scaleInv = drawnScales(spec, "rowwise", 530 + i);
+      return frozenCase("dequantize", specLabel(spec, dtype), {
         spec,
         shape,
         direction: "rowwise",
@@ -210,22 +224,22 @@ function dequantizations(): readonly FrozenCase[] {
   );
 }
 
-function relayouts(): readonly FrozenCase[] {
+function relayoutCases(): readonly FrozenCase[] {
   return specs().flatMap((spec, i) =>
     DIRECTIONS.map((direction) =>
-      frozenCase("relayout", labelOf(spec, direction), {
+      frozenCase("relayout", specLabel(spec, direction), {
         spec,
-        shape: shapeFor(spec),
+        shape: inputShape(spec),
         direction,
         from: "logical",
-        to: layoutFor(spec),
-        scales: scalesOf(spec, direction, 560 + i),
+        to: kernelScaleLayout(spec),
+        scales: drawnScales(spec, direction, 560 + i),
       }),
     ),
   );
 }
 
-function transforms(): readonly FrozenCase[] {
+function hadamardCases(): readonly FrozenCase[] {
   const x = values("bf16", [160, 75], 590) as PlainTensor<"bf16">;
   return [
     frozenCase("hadamard", "without signs", { x, signs: 0 }),
@@ -234,11 +248,11 @@ function transforms(): readonly FrozenCase[] {
 }
 
 export const QUANTIZED_CASES: readonly FrozenCase[] = [
-  ...quantizations(),
-  ...activations(),
-  ...norms(),
-  ...biasGrads(),
-  ...dequantizations(),
-  ...relayouts(),
-  ...transforms(),
+  ...quantizeCases(),
+  ...activationCases(),
+  ...normCases(),
+  ...biasGradCases(),
+  ...dequantizeCases(),
+  ...relayoutCases(),
+  ...hadamardCases(),
 ];

@@ -1,7 +1,7 @@
 /** Frozen cases of operations on rows: norms, softmax, losses, embeddings and transposes. */
 import { WIDE_DTYPES, type WideDType } from "../../../../src/tensor/shape.js";
 import { PlainTensor } from "../../../values/plain.js";
-import { wideValuesOf } from "../gemm/products.js";
+import { gridWideValues } from "../gemm/products.js";
 import { type FrozenCase, frozenCase, indices, values } from "./case.js";
 
 const ROWS = 67;
@@ -10,11 +10,11 @@ const SHAPE = [ROWS, COLUMNS];
 
 /** One f32 of either sign for each row. */
 function rowFactors(seed: number): PlainTensor<"f32"> {
-  return wideValuesOf("f32", [ROWS], seed) as PlainTensor<"f32">;
+  return gridWideValues("f32", [ROWS], seed) as PlainTensor<"f32">;
 }
 
-function norms(dtype: WideDType, i: number): readonly FrozenCase[] {
-  const [gamma, x] = [wideValuesOf(dtype, [COLUMNS], 230 + i), wideValuesOf(dtype, SHAPE, 240 + i)];
+function normCases(dtype: WideDType, i: number): readonly FrozenCase[] {
+  const [gamma, x] = [gridWideValues(dtype, [COLUMNS], 230 + i), gridWideValues(dtype, SHAPE, 240 + i)];
   const [grad, row] = [values("bf16", SHAPE, 210 + i), rowFactors(250 + i)];
   const forward = { x, gamma, beta: gamma, zeroCenteredGamma: true, eps: 1e-5, outDtype: dtype };
   const backward = { grad, x, gamma, zeroCenteredGamma: false, mean: row, rstd: row };
@@ -25,9 +25,9 @@ function norms(dtype: WideDType, i: number): readonly FrozenCase[] {
   ];
 }
 
-function softmaxes(dtype: WideDType, i: number): readonly FrozenCase[] {
+function softmaxCases(dtype: WideDType, i: number): readonly FrozenCase[] {
   const [x, grad] = [values(dtype, [3, 65, 130], 700 + i), values("bf16", [3, 65, 130], 710 + i)];
-  const y = wideValuesOf(dtype, [3, 65, 130], 720 + i);
+  const y = gridWideValues(dtype, [3, 65, 130], 720 + i);
   return [true, false].flatMap((causal) => {
     const options = { causal, scale: 0.125, outDtype: dtype };
     const label = `${dtype}${causal ? " causal" : ""}`;
@@ -38,8 +38,8 @@ function softmaxes(dtype: WideDType, i: number): readonly FrozenCase[] {
   });
 }
 
-function losses(dtype: WideDType, i: number): readonly FrozenCase[] {
-  const [logits, row] = [wideValuesOf(dtype, SHAPE, 240 + i), rowFactors(250 + i)];
+function lossCases(dtype: WideDType, i: number): readonly FrozenCase[] {
+  const [logits, row] = [gridWideValues(dtype, SHAPE, 240 + i), rowFactors(250 + i)];
   const entropy = { logits, targets: indices([ROWS], COLUMNS, 260 + i), smoothing: 0.1, ignore: -100 };
   const squares = { x: logits, target: values("bf16", SHAPE, 730 + i) };
   return [
@@ -50,13 +50,13 @@ function losses(dtype: WideDType, i: number): readonly FrozenCase[] {
   ];
 }
 
-function lookups(dtype: WideDType, i: number): readonly FrozenCase[] {
+function lookupCases(dtype: WideDType, i: number): readonly FrozenCase[] {
   // repeated ids, and some out of range
   const ids = indices([5, 40], 70, 740 + i);
   return [
     frozenCase("gather", dtype, { x: values(dtype, SHAPE, 750 + i), ids: indices([ROWS, 9], 260, 745 + i) }),
     frozenCase("gatherBackward", dtype, {
-      grad: wideValuesOf(dtype, [ROWS, 9], 760 + i),
+      grad: gridWideValues(dtype, [ROWS, 9], 760 + i),
       ids: indices([ROWS, 9], 70, 745 + i),
       columns: 60,
     }),
@@ -76,24 +76,24 @@ function lookups(dtype: WideDType, i: number): readonly FrozenCase[] {
       x: values(dtype, SHAPE, 750 + i),
       sources: indices([90], 2 * ROWS + 9, 792 + i),
       entriesPerRow: 2,
-      weights: i === 0 ? undefined : wideValuesOf("f32", [ROWS, 2], 793 + i),
+      weights: i === 0 ? undefined : gridWideValues("f32", [ROWS, 2], 793 + i),
       outDtype: dtype,
     }),
     frozenCase("combineRows", dtype, {
       x: values(dtype, SHAPE, 750 + i),
       rows: indices([40, 5], ROWS + 9, 794 + i),
-      weights: i === 0 ? undefined : wideValuesOf("f32", [40, 5], 795 + i),
+      weights: i === 0 ? undefined : gridWideValues("f32", [40, 5], 795 + i),
       outDtype: dtype,
     }),
     frozenCase("rowDots", dtype, {
-      grad: wideValuesOf("f32", [40, COLUMNS], 796 + i),
+      grad: gridWideValues("f32", [40, COLUMNS], 796 + i),
       x: values(dtype, SHAPE, 750 + i),
       rows: indices([40, 5], ROWS + 9, 797 + i),
       outDtype: dtype,
     }),
     frozenCase("embedding", dtype, { table: values(dtype, SHAPE, 750 + i), ids, outDtype: dtype }),
     frozenCase("embeddingBackward", dtype, {
-      grad: wideValuesOf(dtype, [5, 40, COLUMNS], 760 + i),
+      grad: gridWideValues(dtype, [5, 40, COLUMNS], 760 + i),
       ids,
       vocabulary: ROWS,
       outDtype: "f32",
@@ -101,15 +101,15 @@ function lookups(dtype: WideDType, i: number): readonly FrozenCase[] {
   ];
 }
 
-function reductions(dtype: WideDType, i: number): readonly FrozenCase[] {
-  const grads = [wideValuesOf(dtype, [40, 300], 770 + i), wideValuesOf("bf16", [77], 780 + i)];
+function reductionCases(dtype: WideDType, i: number): readonly FrozenCase[] {
+  const grads = [gridWideValues(dtype, [40, 300], 770 + i), gridWideValues("bf16", [77], 780 + i)];
   return [
     frozenCase("amax", dtype, { x: values(dtype, SHAPE, 200 + i) }),
     frozenCase("gradNorm", dtype, { grads, maxNorm: 1 }),
   ];
 }
 
-function rearrangements(dtype: WideDType, i: number): readonly FrozenCase[] {
+function copyCases(dtype: WideDType, i: number): readonly FrozenCase[] {
   const x = values(dtype, [6, 17, 40], 790 + i);
   return [
     frozenCase("transpose", dtype, { x: values(dtype, SHAPE, 790 + i) }),
@@ -125,14 +125,14 @@ function rearrangements(dtype: WideDType, i: number): readonly FrozenCase[] {
 }
 
 /** Cases of delayed scaling's update. Some of the newest amaxes are 0, infinite or NaN. */
-function updates(): readonly FrozenCase[] {
-  const drawn = values("f32", [16, 200], 800) as PlainTensor<"f32">;
+function scaleUpdateCases(): readonly FrozenCase[] {
+  const amaxes = values("f32", [16, 200], 800) as PlainTensor<"f32">;
   const amaxHistory = new PlainTensor(
     "f32",
     [16, 200],
-    Float32Array.from(drawn.data, (value, at) => (at % 7 === 0 ? 0 : Math.abs(value))),
+    Float32Array.from(amaxes.data, (value, index) => (index % 7 === 0 ? 0 : Math.abs(value))),
   );
-  const scale = wideValuesOf("f32", [200], 801) as PlainTensor<"f32">;
+  const scale = gridWideValues("f32", [200], 801) as PlainTensor<"f32">;
   return (["max", "mostRecent"] as const).map((algorithm) =>
     frozenCase("updateScales", algorithm, {
       amaxHistory,
@@ -144,12 +144,12 @@ function updates(): readonly FrozenCase[] {
 
 export const ROW_CASES: readonly FrozenCase[] = [
   ...WIDE_DTYPES.flatMap((dtype, i) => [
-    ...norms(dtype, i),
-    ...softmaxes(dtype, i),
-    ...losses(dtype, i),
-    ...lookups(dtype, i),
-    ...reductions(dtype, i),
-    ...rearrangements(dtype, i),
+    ...normCases(dtype, i),
+    ...softmaxCases(dtype, i),
+    ...lossCases(dtype, i),
+    ...lookupCases(dtype, i),
+    ...reductionCases(dtype, i),
+    ...copyCases(dtype, i),
   ]),
-  ...updates(),
+  ...scaleUpdateCases(),
 ];

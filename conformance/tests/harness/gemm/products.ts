@@ -33,34 +33,34 @@ export const PAIRS: Readonly<Record<string, Pair>> = {
 };
 
 /** The common multiple of all sizes of a pair. */
-export function stepOf(pair: Pair): number {
+export function sizeMultiple(pair: Pair): number {
   return pair.some((source) => typeof source !== "string" && !source.quantizer.startsWith("fp8")) ? 32 : 1;
 }
 
 /** Values of either sign around one, over a few binades, derived from a seed. */
-export function wideValuesOf(
+export function gridWideValues(
   dtype: WideDType,
   shape: readonly number[],
   seed: number,
 ): PlainTensor<WideDType> {
   const [rows, columns] = asMatrix(shape);
-  const drawn = words(seed, rows * columns);
-  const code = {
+  const randomBits = words(seed, rows * columns);
+  const toCode = {
     f32: (word: number) => ((word & 0x807fffff) | ((124 + ((word >>> 23) & 7)) << 23)) >>> 0,
     bf16: (word: number) => (word & 0x807f) | ((124 + ((word >>> 16) & 7)) << 7),
     f16: (word: number) => (word & 0x83ff) | ((12 + ((word >>> 16) & 7)) << 10),
   }[dtype];
-  return fromCodes(dtype, shape, drawn.map(code));
+  return fromCodes(dtype, shape, randomBits.map(toCode));
 }
 
 /** An operand of this kind and shape, derived from a seed. */
-export function operandOf(
+export function drawOperand(
   backend: Backend,
   source: Source,
   shape: readonly number[],
   seed: number,
 ): Tensor | QuantizedTensor {
-  const x = upload(backend, wideValuesOf(typeof source === "string" ? source : "bf16", shape, seed));
+  const x = upload(backend, gridWideValues(typeof source === "string" ? source : "bf16", shape, seed));
   if (typeof source === "string") return x;
   return new SpecQuantizer(source, { rowwise: true, columnwise: false, scaleLayout: "logical" }).quantize(x);
 }

@@ -18,7 +18,7 @@ export const { origin, cases } = JSON.parse(readFileSync(path, "utf8")) as {
 };
 
 /** The first `count` outputs of xorshift32 from `seed`. */
-function words(seed: number, count: number): Uint32Array {
+function xorshift32(seed: number, count: number): Uint32Array {
   let state = seed;
   return Uint32Array.from({ length: count }, () => {
     state ^= state << 13;
@@ -35,16 +35,16 @@ export function operand(
   seed: number,
   shape: readonly [number, number],
 ): Tensor {
-  const drawn = words(seed, shape[0] * shape[1]);
+  const randomBits = xorshift32(seed, shape[0] * shape[1]);
   if (format === "e4m3" || format === "e5m2") {
     const firstSpecial = format === "e4m3" ? 0x7f : 0x7c;
-    const codes = Uint8Array.from(drawn, (word) =>
+    const codes = Uint8Array.from(randomBits, (word) =>
       ((word >>> 24) & 0x7f) >= firstSpecial ? 0x38 : word >>> 24,
     );
     return tensor(backend, codes, shape, format);
   }
   const bf16 = format === "bf16";
-  const codes = Uint16Array.from(drawn, (word) => {
+  const codes = Uint16Array.from(randomBits, (word) => {
     const exponent = ((word >>> 8) & 15) + (bf16 ? 119 : 7);
     const fraction = (word >>> 16) & (bf16 ? 0x7f : 0x3ff);
     return ((word >>> 31) << 15) | (exponent << (bf16 ? 7 : 10)) | fraction;
@@ -53,6 +53,6 @@ export function operand(
 }
 
 /** The checksum of all elements of a result. */
-export function sumOf(bits: Uint32Array): number {
+export function checksum(bits: Uint32Array): number {
   return bits.reduce((sum, value, i) => (sum + Math.imul(value, Math.imul(i, 2654435761) | 1)) >>> 0, 0);
 }

@@ -3,23 +3,33 @@ import { encode, openBackend, tensor } from "lockstep";
 import { platform } from "../../../../dist/src/backends/platform/node.js";
 
 const { exports: addon } = platform.loadAddon();
-const outcomeOf = async (body) => {
+const describeOutcome = async (body) => {
   try {
     return String(await body());
   } catch (error) {
     return `${error.code}: ${error.message}`;
   }
 };
-const codes = (backend) => outcomeOf(() => encode(tensor(backend, [1, -2]), { format: "e4m3" }).dataSync());
-const [other, wasm] = [await openBackend("cuda"), await openBackend("wasm")];
+const codes = (backend) =>
+  describeOutcome(() => encode(tensor(backend, [1, -2]), { format: "e4m3" }).dataSync());
+const [cuda, wasm] = [await openBackend("cuda"), await openBackend("wasm")];
 const device = new addon.Device(0);
-const before = await codes(other);
+const codesBefore = await codes(cuda);
 addon.fault(device);
-const first = await outcomeOf(() => addon.synchronize(device));
-const again = await outcomeOf(() => addon.allocate(device, 16));
+const firstError = await describeOutcome(() => addon.synchronize(device));
+const secondError = await describeOutcome(() => addon.allocate(device, 16));
 const { live } = addon.memory(device);
-const answers = [await codes(other), await codes(other), await outcomeOf(() => openBackend("cuda"))];
+const answers = [await codes(cuda), await codes(cuda), await describeOutcome(() => openBackend("cuda"))];
 addon.close(device);
-await other.dispose();
-console.log(JSON.stringify({ before, first, again, live, answers, wasm: await codes(wasm) }));
+await cuda.dispose();
+console.log(
+  JSON.stringify({
+    before: codesBefore,
+    first: firstError,
+    again: secondError,
+    live,
+    answers,
+    wasm: await codes(wasm),
+  }),
+);
 await wasm.dispose();

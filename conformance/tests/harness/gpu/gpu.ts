@@ -23,17 +23,17 @@ export function describeOnGpu(name: string, body: () => void): void {
  * memory.
  */
 export function useGpu(): { gpu: () => Backend; reference: () => Backend } {
-  const opened: Backend[] = [];
-  const nth = (i: number) => (): Backend => opened[i] as Backend;
+  const backends: Backend[] = [];
+  const backendAt = (i: number) => (): Backend => backends[i] as Backend;
   beforeAll(async () => {
     const gpu = openCuda(fencedAddon(platform.loadAddon().exports as AddonExports));
-    opened.push(gpu, await openBackend("wasm", { datapath: gpu.datapath }));
+    backends.push(gpu, await openBackend("wasm", { datapath: gpu.datapath }));
   });
   afterEach(() => {
-    for (const backend of opened) expect(backend.memoryUse()).toMatchObject({ live: 0, blocks: 0 });
+    for (const backend of backends) expect(backend.memoryUse()).toMatchObject({ live: 0, blocks: 0 });
   });
   afterAll(async () => {
-    for (const backend of opened) await backend.dispose();
+    for (const backend of backends) await backend.dispose();
   });
-  return { gpu: nth(0), reference: nth(1) };
+  return { gpu: backendAt(0), reference: backendAt(1) };
 }

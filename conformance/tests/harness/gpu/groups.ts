@@ -11,7 +11,7 @@ export const GPU_OPERATIONS = OPERATION_NAMES.filter(
 );
 
 /** Operations whose laws take long and run in separate files. */
-const LONG = {
+const SLOW_GROUPS = {
   casts: ["encode", "decode", "amax", "transpose", "swapAxes", "copySlice"],
   quantizers: ["quantize", "hadamard"],
   fused: ["activationQuantize", "biasGradQuantize"],
@@ -27,13 +27,13 @@ const LONG = {
   gemm: ["gemm", "batchedGemm"],
 } as const satisfies Record<string, readonly OperationName[]>;
 
-const long: readonly OperationName[] = Object.values(LONG).flat();
+const slowOperations: readonly OperationName[] = Object.values(SLOW_GROUPS).flat();
 
 /** The operations whose laws each file conformance/tests/cuda/laws/*.test.ts tests. The files run in parallel. */
 export const GPU_GROUPS = {
-  ...LONG,
+  ...SLOW_GROUPS,
   /** All operations outside the other groups. */
-  others: GPU_OPERATIONS.filter((name) => !long.includes(name)),
+  others: GPU_OPERATIONS.filter((name) => !slowOperations.includes(name)),
 };
 
 /** Quantizers with many rules and options, whose tests run in separate files. */

@@ -19,33 +19,33 @@ import { record } from "./record.js";
 /**
  * A long run continues until RUNS inputs were computed and each pair of options was drawn this often, or until its time is up.
  */
-const EACH_PAIR = 100;
+const MIN_PAIR_COUNT = 100;
 const MAX_SECONDS = RUNS >= 10_000 ? 100 : 0;
-/** The number of inputs that drive a loop to its second iteration; these are very large. */
-const TURN_RUNS = Math.min(Math.ceil(RUNS / 50), 20);
+/** The number of inputs that are so large that a loop runs a second iteration. */
+const SECOND_ITERATION_RUNS = Math.min(Math.ceil(RUNS / 50), 20);
 /** The number of large inputs. */
 const LARGE_RUNS = Math.min(Math.ceil(RUNS / 10), 60);
 
 /** The operations for which a GPU declines some inputs, with a reason. */
-const DECLINES: readonly OperationName[] = ["gemm", "batchedGemm"];
+const DECLINING_OPERATIONS: readonly OperationName[] = ["gemm", "batchedGemm"];
 /** The only reason for which a GPU declines inputs of these operations (steps/whole-blocks.ts). */
-const REASONS: { readonly [K in OperationName]?: RegExp } = {
+const DECLINE_REASONS: { readonly [K in OperationName]?: RegExp } = {
   quantize: /^quantize: a noop flag does not go with/,
 };
 
-type Declined = CheckResult["declined"];
+type DeclinedCounts = CheckResult["declined"];
 
-function added(all: Declined, more: Declined): Declined {
-  const counts = new Map(all.map(({ reason, count }) => [reason, count]));
+function addCounts(previous: DeclinedCounts, more: DeclinedCounts): DeclinedCounts {
+  const counts = new Map(previous.map(({ reason, count }) => [reason, count]));
   for (const { reason, count } of more) counts.set(reason, (counts.get(reason) ?? 0) + count);
   return Array.from(counts, ([reason, count]) => ({ reason, count }));
 }
 
-/** A comparing law whose drawn options are counted; other laws are unchanged. */
-function counted(each: Law, inputs: Inputs, pairs: OptionPairs): Law {
-  if (!each.compares) return each;
-  const arbitrary = inputs[each.operation] ?? OPERATIONS[each.operation].arbitrary;
-  return over({ [each.operation]: pairs.counting(arbitrary as never) }, each);
+/** Returns a law that counts its drawn options, or the law itself if it compares no backends. */
+function countOptions(law: Law, inputs: Inputs, pairs: OptionPairs): Law {
+  if (!law.compares) return law;
+  const arbitrary = inputs[law.operation] ?? OPERATIONS[law.operation].arbitrary;
+  return over({ [law.operation]: pairs.countDraws(arbitrary as never) }, law);
 }
 
 /**
@@ -60,11 +60,13 @@ export function describeLawsOnGpu(group: keyof typeof GPU_GROUPS): void {
     const check = async (law: Law, runs: number, seed: number): Promise<CheckResult> => {
       const result = await law.check(backendSubject(gpu()), backendSubject(reference()), { runs, seed });
       expect(result.failure).toBeUndefined();
-      if (DECLINES.includes(law.operation)) expect(result.runs).toBeGreaterThan(runs / 4);
+      if (DECLINING_OPERATIONS.includes(law.operation)) expect(result.runs).toBeGreaterThan(runs / 4);
       else {
-        const explained = result.declined.filter(({ reason }) => REASONS[law.operation]?.test(reason));
-        expect(result.declined).toEqual(explained);
-        expect(result.runs + explained.reduce((sum, { count }) => sum + count, 0)).toBe(runs);
+        const expectedReasons = result.declined.filter(({ reason }) =>
+          DECLINE_REASONS[law.operation]?.test(reason),
+        );
+        expect(result.declined).toEqual(expectedReasons);
+        expect(result.runs + expectedReasons.reduce((sum, { count }) => sum + count, 0)).toBe(runs);
       }
       return result;
     };
@@ -72,38 +74,38 @@ export function describeLawsOnGpu(group: keyof typeof GPU_GROUPS): void {
     for (const law of LAWS.filter(({ operation }) => operations.includes(operation))) {
       it(`${law.operation}: ${law.name}`, async () => {
         const pairs = new OptionPairs();
-        const each = counted(law, inputsFor(gpu()), pairs);
+        const countedLaw = countOptions(law, inputsFor(gpu()), pairs);
         let total = 0;
-        let declined: Declined = [];
+        let declined: DeclinedCounts = [];
         const start = performance.now();
         for (let round = 0; ; round++) {
-          const result = await check(each, RUNS, SEED + round);
+          const result = await check(countedLaw, RUNS, SEED + round);
           total += result.runs;
-          declined = added(declined, result.declined);
-          const enough = total >= RUNS && (pairs.rarest?.count ?? EACH_PAIR) >= EACH_PAIR;
-          if (enough) break;
+          declined = addCounts(declined, result.declined);
+          const isComplete = total >= RUNS && (pairs.rarest?.count ?? MIN_PAIR_COUNT) >= MIN_PAIR_COUNT;
+          if (isComplete) break;
           if (performance.now() - start > 1000 * MAX_SECONDS) break;
         }
         const { rarest } = pairs;
-        const drawn = rarest ? { pairs: pairs.pairs, rarest: rarest.count } : {};
-        record(gpu(), { group: "laws", name: law.name, runs: total, declined, ...drawn });
+        const pairCounts = rarest ? { pairs: pairs.pairs, rarest: rarest.count } : {};
+        record(gpu(), { group: "laws", name: law.name, runs: total, declined, ...pairCounts });
       });
     }
 
-    const turns = turnsFor(cudaDevices()[0]?.multiprocessors ?? 1);
+    const secondIterationInputs = turnsFor(cudaDevices()[0]?.multiprocessors ?? 1);
     for (const law of LAWS.filter(({ compares, operation }) => compares && operations.includes(operation))) {
-      for (const [i, arbitrary] of (turns[law.operation] ?? []).entries()) {
+      for (const [i, arbitrary] of (secondIterationInputs[law.operation] ?? []).entries()) {
         it(`${law.operation}: ${law.name}, second turns ${i + 1}`, async () => {
           const inputs = { [law.operation]: fc.noShrink(arbitrary as fc.Arbitrary<never>) };
-          await check(over(inputs, law), TURN_RUNS, SEED);
+          await check(over(inputs, law), SECOND_ITERATION_RUNS, SEED);
         });
       }
     }
 
     const shards = shardInputs(matrixShape);
     const largeShards = shardInputs(largeShapes());
-    const ofShards = LAWS.filter(({ compares, operation }) => compares && shards[operation]);
-    for (const law of ofShards.filter(({ operation }) => operations.includes(operation))) {
+    const shardLaws = LAWS.filter(({ compares, operation }) => compares && shards[operation]);
+    for (const law of shardLaws.filter(({ operation }) => operations.includes(operation))) {
       it(`${law.operation}: ${law.name}, shards`, async () => {
         const { runs, declined } = await check(over(shards, law), RUNS, SEED);
         record(gpu(), { group: "laws", name: `${law.name}, shards`, runs, declined });
@@ -114,8 +116,8 @@ export function describeLawsOnGpu(group: keyof typeof GPU_GROUPS): void {
       });
     }
 
-    const large = LAWS.filter(({ compares, operation }) => compares && LARGE_INPUTS[operation]);
-    for (const law of large.filter(({ operation }) => operations.includes(operation))) {
+    const largeLaws = LAWS.filter(({ compares, operation }) => compares && LARGE_INPUTS[operation]);
+    for (const law of largeLaws.filter(({ operation }) => operations.includes(operation))) {
       it(`${law.operation}: ${law.name}, large inputs`, async () => {
         const { runs, declined } = await check(over(LARGE_INPUTS, law), LARGE_RUNS, SEED);
         record(gpu(), { group: "large", name: law.name, runs, declined });

@@ -8,21 +8,21 @@ type Options = Readonly<Record<string, string>>;
  * The options of an input: strings and booleans, the types of tensors, and the fields of a spec, without sizes and
  * data.
  */
-function optionsOf(input: unknown, prefix = ""): Options {
+function collectOptions(input: unknown, prefix = ""): Options {
   const options: Record<string, string> = {};
   for (const [key, value] of Object.entries(input as object)) {
     const name = prefix + key;
     if (typeof value === "string" || typeof value === "boolean") options[name] = String(value);
     else if (value instanceof PlainTensor) options[name] = value.dtype;
-    else if (key === "spec" || key === "usage") Object.assign(options, optionsOf(value, `${name}.`));
-    else if (key === "a" || key === "b") options[name] = kindOf(value);
+    else if (key === "spec" || key === "usage") Object.assign(options, collectOptions(value, `${name}.`));
+    else if (key === "a" || key === "b") options[name] = operandKind(value);
     else if (key === "format") options[name] = "any layout";
   }
   return options;
 }
 
 /** The kind of a product's operand: plain, scaled or quantized. */
-function kindOf(operand: unknown): string {
+function operandKind(operand: unknown): string {
   return String((operand as { readonly source?: { readonly kind?: string } }).source?.kind);
 }
 
@@ -30,19 +30,19 @@ function kindOf(operand: unknown): string {
 export class OptionPairs {
   readonly #counts = new Map<string, number>();
 
-  /** The same arbitrary; its draws are counted. */
-  counting<T>(arbitrary: Arbitrary<T>): Arbitrary<T> {
+  /** Returns an arbitrary with the same draws, which are counted. */
+  countDraws<T>(arbitrary: Arbitrary<T>): Arbitrary<T> {
     return arbitrary.map((input) => {
-      this.#count(optionsOf(input));
+      this.#count(collectOptions(input));
       return input;
     });
   }
 
   #count(options: Options): void {
     const entries = Object.entries(options).map(([name, value]) => `${name}=${value}`);
-    for (const [i, one] of entries.entries()) {
-      for (const other of entries.slice(i + 1)) {
-        const pair = `${one} & ${other}`;
+    for (const [i, firstOption] of entries.entries()) {
+      for (const secondOption of entries.slice(i + 1)) {
+        const pair = `${firstOption} & ${secondOption}`;
         this.#counts.set(pair, (this.#counts.get(pair) ?? 0) + 1);
       }
     }

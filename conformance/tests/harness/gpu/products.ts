@@ -17,17 +17,17 @@ import { uploadQuantized } from "../../../operations/quantize/quantized.js";
 import { assertSame } from "../../../values/difference.js";
 import { download, fromCodes, type PlainTensor, upload } from "../../../values/plain.js";
 import type { ResultDType } from "../../../values/rounded.js";
-import { operandOf, PAIRS, type Pair, stepOf, wideValuesOf } from "../gemm/products.js";
+import { drawOperand, gridWideValues, PAIRS, type Pair, sizeMultiple } from "../gemm/products.js";
 import { describeOnGpu, RUNS, SEED, useGpu } from "./gpu.js";
 import { record } from "./record.js";
 
 /** The number of products of each pair: 10 by default, 200 in the long suite (RUNS=10000). */
 const PRODUCTS = Math.min(Math.ceil(RUNS / 10), 200);
 /** Results with more multiplications than this are compared in a window. */
-const FULL = 2 ** 24;
+const MAX_COMPLETE_PRODUCT = 2 ** 24;
 const WINDOW = { rows: 32, columns: 128 };
 
-interface Case {
+interface ProductCase {
   readonly size: readonly [m: number, n: number, k: number];
   readonly seed: number;
   readonly splitK: 1 | "auto";
@@ -39,19 +39,19 @@ interface Case {
   readonly outDtype: ResultDType;
 }
 
-function cases(step: number): fc.Arbitrary<Case> {
-  const down = (n: number): number => Math.max(step, n - (n % step));
-  const size = (most: number): fc.Arbitrary<number> =>
+function productCases(multiple: number): fc.Arbitrary<ProductCase> {
+  const roundDown = (n: number): number => Math.max(multiple, n - (n % multiple));
+  const size = (maximum: number): fc.Arbitrary<number> =>
     fc.oneof(
-      fc.constantFrom(16, 32, 64, 128, 256, 512, 1024, 2048, 4096).filter((n) => n <= most),
-      fc.integer({ min: 1, max: most }),
-      fc.integer({ min: 1, max: Math.min(most, 300) }),
+      fc.constantFrom(16, 32, 64, 128, 256, 512, 1024, 2048, 4096).filter((n) => n <= maximum),
+      fc.integer({ min: 1, max: maximum }),
+      fc.integer({ min: 1, max: Math.min(maximum, 300) }),
     );
   return fc.record({
     size: fc
       .tuple(size(4096), size(4096), size(16384))
       .filter(([m, n, k]) => m * n * k <= 2 ** 35 && (m + n) * k <= 2 ** 24)
-      .map(([m, n, k]) => [down(m), down(n), down(k)] as const),
+      .map(([m, n, k]) => [roundDown(m), roundDown(n), roundDown(k)] as const),
     seed: fc.nat(),
     splitK: fc.constantFrom<1 | "auto">(1, "auto"),
     useSplitAccumulator: fc.boolean(),
@@ -64,50 +64,51 @@ function cases(step: number): fc.Arbitrary<Case> {
 }
 
 /** Rows [first, first + count) of a matrix. */
-export function rowsOf(x: PlainTensor, first: number, count: number): PlainTensor {
+export function selectRows(x: PlainTensor, first: number, count: number): PlainTensor {
   const [, columns] = x.matrix;
   return fromCodes(x.dtype, [count, columns], x.codes.slice(first * columns, (first + count) * columns));
 }
 
 /** Columns [first, first + count) of a matrix. */
-export function columnsOf(x: PlainTensor, first: number, count: number): PlainTensor {
+export function selectColumns(x: PlainTensor, first: number, count: number): PlainTensor {
   const [rows, columns] = x.matrix;
   const { codes } = x;
-  const kept = Array.from({ length: rows * count }, (_, i) =>
+  const selected = Array.from({ length: rows * count }, (_, i) =>
     Number(codes[Math.floor(i / count) * columns + first + (i % count)]),
   );
-  return fromCodes(x.dtype, [rows, count], kept);
+  return fromCodes(x.dtype, [rows, count], selected);
 }
 
-/** Lines [first, first + count) of an operand, copied to another backend; `first` is a multiple of 128. */
-function moved(
+/** Copies lines [first, first + count) of an operand to another backend. `first` is a multiple of 128. */
+function copyLines(
   backend: Backend,
   operand: Tensor | QuantizedTensor,
   first: number,
   count: number,
 ): Tensor | QuantizedTensor {
-  if (!(operand instanceof QuantizedTensor)) return upload(backend, rowsOf(download(operand), first, count));
+  if (!(operand instanceof QuantizedTensor))
+    return upload(backend, selectRows(download(operand), first, count));
   const { data, scaleInv, amax } = operand.copy("rowwise");
   const { tile } = operand.spec;
   const scales = download(scaleInv);
   const height = tile === "128x128" ? 128 : 1;
   return uploadQuantized(backend, operand.spec, [count, asMatrix(operand.shape)[1]], "rowwise", "logical", {
-    data: rowsOf(download(data), first, count),
-    scaleInv: tile === "tensor" ? scales : rowsOf(scales, first / height, Math.ceil(count / height)),
+    data: selectRows(download(data), first, count),
+    scaleInv: tile === "tensor" ? scales : selectRows(scales, first / height, Math.ceil(count / height)),
     ...(amax ? { amax: download(amax) } : {}),
   });
 }
 
 /** The start of the window, a multiple of 128, and its length. */
-function windowOf(
+function comparisonWindow(
   size: number,
   length: number,
   seed: number,
   isComplete: boolean,
 ): readonly [number, number] {
   if (isComplete || size <= length) return [0, size];
-  const first = 128 * (seed % Math.ceil(size / 128));
-  return [first, Math.min(length, size - first)];
+  const start = 128 * (seed % Math.ceil(size / 128));
+  return [start, Math.min(length, size - start)];
 }
 
 /** Tests drawn products of these pairs. */
@@ -115,51 +116,54 @@ export function describeProducts(names: readonly string[]): void {
   describeOnGpu("products on a GPU", () => {
     const { gpu, reference } = useGpu();
 
-    function check([ofB, ofA]: Pair, input: Case): void {
+    function check([bSource, aSource]: Pair, input: ProductCase): void {
       using _scope = new Scope();
-      const { size, seed, beta, cType, bias, ...rest } = input;
+      const { size, seed, beta, cType, bias, ...planOptions } = input;
       const [m, n, k] = size;
-      const options = { ...rest, datapath: gpu().datapath };
-      const [b, a] = [operandOf(gpu(), ofB, [m, k], seed), operandOf(gpu(), ofA, [n, k], seed + 1)];
-      const c = beta === undefined ? undefined : wideValuesOf(cType, [m, n], seed + 2);
-      const added = bias ? wideValuesOf("bf16", [n], seed + 3) : undefined;
-      const extra = (
+      const options = { ...planOptions, datapath: gpu().datapath };
+      const [b, a] = [
+        drawOperand(gpu(), bSource, [m, k], seed),
+        drawOperand(gpu(), aSource, [n, k], seed + 1),
+      ];
+      const c = beta === undefined ? undefined : gridWideValues(cType, [m, n], seed + 2);
+      const biasVector = bias ? gridWideValues("bf16", [n], seed + 3) : undefined;
+      const addends = (
         backend: Backend,
         rows: readonly [number, number],
         columns: readonly [number, number],
       ) => ({
-        ...(c ? { beta, c: upload(backend, columnsOf(rowsOf(c, ...rows), ...columns)) } : {}),
-        ...(added
+        ...(c ? { beta, c: upload(backend, selectColumns(selectRows(c, ...rows), ...columns)) } : {}),
+        ...(biasVector
           ? {
               bias: tensor(
                 backend,
-                added.data.slice(columns[0], columns[0] + columns[1]),
+                biasVector.data.slice(columns[0], columns[0] + columns[1]),
                 [columns[1]],
                 "bf16",
               ),
             }
           : {}),
       });
-      const onGpu: GemmOptions = { ...options, a, b, ...extra(gpu(), [0, m], [0, n]) };
-      const { out, plan } = gemm(onGpu);
-      const isComplete = m * n * k <= FULL;
-      const rows = windowOf(m, WINDOW.rows, seed, isComplete);
-      const columns = windowOf(n, WINDOW.columns, seed >>> 8, isComplete);
-      const { splitK: _, ...planned } = options;
-      const { out: expected } = gemm({
-        ...planned,
+      const gpuOptions: GemmOptions = { ...options, a, b, ...addends(gpu(), [0, m], [0, n]) };
+      const { out, plan } = gemm(gpuOptions);
+      const isComplete = m * n * k <= MAX_COMPLETE_PRODUCT;
+      const rows = comparisonWindow(m, WINDOW.rows, seed, isComplete);
+      const columns = comparisonWindow(n, WINDOW.columns, seed >>> 8, isComplete);
+      const { splitK: _, ...referenceOptions } = options;
+      const { out: expectedOut } = gemm({
+        ...referenceOptions,
         plan,
-        a: moved(reference(), a, ...columns),
-        b: moved(reference(), b, ...rows),
-        ...extra(reference(), rows, columns),
+        a: copyLines(reference(), a, ...columns),
+        b: copyLines(reference(), b, ...rows),
+        ...addends(reference(), rows, columns),
       });
-      assertSame("out", columnsOf(rowsOf(download(out), ...rows), ...columns), download(expected));
+      assertSame("out", selectColumns(selectRows(download(out), ...rows), ...columns), download(expectedOut));
     }
 
     it.each(names)("%s", (name) => {
       const pair = PAIRS[name] as Pair;
       const declined = new Map<string, number>();
-      const property = fc.property(cases(stepOf(pair)), (input) => {
+      const property = fc.property(productCases(sizeMultiple(pair)), (input) => {
         try {
           check(pair, input);
         } catch (error) {

@@ -28,7 +28,7 @@ import { QUANTIZER_GROUPS } from "./groups.js";
 const SHAPES: Readonly<Record<number, Shape>> = { 1: [1029, 517], 16: [1040, 528], 32: [1056, 544] };
 
 /** The properties of a quantization that its matrix depends on. */
-interface Aim {
+interface MatrixAim {
   readonly dtype: WideDType;
   readonly shape: Shape;
   readonly block: number;
@@ -36,7 +36,7 @@ interface Aim {
 }
 
 /** A matrix from `wideMatrix`, with planted values that are difficult for the blocks of the spec. */
-function planted(aim: Aim): PlainTensor<WideDType> {
+function drawEdgeMatrix(aim: MatrixAim): PlainTensor<WideDType> {
   const [matrix] = fc.sample(wideMatrix(aim), { numRuns: 1, seed: SEED + 3 });
   return matrix as PlainTensor<WideDType>;
 }
@@ -45,7 +45,7 @@ function planted(aim: Aim): PlainTensor<WideDType> {
  * Ordinary numbers and one NaN. The last element is the largest, also after the transform, so an amax that misses it is
  * wrong.
  */
-function peaked({ dtype, shape }: Aim): PlainTensor<WideDType> {
+function drawPeakMatrix({ dtype, shape }: MatrixAim): PlainTensor<WideDType> {
   const bits = ordinaryBits(elementCount(shape), SEED);
   bits[Math.floor(bits.length / 3)] = 0x7fc00000;
   bits[bits.length - 1] = 0x44800000;
@@ -56,48 +56,48 @@ function peaked({ dtype, shape }: Aim): PlainTensor<WideDType> {
   );
 }
 
-const drawn = new Map<string, PlainTensor<WideDType>>();
+const matrixCache = new Map<string, PlainTensor<WideDType>>();
 
 /** The matrix for a spec, created once. */
-function matrixFor(
+function cachedMatrix(
   spec: QuantizeSpec,
   dtype: WideDType,
   shape: Shape,
-  draw: typeof planted,
+  draw: typeof drawEdgeMatrix,
 ): PlainTensor<WideDType> {
   const block = drawnBlock(spec.tile);
   const { max } = factsOf(spec.format);
-  const aim = draw === planted ? { dtype, shape, block, max } : { dtype, shape, block: 0, max: 0 };
+  const aim = draw === drawEdgeMatrix ? { dtype, shape, block, max } : { dtype, shape, block: 0, max: 0 };
   const key = JSON.stringify([aim, draw.name]);
-  const cached = drawn.get(key);
-  if (cached) return cached;
+  const cachedValue = matrixCache.get(key);
+  if (cachedValue) return cachedValue;
   const matrix = draw(aim);
-  drawn.clear();
-  drawn.set(key, matrix);
+  matrixCache.clear();
+  matrixCache.set(key, matrix);
   return matrix;
 }
 
-const BOTH = { rowwise: true, columnwise: true };
+const BOTH_COPIES = { rowwise: true, columnwise: true };
 const COLUMNWISE = { rowwise: false, columnwise: true };
 const ROWWISE = { rowwise: true, columnwise: false };
-const TRANSFORMED = { rht: true, rhtSigns: RHT_SIGNS };
+const HADAMARD = { rht: true, rhtSigns: RHT_SIGNS };
 const nvfp4 = (fields: Partial<QuantizeSpec>): QuantizeSpec => makeSpec("nvfp4", fields);
 
 /** The option combinations whose kernels loop over many tiles, or that clear many padding scales. */
-const MANY: readonly Told[] = (
+const TILED_OPTIONS: readonly Told[] = (
   [
-    [nvfp4({}), BOTH, "logical", "bf16", undefined],
-    [nvfp4({ tile: "16x16" }), BOTH, "swizzled", "bf16", undefined],
+    [nvfp4({}), BOTH_COPIES, "logical", "bf16", undefined],
+    [nvfp4({ tile: "16x16" }), BOTH_COPIES, "swizzled", "bf16", undefined],
     [nvfp4({ tile: "16x16" }), COLUMNWISE, "padded", "f16", undefined],
-    [nvfp4(TRANSFORMED), BOTH, "padded", "bf16", 0],
-    [nvfp4({ ...TRANSFORMED, stochastic: true }), COLUMNWISE, "swizzled", "bf16", undefined],
-    [nvfp4({ stochastic: true }), BOTH, "logical", "f32", undefined],
+    [nvfp4(HADAMARD), BOTH_COPIES, "padded", "bf16", 0],
+    [nvfp4({ ...HADAMARD, stochastic: true }), COLUMNWISE, "swizzled", "bf16", undefined],
+    [nvfp4({ stochastic: true }), BOTH_COPIES, "logical", "f32", undefined],
     [nvfp4({ stochastic: true }), ROWWISE, "swizzled", "f16", undefined],
-    [nvfp4({ fourOverSix: "mse" }), BOTH, "padded", "bf16", undefined],
-    [makeSpec("mxfp8", {}), BOTH, "swizzled", "bf16", 0],
-    [makeSpec("mxfp8", {}), BOTH, "padded", "bf16", 1],
-    [makeSpec("mxfp4", { tile: "32x32" }), BOTH, "padded", "f32", 0],
-    [makeSpec("fp8-block", {}), BOTH, "padded", "bf16", 0],
+    [nvfp4({ fourOverSix: "mse" }), BOTH_COPIES, "padded", "bf16", undefined],
+    [makeSpec("mxfp8", {}), BOTH_COPIES, "swizzled", "bf16", 0],
+    [makeSpec("mxfp8", {}), BOTH_COPIES, "padded", "bf16", 1],
+    [makeSpec("mxfp4", { tile: "32x32" }), BOTH_COPIES, "padded", "f32", 0],
+    [makeSpec("fp8-block", {}), BOTH_COPIES, "padded", "bf16", 0],
   ] as const
 ).map(([spec, usage, scaleLayout, dtype, noop]) => ({
   spec,
@@ -113,33 +113,33 @@ const MANY: readonly Told[] = (
  * once.
  */
 function manyTiles(multiprocessors: number): readonly [rows: number, columns: number] {
-  const across = Math.ceil(Math.sqrt(12.5 * multiprocessors));
-  return [128 * across + 32, 64 * across + 32];
+  const tilesPerSide = Math.ceil(Math.sqrt(12.5 * multiprocessors));
+  return [128 * tilesPerSide + 32, 64 * tilesPerSide + 32];
 }
 
 /** More lines or columns than 16 bits can count. */
-const LONG = 2 ** 16;
+const LINE_LIMIT = 2 ** 16;
 
 /** Compares the two backends' quantizations of a matrix of a shape. */
-function comparison({ gpu, reference }: ReturnType<typeof useGpu>) {
-  return ({ dtype, ...how }: Told, shape: Shape, draw = planted): void => {
+function comparator({ gpu, reference }: ReturnType<typeof useGpu>) {
+  return ({ dtype, ...settings }: Told, shape: Shape, draw = drawEdgeMatrix): void => {
     const input: QuantizeCase = {
-      ...how,
-      x: matrixFor(how.spec, dtype, shape, draw),
+      ...settings,
+      x: cachedMatrix(settings.spec, dtype, shape, draw),
       random: { seed: 0x1234_5678_9abc_def0n, offset: 2n ** 40n + 3n },
       scale: 0.3,
     };
-    const [ours, theirs] = [gpu(), reference()].map((backend: Backend) =>
+    const [gpuAnswer, referenceAnswer] = [gpu(), reference()].map((backend: Backend) =>
       backendSubject(backend).quantize(input),
     );
-    assertSameAnswer(ours as never, theirs as never);
+    assertSameAnswer(gpuAnswer as never, referenceAnswer as never);
   };
 }
 
 /** Tests every combination of values of three options of a group of quantizers. */
 export function describeOptionsOnGpu(group: keyof typeof QUANTIZER_GROUPS): void {
   describeOnGpu(`quantizers of ${group} on a GPU`, () => {
-    const compare = comparison(useGpu());
+    const compare = comparator(useGpu());
 
     describe.each(QUANTIZER_GROUPS[group])("%s with any three options", (name) => {
       const shape = SHAPES[BLOCK_FORMATS[name].multiple] as Shape;
@@ -155,31 +155,31 @@ export function describeOptionsOnGpu(group: keyof typeof QUANTIZER_GROUPS): void
 /** Tests matrices whose sizes make loops run a second iteration. */
 export function describeSizesOnGpu(): void {
   describeOnGpu("quantizers on a GPU", () => {
-    const compare = comparison(useGpu());
+    const compare = comparator(useGpu());
 
     describe("of more tiles than a GPU runs at once", () => {
       const [rows, columns] = manyTiles(cudaDevices()[0]?.multiprocessors ?? 1);
-      for (const options of MANY) {
+      for (const options of TILED_OPTIONS) {
         // formats that accept any size get an odd number of lines, so that there is padding to clear
-        const odd = BLOCK_FORMATS[options.spec.quantizer].multiple === 1 ? 1 : 0;
-        const shape = [rows + odd, columns + odd];
-        it(`${nameOf(options)} [${shape}]`, () => compare(options, shape, peaked));
+        const extraLines = BLOCK_FORMATS[options.spec.quantizer].multiple === 1 ? 1 : 0;
+        const shape = [rows + extraLines, columns + extraLines];
+        it(`${nameOf(options)} [${shape}]`, () => compare(options, shape, drawPeakMatrix));
       }
     });
 
     describe("of rows and columns of more than 65,535 elements", () => {
       for (const name of QUANTIZERS) {
         const { multiple } = BLOCK_FORMATS[name];
-        const [short, long] = [Math.max(multiple, 3), LONG + 3 * multiple];
+        const [shortSide, longSide] = [Math.max(multiple, 3), LINE_LIMIT + 3 * multiple];
         const spec = makeSpec(name, {});
         const scaleLayout = layoutsOf(spec).at(-1) as ScaleLayout;
         for (const dtype of ["bf16", "f32"] as const)
           for (const shape of [
-            [short, long],
-            [long, short],
+            [shortSide, longSide],
+            [longSide, shortSide],
           ] as const) {
-            const options = { spec, usage: BOTH, scaleLayout, dtype, noop: undefined, records: true };
-            it(`${nameOf(options)} [${shape}]`, () => compare(options, shape, peaked));
+            const options = { spec, usage: BOTH_COPIES, scaleLayout, dtype, noop: undefined, records: true };
+            it(`${nameOf(options)} [${shape}]`, () => compare(options, shape, drawPeakMatrix));
           }
       }
     });

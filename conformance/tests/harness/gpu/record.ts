@@ -3,7 +3,7 @@ import { appendFileSync, existsSync, readFileSync } from "node:fs";
 import type { Backend } from "../../../../src/backends/backend.js";
 
 /** The number of inputs of one kind that agreed, and the reasons why others were declined. */
-interface Counted {
+interface RunRecord {
   readonly group: "laws" | "large" | "sweep" | "gemm";
   readonly name: string;
   readonly runs: number;
@@ -13,10 +13,10 @@ interface Counted {
   readonly rarest?: number;
 }
 
-type Declined = NonNullable<Counted["declined"]>;
+type DeclinedCounts = NonNullable<RunRecord["declined"]>;
 
 /** Counts reasons by kind. For example, all unsupported pairs of operands are one kind. */
-function byKind(declined: Declined): Declined {
+function groupByKind(declined: DeclinedCounts): DeclinedCounts {
   const counts = new Map<string, number>();
   for (const { reason, count } of declined) {
     const kind = reason
@@ -35,11 +35,11 @@ function driver(): string | undefined {
 }
 
 /** Appends a line to the file; several processes may do so at once. Does nothing without RECORD. */
-export function record({ description }: Backend, entry: Counted): void {
+export function record({ description }: Backend, entry: RunRecord): void {
   const { RECORD, SEED = "1" } = process.env;
   if (!RECORD) return;
   const { declined, ...counted } = entry;
-  const reasons = declined && { declined: byKind(declined) };
+  const reasons = declined && { declined: groupByKind(declined) };
   const line = { ...counted, ...reasons, device: description, driver: driver(), seed: SEED };
   appendFileSync(RECORD, `${JSON.stringify(line)}\n`);
 }

@@ -25,14 +25,14 @@ const SPECS: readonly QuantizeSpec[] = quantizersWith("scaleRule")
   .filter((name) => blockFormat(name).scaleSource === "blocks")
   .flatMap(scaledSpecs);
 
-const drawn = new Map<string, PlainTensor<WideDType>>();
+const matrixCache = new Map<string, PlainTensor<WideDType>>();
 
 /** The blocks of a type, created once. */
-function matrixOf(dtype: WideDType, block: number): PlainTensor<WideDType> {
+function amaxMatrix(dtype: WideDType, block: number): PlainTensor<WideDType> {
   const key = `${dtype} ${block}`;
   const matrix =
-    drawn.get(key) ?? matrixOfAmaxes(amaxesOf(dtype), dtype, block, { across: false, seed: SEED });
-  drawn.set(key, matrix);
+    matrixCache.get(key) ?? matrixOfAmaxes(amaxesOf(dtype), dtype, block, { across: false, seed: SEED });
+  matrixCache.set(key, matrix);
   return matrix;
 }
 
@@ -51,15 +51,15 @@ function describeRules(names: readonly BlockFormatName[]): void {
       const { quantizer, format, scaleRule, elementScaling, tile } = spec;
       it.each(tensorAmaxesOf(spec))(
         `${quantizer} ${format} ${scaleRule} ${elementScaling}, in a tensor of %s`,
-        (title) => {
+        (tensorAmax) => {
           const block = drawnBlock(tile);
-          const [ours, theirs] = [gpu(), reference()].map((backend: Backend) => {
+          const [gpuAnswer, referenceAnswer] = [gpu(), reference()].map((backend: Backend) => {
             using _scope = new Scope();
-            const amax = title === undefined ? undefined : tensor(backend, [title]);
-            const x = upload(backend, matrixOf(dtype, block));
+            const amax = tensorAmax === undefined ? undefined : tensor(backend, [tensorAmax]);
+            const x = upload(backend, amaxMatrix(dtype, block));
             return downloadQuantized(new SpecQuantizer(spec, ROWWISE, { amax }).quantize(x));
           });
-          assertSameAnswer(ours as never, theirs as never);
+          assertSameAnswer(gpuAnswer as never, referenceAnswer as never);
         },
       );
     }

@@ -5,7 +5,7 @@ import { UnsupportedError } from "../../../../src/errors.js";
 import { PassingBackend } from "../../../operations/passing.js";
 
 /** Captures the work of `body`. */
-function captured(backend: Backend, body: () => void): CapturedWork {
+function captureWork(backend: Backend, body: () => void): CapturedWork {
   if (!backend.capture) throw new Error(`${backend.name} captures nothing`);
   return backend.capture(body);
 }
@@ -14,7 +14,7 @@ function captured(backend: Backend, body: () => void): CapturedWork {
 export class ReplayingBackend extends PassingBackend {
   /** The operations that were replayed. */
   readonly replayed = new Set<OpName>();
-  /** True during a capture: an operation composed of others is captured as one. */
+  /** Whether a capture is in progress. An operation that calls other operations is captured with them. */
   #capturing = false;
 
   override run<K extends OpName>(op: K, args: OpArgs[K]): void {
@@ -25,7 +25,7 @@ export class ReplayingBackend extends PassingBackend {
     let work: CapturedWork;
     this.#capturing = true;
     try {
-      work = captured(this.inner, () => this.inner.run(op, args));
+      work = captureWork(this.inner, () => this.inner.run(op, args));
     } catch (error) {
       if (!(error instanceof UnsupportedError)) throw error;
       this.inner.run(op, args);

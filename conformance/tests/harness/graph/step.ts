@@ -17,12 +17,12 @@ import { words } from "../../../arbitraries/random.js";
 const [TOKENS, FEATURES, HIDDEN] = [128, 128, 256] as const;
 
 /** The values of batch `i`. They grow with each batch, so that scales change. */
-function batchOf(seed: number, i: number): Float32Array {
+function batchValues(seed: number, i: number): Float32Array {
   return Float32Array.from(words(seed + i, TOKENS * FEATURES), (word) => ((word | 0) / 2 ** 31) * 4 ** i);
 }
 
 /** A model, its inputs, and a step that stores its results in `y`, `dx` and the gradients of the parameters. */
-function trained(backend: Backend, recipe: Recipe | undefined) {
+function createTrainer(backend: Backend, recipe: Recipe | undefined) {
   const random = new RandomState(7n);
   const model = new Sequential(
     backend,
@@ -33,19 +33,19 @@ function trained(backend: Backend, recipe: Recipe | undefined) {
     Tensor<"bf16">,
     Tensor<"bf16">,
   ];
-  const set = (target: Tensor<"bf16">, values: Float32Array): void => {
+  const setValues = (target: Tensor<"bf16">, values: Float32Array): void => {
     using _ = new Scope();
-    const wide = tensor(backend, values, [TOKENS, FEATURES]);
-    target.paste(encode(wide, { format: "bf16", overflow: "nonfinite" }) as Tensor<"bf16">, 0);
+    const f32Values = tensor(backend, values, [TOKENS, FEATURES]);
+    target.paste(encode(f32Values, { format: "bf16", overflow: "nonfinite" }) as Tensor<"bf16">, 0);
   };
   const step = (): readonly Tensor[] => {
     using scope = new Scope();
     const input = new Variable(x, true);
     const y = autocast({ recipe, enabled: recipe !== undefined }, () => model.forward(input));
     y.backward(dy);
-    const grads = [input, ...model.parameters()].map((each) => {
-      const { grad } = each;
-      each.grad = undefined;
+    const grads = [input, ...model.parameters()].map((leaf) => {
+      const { grad } = leaf;
+      leaf.grad = undefined;
       return grad as Tensor;
     });
     return [scope.keep(y.tensor), ...grads];
@@ -53,53 +53,53 @@ function trained(backend: Backend, recipe: Recipe | undefined) {
   return {
     step,
     feed(i: number): void {
-      set(x, batchOf(1, i));
-      set(dy, batchOf(1000, i));
+      setValues(x, batchValues(1, i));
+      setValues(dy, batchValues(1000, i));
     },
     /** The scales and histories of delayed scaling, as a checkpoint stores them. */
-    scales: () => [...model.namedQuantizations()].map(([, each]) => each.snapshotSync()),
+    scales: () => [...model.namedQuantizations()].map(([, quantization]) => quantization.snapshotSync()),
     [Symbol.dispose](): void {
-      for (const each of [model, x, dy]) each.dispose();
+      for (const resource of [model, x, dy]) resource.dispose();
     },
   };
 }
 
 /** Results, gradients and delayed scaling's state after a step, as plain data. */
-function left(tensors: readonly Tensor[], model: ReturnType<typeof trained>) {
-  const elements = tensors.map((each) => each.dataSync());
-  for (const each of tensors) each.dispose();
+function plainOutcome(tensors: readonly Tensor[], model: ReturnType<typeof createTrainer>) {
+  const elements = tensors.map((x) => x.dataSync());
+  for (const x of tensors) x.dispose();
   return { elements, scales: model.scales() };
 }
 
 /**
- * The outcome of each of `iterations` steps, for the model that runs them and for the one that replays them. `earlier` is the
+ * The outcome of each of `iterations` steps, for the model that runs them and for the one that replays them. `warmupSteps` is the
  * number of steps before the capture. The first step creates the scales of delayed scaling, which a capture refuses.
  */
-export function calledAndReplayed(
+export function compareCallsWithReplays(
   backend: Backend,
   recipe: () => Recipe | undefined,
   iterations: number,
-  earlier: 0 | 1 = 1,
+  warmupSteps: 0 | 1 = 1,
 ) {
-  using called = trained(backend, recipe());
-  using replayed = trained(backend, recipe());
-  for (const model of earlier === 0 ? [] : [called, replayed]) {
+  using eagerTrainer = createTrainer(backend, recipe());
+  using replayTrainer = createTrainer(backend, recipe());
+  for (const model of warmupSteps === 0 ? [] : [eagerTrainer, replayTrainer]) {
     model.feed(0);
-    for (const each of model.step()) each.dispose();
+    for (const result of model.step()) result.dispose();
   }
-  using graph = captureGraph(backend, replayed.step);
+  using graph = captureGraph(backend, replayTrainer.step);
   const results = Array.from({ length: iterations }, (_, i) => {
-    for (const model of [called, replayed]) model.feed(i);
-    const eager = left(called.step(), called);
+    for (const model of [eagerTrainer, replayTrainer]) model.feed(i);
+    const eager = plainOutcome(eagerTrainer.step(), eagerTrainer);
     graph.replay();
     return {
       eager,
-      again: left(
-        graph.result.map((each) => each.clone()),
-        replayed,
+      again: plainOutcome(
+        graph.result.map((result) => result.clone()),
+        replayTrainer,
       ),
     };
   });
-  for (const each of graph.result) each.dispose();
+  for (const result of graph.result) result.dispose();
   return results;
 }

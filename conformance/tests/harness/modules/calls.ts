@@ -11,8 +11,8 @@ import { sameShape, type WideDType } from "../../../../src/tensor/shape.js";
 import type { Tensor } from "../../../../src/tensor/tensor.js";
 import { words } from "../../../arbitraries/random.js";
 import { drawnTensor } from "../drawn-tensor.js";
-import { sampled } from "../draws.js";
-import type { Built, ModuleInput, ModuleRow } from "./row.js";
+import { sampleCases } from "../draws.js";
+import type { BuiltModule, ModuleInput, ModuleRow } from "./row.js";
 import { MODULES, modulesWhere } from "./table.js";
 
 export interface InputOptions {
@@ -28,12 +28,12 @@ export interface InputOptions {
 }
 
 /** Creates inputs of random values. */
-export function inputsOf(
+export function createInputs(
   backend: Backend,
-  built: Pick<Built, "inputs">,
+  builtModule: Pick<BuiltModule, "inputs">,
   { rows, seed = 1, dtype = "bf16", requiresGrad = true, isZero = false }: InputOptions,
 ): readonly Variable[] {
-  return built.inputs(rows).map(({ shape, ids }: ModuleInput, i) => {
+  return builtModule.inputs(rows).map(({ shape, ids }: ModuleInput, i) => {
     if (ids === undefined) {
       const x = isZero ? zeros(backend, dtype, shape) : drawnTensor(backend, seed + 100 * i, shape, dtype);
       return new Variable(x, requiresGrad);
@@ -45,38 +45,44 @@ export function inputsOf(
 }
 
 /** The inputs whose gradients are computed. */
-export const leavesOf = (inputs: readonly Variable[]): readonly Variable[] =>
+export const inputsWithGradients = (inputs: readonly Variable[]): readonly Variable[] =>
   inputs.filter(({ requiresGrad }) => requiresGrad);
 
 /** The options of a region with this recipe, or of a disabled region. */
-export const regionOf = (recipe: Recipe | undefined): AutocastOptions =>
+export const regionOptions = (recipe: Recipe | undefined): AutocastOptions =>
   recipe ? { recipe } : { enabled: false };
 
 /** The sum of a module's results if all have one shape, otherwise the last result. */
-export function combined(results: readonly Variable[]): Variable {
-  const [first, last] = [results[0], results.at(-1)] as [Variable, Variable];
-  return first !== last && sameShape(first.shape, last.shape) ? add(first, last) : last;
+export function combineResults(results: readonly Variable[]): Variable {
+  const [firstResult, lastResult] = [results[0], results.at(-1)] as [Variable, Variable];
+  return firstResult !== lastResult && sameShape(firstResult.shape, lastResult.shape)
+    ? add(firstResult, lastResult)
+    : lastResult;
 }
 
-/** Runs a module forward under `recompute`, and returns its `combined` results. */
-export function recomputed(built: Built, inputs: readonly Variable[], call?: LinearCall): Variable {
-  return recompute((...variables) => combined(built.run(variables, call)), ...inputs);
+/** Runs a module forward under `recompute`, and returns the result of `combineResults`. */
+export function recomputeModule(
+  builtModule: BuiltModule,
+  inputs: readonly Variable[],
+  call?: LinearCall,
+): Variable {
+  return recompute((...variables) => combineResults(builtModule.run(variables, call)), ...inputs);
 }
 
 /** Runs a module forward and backward, and returns its combined result. `seed` selects the random gradient. */
 export function step(
-  built: Built,
+  builtModule: BuiltModule,
   inputs: readonly Variable[],
   recipe: Recipe | undefined,
   { call, seed = 2 }: { readonly call?: LinearCall; readonly seed?: number } = {},
 ): Variable {
-  const y = autocast(regionOf(recipe), () => combined(built.run(inputs, call)));
-  if (y.requiresGrad) y.backward(gradientOf(y, seed));
+  const y = autocast(regionOptions(recipe), () => combineResults(builtModule.run(inputs, call)));
+  if (y.requiresGrad) y.backward(randomGradient(y, seed));
   return y;
 }
 
 /** A random gradient of a result. */
-export function gradientOf(y: Variable, seed = 2): Tensor<WideDType> {
+export function randomGradient(y: Variable, seed = 2): Tensor<WideDType> {
   return drawnTensor(y.value.backend, seed, y.shape, y.value.dtype as WideDType);
 }
 
@@ -91,13 +97,17 @@ export function rowsWhere(
  * The cases that this run tests. A short run tests a quarter of the cases, but only a small sample for composed modules and for
  * modules for which `isSampled` returns true.
  */
-export function casesOf<T>(
+export function testedCases<T>(
   cases: readonly T[],
-  rowOf: (each: T) => ModuleRow,
+  moduleRowOf: (testCase: T) => ModuleRow,
   isSampled = ({ operationsOf }: ModuleRow) => operationsOf !== undefined,
 ): readonly T[] {
-  const isDrawn = (each: T): boolean => rowOf(each).composed !== undefined || isSampled(rowOf(each));
-  const [drawn, others] = [cases.filter(isDrawn), cases.filter((each) => !isDrawn(each))];
-  const chosen = new Set([...sampled(drawn), ...sampled(others, Math.ceil(others.length / 4))]);
-  return cases.filter((each) => chosen.has(each));
+  const isDrawn = (testCase: T): boolean =>
+    moduleRowOf(testCase).composed !== undefined || isSampled(moduleRowOf(testCase));
+  const [sampledCases, otherCases] = [cases.filter(isDrawn), cases.filter((testCase) => !isDrawn(testCase))];
+  const selection = new Set([
+    ...sampleCases(sampledCases),
+    ...sampleCases(otherCases, Math.ceil(otherCases.length / 4)),
+  ]);
+  return cases.filter((testCase) => selection.has(testCase));
 }

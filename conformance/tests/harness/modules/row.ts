@@ -39,7 +39,7 @@ export interface Product {
   readonly weight: string;
   readonly bias: string;
   /** All parameters that precede the product in the graph, and the input. */
-  readonly before: readonly string[];
+  readonly predecessors: readonly string[];
   readonly from: number;
   readonly to: number;
 }
@@ -57,7 +57,7 @@ interface Class<M extends Module> {
   readonly prototype: M;
 }
 
-/** The traits of a module. */
+/** The properties of a module that the laws depend on. */
 interface Traits {
   /** The settings that the constructor takes. `build` leaves out the others. */
   readonly takes: readonly SettingName[];
@@ -67,7 +67,7 @@ interface Traits {
   readonly quantizes: boolean;
   /** Whether it has no parameters. Default false. */
   readonly hasNoParameters?: boolean;
-  /** Whether it computes attention, for which the datapath `exact` has no rule. Default false. */
+  /** Whether the module computes attention, for which the datapath `exact` has no rule. Default false. */
   readonly attends?: boolean;
   /** Whether its input is numbers. Default false. */
   readonly takesNumbers?: boolean;
@@ -108,19 +108,19 @@ interface Traits {
   readonly products?: (sizes: ModuleSizes) => readonly Product[];
 }
 
-interface Described<M extends Module> extends Traits {
+interface ModuleDescription<M extends Module> extends Traits {
   /** Creates a module. */
   readonly make: (backend: Backend, sizes: ModuleSizes, settings: ModuleSettings) => M;
   /** The inputs of a module, with `rows` rows. */
   readonly inputs: (module: M, rows: number) => readonly ModuleInput[];
   /** Runs the module forward. The last result depends on all layers. */
   readonly run: (module: M, inputs: readonly Variable[], call: LinearCall) => readonly Variable[];
-  /** Runs it forward without the bias of its last product. */
+  /** Runs the module forward without the bias of its last product. */
   readonly withBias?: (module: M, inputs: readonly Variable[], call: LinearCall) => WithBias;
 }
 
 /** A module with its inputs. `dispose` disposes of the module. */
-export interface Built extends Disposable {
+export interface BuiltModule extends Disposable {
   readonly module: Module;
   readonly inputs: (rows: number) => readonly ModuleInput[];
   readonly run: (inputs: readonly Variable[], call?: LinearCall) => readonly Variable[];
@@ -133,34 +133,36 @@ export interface ModuleRow extends Traits {
   readonly type: Class<Module>;
   readonly hasBiasMethod: boolean;
   /** Creates a module with those settings that the constructor takes, or with all of them, unfiltered. */
-  readonly build: (backend: Backend, sizes: ModuleSizes, settings?: ModuleSettings) => Built;
-  readonly unfiltered: (backend: Backend, sizes: ModuleSizes, settings: ModuleSettings) => Module;
+  readonly build: (backend: Backend, sizes: ModuleSizes, settings?: ModuleSettings) => BuiltModule;
+  readonly buildUnfiltered: (backend: Backend, sizes: ModuleSizes, settings: ModuleSettings) => Module;
   /** Wraps a module of this class that was created elsewhere. */
-  readonly of: (module: Module) => Built | undefined;
+  readonly wrap: (module: Module) => BuiltModule | undefined;
 }
 
-function chosen<T extends object>(from: T, names: readonly (keyof T)[]): T {
-  return Object.fromEntries(Object.entries(from).filter(([name]) => names.includes(name as keyof T))) as T;
+function pickFields<T extends object>(source: T, names: readonly (keyof T)[]): T {
+  return Object.fromEntries(Object.entries(source).filter(([name]) => names.includes(name as keyof T))) as T;
 }
 
 /** Creates a row from the class and its description. */
-export function row<M extends Module>(type: Class<M>, described: Described<M>): ModuleRow {
-  const { make, inputs, run, withBias, ...traits } = described;
-  const built = (module: M): Built => ({
+export function row<M extends Module>(type: Class<M>, description: ModuleDescription<M>): ModuleRow {
+  const { make, inputs, run, withBias, ...traits } = description;
+  const buildModule = (module: M): BuiltModule => ({
     module,
     [Symbol.dispose]: () => module.dispose(),
     inputs: (rows) => inputs(module, rows),
-    run: (given, call = {}) => run(module, given, chosen(call, traits.call)),
-    runUnfiltered: (given, call) => run(module, given, call),
-    withBias: withBias && ((given, call = {}) => withBias(module, given, chosen(call, traits.call))),
+    run: (variables, call = {}) => run(module, variables, pickFields(call, traits.call)),
+    runUnfiltered: (variables, call) => run(module, variables, call),
+    withBias:
+      withBias && ((variables, call = {}) => withBias(module, variables, pickFields(call, traits.call))),
   });
   return {
     ...traits,
     type,
     hasBiasMethod: withBias !== undefined,
-    build: (backend, sizes, settings = {}) => built(make(backend, sizes, chosen(settings, traits.takes))),
-    unfiltered: make,
-    of: (module) =>
-      Object.prototype.isPrototypeOf.call(type.prototype, module) ? built(module as M) : undefined,
+    build: (backend, sizes, settings = {}) =>
+      buildModule(make(backend, sizes, pickFields(settings, traits.takes))),
+    buildUnfiltered: make,
+    wrap: (module) =>
+      Object.prototype.isPrototypeOf.call(type.prototype, module) ? buildModule(module as M) : undefined,
   };
 }

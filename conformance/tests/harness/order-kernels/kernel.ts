@@ -12,17 +12,17 @@ import { rounded } from "../../../values/rounded.js";
 export const { fround } = Math;
 
 /** fma of f32 numbers: the f64 sum is rounded wrongly only if it is an exact tie of f32 and not exact itself. */
-export function fused(a: number, b: number, c: number): number {
-  const p = a * b;
-  const sum = p + c;
-  const near = fround(sum);
-  if (!Number.isFinite(sum) || sum === near) return near;
-  const big = Math.abs(p) >= Math.abs(c) ? [p, c] : [c, p];
-  const error = (big[1] as number) - (sum - (big[0] as number));
-  if (error === 0) return near;
-  const other = 2 * sum - near;
-  if (fround(other) !== other) return near;
-  return error > 0 === other > near ? other : near;
+export function fma(a: number, b: number, c: number): number {
+  const product = a * b;
+  const sum = product + c;
+  const nearest = fround(sum);
+  if (!Number.isFinite(sum) || sum === nearest) return nearest;
+  const addends = Math.abs(product) >= Math.abs(c) ? [product, c] : [c, product];
+  const error = (addends[1] as number) - (sum - (addends[0] as number));
+  if (error === 0) return nearest;
+  const neighbour = 2 * sum - nearest;
+  if (fround(neighbour) !== neighbour) return nearest;
+  return error > 0 === neighbour > nearest ? neighbour : nearest;
 }
 
 /** One element to compute: the factors along K, the scales along K, and the element's row and column. */
@@ -54,7 +54,7 @@ export interface OrderKernel {
   readonly sum: (element: Element) => number;
   readonly epilogue?: (sum: number, element: Element) => number;
   /** Changes stored values after the cast. */
-  readonly stored?: (values: Float32Array, elements: readonly Element[]) => void;
+  readonly changeStored?: (values: Float32Array, elements: readonly Element[]) => void;
   readonly cast?: (value: number, dtype: WideDType) => number;
   readonly accumulator?: "f32" | "tensor-core" | "f64" | "hopper-fp8" | "hopper-fp8-fast";
 }
@@ -62,7 +62,7 @@ export interface OrderKernel {
 /** The usual epilogue: fma of the factor and the addend, then the bias. */
 export function usualEpilogue(sum: number, { alpha, scaleX, scaleW, beta, c, bias }: Element): number {
   const factor = fround(fround(alpha * scaleW) * scaleX);
-  const value = beta === 0 ? fround(factor * sum) : fused(factor, sum, fround(beta * c));
+  const value = beta === 0 ? fround(factor * sum) : fma(factor, sum, fround(beta * c));
   return bias === undefined ? value : fround(value + bias);
 }
 
@@ -74,13 +74,13 @@ function lineScale({ source, scales }: OperandCase): (line: number) => number {
   return tile === "1xK" ? (line) => fromBits(scales.codes[line] as number) : () => 1;
 }
 
-function elementsOf(input: GemmCase): readonly Element[] {
+function createElements(input: GemmCase): readonly Element[] {
   const { a, b, alpha, beta, c, bias } = input;
   const [x, w] = [oracleOperand(b), oracleOperand(a)];
   const [rows, columns, depth] = [b.codes.matrix[0], a.codes.matrix[0], a.codes.matrix[1]];
   const [scaleX, scaleW] = [lineScale(b), lineScale(a)];
   const [addends, biases] = [c && wideValues(c), bias && wideValues(bias)];
-  const of = (operand: typeof x, source: OperandCase["source"], line: number) => (k: number) =>
+  const blockScale = (operand: typeof x, source: OperandCase["source"], line: number) => (k: number) =>
     blocksOf(source) ? (operand.scale?.(line, k) ?? 1) : 1;
   const elements: Element[] = [];
   const at = (row: number, column: number): Element => elements[row * columns + column] as Element;
@@ -89,8 +89,8 @@ function elementsOf(input: GemmCase): readonly Element[] {
       elements.push({
         x: x.lines[row] as readonly number[],
         w: w.lines[column] as readonly number[],
-        sx: of(x, b.source, row),
-        sw: of(w, a.source, column),
+        sx: blockScale(x, b.source, row),
+        sw: blockScale(w, a.source, column),
         scaleX: scaleX(row),
         scaleW: scaleW(column),
         ...{ row, column, rows, columns, depth, at },
@@ -103,11 +103,11 @@ function elementsOf(input: GemmCase): readonly Element[] {
   return elements;
 }
 
-/** The kernel as a subject. */
-export function subjectOf({ sum, epilogue = usualEpilogue, stored, cast }: OrderKernel): Subject {
+/** A subject whose products the kernel computes. */
+export function kernelSubject({ sum, epilogue = usualEpilogue, changeStored, cast }: OrderKernel): Subject {
   return {
     gemm(input) {
-      const elements = elementsOf(input);
+      const elements = createElements(input);
       const dtype = resultType(input) as WideDType;
       const values = elements.map((element) => epilogue(sum(element), element));
       const shape = resultShape(input);
@@ -116,10 +116,10 @@ export function subjectOf({ sum, epilogue = usualEpilogue, stored, cast }: Order
         shape,
         cast ? values.map((value) => cast(value, dtype)) : values,
       ) as PlainTensor<WideDType>;
-      if (!stored) return { out };
-      const changed = Float32Array.from(wideValues(out));
-      stored(changed, elements);
-      return { out: rounded(dtype, shape, Array.from(changed)) as typeof out };
+      if (!changeStored) return { out };
+      const storedValues = Float32Array.from(wideValues(out));
+      changeStored(storedValues, elements);
+      return { out: rounded(dtype, shape, Array.from(storedValues)) as typeof out };
     },
   };
 }
@@ -139,7 +139,7 @@ export function plainFields(format: string, outDtype: string): Supported {
 }
 
 /** Fields of FP8 codes with f32 block scales: 1x128 for x and 128x128 for w. */
-export const BLOCK_SCALED: Supported = {
+export const BLOCK_SCALED_FIELDS: Supported = {
   "a.source.kind": ["scaled"],
   "b.source.kind": ["scaled"],
   "a.source.format": ["e4m3"],

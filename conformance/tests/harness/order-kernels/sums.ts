@@ -1,5 +1,5 @@
 /** Sums along K in several orders, written as kernels write them. */
-import { type Element, fround, fused } from "./kernel.js";
+import { type Element, fma, fround } from "./kernel.js";
 
 /** A range of K. */
 export type Range = readonly [from: number, to: number];
@@ -7,7 +7,7 @@ export type Range = readonly [from: number, to: number];
 /** One accumulator and fused multiply-adds. */
 export function fmaChain({ x, w }: Element, [from, to]: Range, start = 0, step = 1): number {
   let acc = start;
-  for (let k = from; k < to; k += step) acc = fused(x[k] as number, w[k] as number, acc);
+  for (let k = from; k < to; k += step) acc = fma(x[k] as number, w[k] as number, acc);
   return acc;
 }
 
@@ -21,17 +21,17 @@ export function mulAddChain({ x, w }: Element, [from, to]: Range, start = 0): nu
   return acc;
 }
 
-export const all = ({ depth }: Element): Range => [0, depth];
+export const fullRange = ({ depth }: Element): Range => [0, depth];
 
 /** The ranges of a split-K. Splits are multiples of the tile. */
 export function ranges(depth: number, count: number, tile: number): Range[] {
-  const per = Math.ceil(Math.ceil(depth / tile) / count) * tile;
-  const list: Range[] = [];
-  for (let from = 0; from < depth; from += per) list.push([from, Math.min(depth, from + per)]);
-  return list;
+  const length = Math.ceil(Math.ceil(depth / tile) / count) * tile;
+  const splitRanges: Range[] = [];
+  for (let from = 0; from < depth; from += length) splitRanges.push([from, Math.min(depth, from + length)]);
+  return splitRanges;
 }
 
-export function inOrder(sums: readonly number[]): number {
+export function sumInOrder(sums: readonly number[]): number {
   let total = sums[0] ?? 0;
   for (const sum of sums.slice(1)) total = fround(total + sum);
   return total;
@@ -46,41 +46,41 @@ export function shuffleDown(sums: readonly number[]): number {
 }
 
 /** A horizontal add: neighbours first. */
-export function horizontal(sums: readonly number[]): number {
+export function horizontalAdd(sums: readonly number[]): number {
   let lanes = [...sums];
   while (lanes.length > 1) {
-    const next: number[] = [];
+    const pairSums: number[] = [];
     for (let i = 0; i < lanes.length; i += 2)
-      next.push(fround((lanes[i] as number) + (lanes[i + 1] as number)));
-    lanes = next;
+      pairSums.push(fround((lanes[i] as number) + (lanes[i + 1] as number)));
+    lanes = pairSums;
   }
   return lanes[0] ?? 0;
 }
 
 /** Accumulators that take `run` consecutive elements in turn. */
-export function lanesOf(
+export function laneSums(
   element: Element,
   count: number,
   run = 1,
-  [from, to]: Range = all(element),
+  [from, to]: Range = fullRange(element),
 ): number[] {
   const lanes = new Array<number>(count).fill(0);
   for (let k = from; k < to; k++) {
     const lane = Math.floor((k - from) / run) % count;
-    lanes[lane] = fused(element.x[k] as number, element.w[k] as number, lanes[lane] as number);
+    lanes[lane] = fma(element.x[k] as number, element.w[k] as number, lanes[lane] as number);
   }
   return lanes;
 }
 
 /** Recursive halves of rounded products. */
-export function cascade(terms: readonly number[]): number {
+export function cascadeSum(terms: readonly number[]): number {
   if (terms.length === 0) return 0;
   if (terms.length === 1) return terms[0] as number;
   const half = Math.floor(terms.length / 2);
-  return fround(cascade(terms.slice(0, half)) + cascade(terms.slice(half)));
+  return fround(cascadeSum(terms.slice(0, half)) + cascadeSum(terms.slice(half)));
 }
 
-export const productsOf = ({ x, w }: Element): number[] =>
+export const roundedProducts = ({ x, w }: Element): number[] =>
   x.map((value, k) => fround(value * (w[k] as number)));
 
 /** numpy's pairwise sum: eight accumulators up to 128 terms, then halves that are multiples of eight. */
@@ -92,29 +92,29 @@ export function numpySum(terms: readonly number[]): number {
     half -= half % 8;
     return fround(numpySum(terms.slice(0, half)) + numpySum(terms.slice(half)));
   }
-  const r = terms.slice(0, 8);
+  const lanes = terms.slice(0, 8);
   let i = 8;
   for (; i < n - (n % 8); i += 8)
-    for (let j = 0; j < 8; j++) r[j] = fround((r[j] as number) + (terms[i + j] as number));
-  const pair = (a: number, b: number): number => fround((r[a] as number) + (r[b] as number));
+    for (let j = 0; j < 8; j++) lanes[j] = fround((lanes[j] as number) + (terms[i + j] as number));
+  const pair = (a: number, b: number): number => fround((lanes[a] as number) + (lanes[b] as number));
   let sum = fround(fround(pair(0, 1) + pair(2, 3)) + fround(pair(4, 5) + pair(6, 7)));
   for (; i < n; i++) sum = fround(sum + (terms[i] as number));
   return sum;
 }
 
 /** Chains of a block that start at zero. */
-export function blocked(element: Element, block: number, chain = fmaChain): number {
+export function blockSums(element: Element, block: number, chain = fmaChain): number {
   let total = 0;
   for (let k = 0; k < element.depth; k += block)
     total = fround(total + chain(element, [k, Math.min(element.depth, k + block)]));
   return total;
 }
 
-const exponentOf = (value: number, least: number): number =>
-  value === 0 ? Number.NEGATIVE_INFINITY : Math.max(least, Math.floor(Math.log2(Math.abs(value))));
+const flooredExponent = (value: number, minimum: number): number =>
+  value === 0 ? Number.NEGATIVE_INFINITY : Math.max(minimum, Math.floor(Math.log2(Math.abs(value))));
 
 /** Truncates toward zero to a multiple of 2^grid. */
-const truncated = (value: number, grid: number): number => {
+const truncate = (value: number, grid: number): number => {
   const half = Math.trunc(grid / 2);
   return Math.trunc(value / 2 ** half / 2 ** (grid - half)) * 2 ** half * 2 ** (grid - half);
 };
@@ -126,25 +126,26 @@ export function tensorCore(
   rule: { readonly step: number; readonly align: number; readonly bits: number; readonly least: number },
   start = 0,
 ): number {
-  let c = start;
+  let accumulator = start;
   for (let k = from; k < to; k += rule.step) {
     const terms: number[] = [];
-    let top = c === 0 ? -133 : Math.max(-126, exponentOf(c, -126));
+    let maxExponent = accumulator === 0 ? -133 : Math.max(-126, flooredExponent(accumulator, -126));
     for (let i = k; i < Math.min(to, k + rule.step); i++) {
       const [a, b] = [x[i] as number, w[i] as number];
       terms.push(a * b);
-      top = Math.max(top, exponentOf(a, rule.least) + exponentOf(b, rule.least));
+      maxExponent = Math.max(maxExponent, flooredExponent(a, rule.least) + flooredExponent(b, rule.least));
     }
-    if (![c, ...terms].every(Number.isFinite)) {
-      c = terms.reduce((sum, term) => sum + term, c);
+    if (![accumulator, ...terms].every(Number.isFinite)) {
+      accumulator = terms.reduce((sum, term) => sum + term, accumulator);
       continue;
     }
-    const grid = top - rule.align;
-    const sum = terms.reduce((total, term) => total + truncated(term, grid), truncated(c, grid));
-    c = sum === 0 ? 0 : truncated(sum, Math.max(-126, exponentOf(sum, -126)) - rule.bits);
-    if (Math.abs(sum) >= 2 ** 128) c = sum > 0 ? Number.POSITIVE_INFINITY : Number.NEGATIVE_INFINITY;
+    const grid = maxExponent - rule.align;
+    const sum = terms.reduce((total, term) => total + truncate(term, grid), truncate(accumulator, grid));
+    accumulator = sum === 0 ? 0 : truncate(sum, Math.max(-126, flooredExponent(sum, -126)) - rule.bits);
+    if (Math.abs(sum) >= 2 ** 128)
+      accumulator = sum > 0 ? Number.POSITIVE_INFINITY : Number.NEGATIVE_INFINITY;
   }
-  return c;
+  return accumulator;
 }
 
 /** Hopper's steps of bf16 and f16, and of FP8. */
@@ -153,12 +154,12 @@ export const FP8 = { step: 32, align: 13, bits: 13, least: -6 };
 
 /** Kahan's compensated sum in f32. */
 export function kahan(terms: readonly number[]): number {
-  let [sum, rest] = [0, 0];
+  let [sum, compensation] = [0, 0];
   for (const term of terms) {
-    const y = fround(term - rest);
-    const next = fround(sum + y);
-    rest = fround(fround(next - sum) - y);
-    sum = next;
+    const corrected = fround(term - compensation);
+    const total = fround(sum + corrected);
+    compensation = fround(fround(total - sum) - corrected);
+    sum = total;
   }
   return sum;
 }

@@ -9,19 +9,19 @@ import type { DatapathFamily } from "../../../../src/formats/datapath.js";
 import { GuardedBackend } from "../../../operations/guarded.js";
 
 /**
- * Returns a list that contains `count` backends while the tests of the file run. If `bare`, memory is not fenced, so that live
- * bytes count tensors only.
+ * Returns a list that contains `count` backends while the tests of the file run. If `isUnfenced`, memory has no fences, so that
+ * live bytes count tensors only.
  */
 export function useBackends(
   count: number,
-  bare = false,
+  isUnfenced = false,
   datapath: DatapathFamily = "hopper",
 ): readonly Backend[] {
   const backends: Backend[] = [];
   beforeAll(async () => {
     for (let rank = 0; rank < count; rank++) {
       const backend = await openBackend("wasm", { threads: 1, datapath });
-      backends.push(bare ? backend : new GuardedBackend(backend));
+      backends.push(isUnfenced ? backend : new GuardedBackend(backend));
     }
   });
   afterEach(() => {

@@ -28,9 +28,9 @@ export interface RankCall {
   readonly bytes: string;
   readonly options: Readonly<Record<string, unknown>>;
   /** Whether the program adds the result to itself before it reads it. */
-  readonly doubled: boolean;
+  readonly addsToItself: boolean;
   /** Whether the program runs the call on the side stream. */
-  readonly aside: boolean;
+  readonly onSide: boolean;
 }
 
 export interface RankProgram {
@@ -39,7 +39,7 @@ export interface RankProgram {
 }
 
 /** One call on all members of one group. */
-interface Drawn {
+interface GroupCall {
   /** The call on each member. */
   readonly calls: readonly RankCall[];
   /** The expected result on each member. */
@@ -52,17 +52,17 @@ export interface Case {
   readonly expected: readonly (readonly (PlainTensor | undefined)[])[];
 }
 
-const NO_CALL: RankCall = {
+const IDLE_CALL: RankCall = {
   ...{ op: "none", dtype: "u8", shape: [0], bytes: "", options: {} },
-  ...{ doubled: false, aside: false },
+  ...{ addsToItself: false, onSide: false },
 };
 
 const dtype = fc.constantFrom(...DTYPES);
-const rest = fc.constantFrom<Shape>([], [1], [2], [3, 2], [33]);
-const fits = (type: DType, unit: Shape): Shape => (storageBits(type) < 8 ? [...unit, 2] : unit);
+const rowShape = fc.constantFrom<Shape>([], [1], [2], [3, 2], [33]);
+const padToByte = (type: DType, unit: Shape): Shape => (storageBits(type) < 8 ? [...unit, 2] : unit);
 
-/** The number of rows on each rank: often zero, and usually different for each rank. */
-const rowsOf = (size: number): fc.Arbitrary<readonly number[]> =>
+/** The number of rows on each rank. It is often zero, and usually differs between ranks. */
+const rowCounts = (size: number): fc.Arbitrary<readonly number[]> =>
   fc.array(fc.nat(5), { minLength: size, maxLength: size });
 
 function anyTensor(type: DType, shape: Shape): fc.Arbitrary<PlainTensor> {
@@ -74,69 +74,71 @@ function anyTensor(type: DType, shape: Shape): fc.Arbitrary<PlainTensor> {
 
 /** Summands that cancel, absorb each other, or overflow. */
 const EDGES = [0, 1, 2 ** -24, 2 ** 24, 65504, 2 ** 127, 3.4e38];
-const wide = (type: WideDType, shape: Shape): fc.Arbitrary<PlainTensor<WideDType>> =>
+const wideInput = (type: WideDType, shape: Shape): fc.Arbitrary<PlainTensor<WideDType>> =>
   wideTensor(shape, { dtype: type, edges: EDGES });
 
-const tuple = <T>(each: readonly fc.Arbitrary<T>[]): fc.Arbitrary<T[]> => fc.tuple(...each);
+const tuple = <T>(arbitraries: readonly fc.Arbitrary<T>[]): fc.Arbitrary<T[]> => fc.tuple(...arbitraries);
 
 function call(op: string, x: PlainTensor, options: RankCall["options"]): RankCall {
   const { buffer, byteOffset, byteLength } = x.data;
   const bytes = Buffer.from(buffer, byteOffset, byteLength).toString("base64");
-  return { op, dtype: x.dtype, shape: x.shape, bytes, options, doubled: false, aside: false };
+  return { op, dtype: x.dtype, shape: x.shape, bytes, options, addsToItself: false, onSide: false };
 }
 
 /** The bytes of elements [begin, begin + count) of a tensor. */
-function piece({ dtype: type, data }: PlainTensor, begin: number, count: number): Uint8Array {
+function elementBytes({ dtype: type, data }: PlainTensor, begin: number, count: number): Uint8Array {
   const { buffer, byteOffset } = data;
   const bits = storageBits(type);
   return new Uint8Array(buffer, byteOffset + (begin * bits) / 8, (count * bits) / 8);
 }
 
-function joined(type: DType, shape: Shape, parts: readonly Uint8Array[]): PlainTensor {
+function concatenate(type: DType, shape: Shape, parts: readonly Uint8Array[]): PlainTensor {
   return new PlainTensor(type, shape, viewAs(type, new Uint8Array(Buffer.concat(parts))));
 }
 
 const sum = (counts: readonly number[]): number => counts.reduce((a, b) => a + b, 0);
-const before = (counts: readonly number[], rank: number): number => sum(counts.slice(0, rank));
+const rowsBefore = (counts: readonly number[], rank: number): number => sum(counts.slice(0, rank));
 
-function allGather(size: number): fc.Arbitrary<Drawn> {
-  return fc.tuple(dtype, rest, rowsOf(size), fc.boolean()).chain(([type, tail, ragged, even]) => {
-    const unit = fits(type, tail);
-    const rows = even ? ragged.map(() => ragged[0] as number) : ragged;
-    return tuple(rows.map((count) => anyTensor(type, [count, ...unit]))).map((parts) => {
-      const out = joined(
-        type,
-        [sum(rows), ...unit],
-        parts.map((part) => piece(part, 0, elementCount(part.shape))),
-      );
-      return {
-        calls: parts.map((part) => call("allGather", part, even ? {} : { rows })),
-        expected: parts.map(() => out),
-      };
+function allGather(size: number): fc.Arbitrary<GroupCall> {
+  return fc
+    .tuple(dtype, rowShape, rowCounts(size), fc.boolean())
+    .chain(([type, tail, rowsOfRanks, isEven]) => {
+      const unit = padToByte(type, tail);
+      const rows = isEven ? rowsOfRanks.map(() => rowsOfRanks[0] as number) : rowsOfRanks;
+      return tuple(rows.map((count) => anyTensor(type, [count, ...unit]))).map((parts) => {
+        const out = concatenate(
+          type,
+          [sum(rows), ...unit],
+          parts.map((part) => elementBytes(part, 0, elementCount(part.shape))),
+        );
+        return {
+          calls: parts.map((part) => call("allGather", part, isEven ? {} : { rows })),
+          expected: parts.map(() => out),
+        };
+      });
     });
-  });
 }
 
-function allToAll(size: number): fc.Arbitrary<Drawn> {
-  const table = fc.array(rowsOf(size), { minLength: size, maxLength: size });
-  return fc.tuple(dtype, rest, table, fc.boolean()).chain(([type, tail, ragged, even]) => {
-    const unit = fits(type, tail);
-    const each = elementCount(unit);
+function allToAll(size: number): fc.Arbitrary<GroupCall> {
+  const table = fc.array(rowCounts(size), { minLength: size, maxLength: size });
+  return fc.tuple(dtype, rowShape, table, fc.boolean()).chain(([type, tail, rowTable, isEven]) => {
+    const unit = padToByte(type, tail);
+    const rowElements = elementCount(unit);
     // row r: the numbers of elements that rank r sends to each rank
-    const sent = even ? ragged.map((row) => row.map(() => ragged[0]?.[0] as number)) : ragged;
-    return tuple(sent.map((row) => anyTensor(type, [sum(row), ...unit]))).map((parts) => {
-      const received = sent.map((_, to) => sent.map((row) => row[to] as number));
+    const sentRows = isEven ? rowTable.map((row) => row.map(() => rowTable[0]?.[0] as number)) : rowTable;
+    return tuple(sentRows.map((row) => anyTensor(type, [sum(row), ...unit]))).map((parts) => {
+      const receivedRows = sentRows.map((_, to) => sentRows.map((row) => row[to] as number));
       return {
         calls: parts.map((part, rank) =>
-          call("allToAll", part, even ? {} : { sent: sent[rank], received: received[rank] }),
+          call("allToAll", part, isEven ? {} : { sent: sentRows[rank], received: receivedRows[rank] }),
         ),
         expected: parts.map((_, to) =>
-          joined(
+          concatenate(
             type,
-            [sum(received[to] as readonly number[]), ...unit],
+            [sum(receivedRows[to] as readonly number[]), ...unit],
             parts.map((part, from) => {
-              const row = sent[from] as readonly number[];
-              return piece(part, before(row, to) * each, (row[to] as number) * each);
+              const row = sentRows[from] as readonly number[];
+              return elementBytes(part, rowsBefore(row, to) * rowElements, (row[to] as number) * rowElements);
             }),
           ),
         ),
@@ -145,9 +147,9 @@ function allToAll(size: number): fc.Arbitrary<Drawn> {
   });
 }
 
-function broadcast(size: number): fc.Arbitrary<Drawn> {
-  return fc.tuple(dtype, rest, fc.nat(4), fc.nat(size - 1)).chain(([type, tail, rows, root]) => {
-    const shape = [rows, ...fits(type, tail)];
+function broadcast(size: number): fc.Arbitrary<GroupCall> {
+  return fc.tuple(dtype, rowShape, fc.nat(4), fc.nat(size - 1)).chain(([type, tail, rows, root]) => {
+    const shape = [rows, ...padToByte(type, tail)];
     return tuple(Array.from({ length: size }, () => anyTensor(type, shape))).map((parts) => ({
       calls: parts.map((part) => call("broadcast", part, { root })),
       expected: parts.map(() => parts[root] as PlainTensor),
@@ -155,29 +157,29 @@ function broadcast(size: number): fc.Arbitrary<Drawn> {
   });
 }
 
-function message(size: number): fc.Arbitrary<Drawn> {
+function message(size: number): fc.Arbitrary<GroupCall> {
   return fc
-    .tuple(dtype, rest, fc.nat(4), fc.nat(size - 1), fc.integer({ min: 1, max: size - 1 }))
-    .chain(([type, tail, rows, from, by]) => {
-      const to = (from + by) % size;
-      const shape = [rows, ...fits(type, tail)];
-      return fc.tuple(anyTensor(type, shape), anyTensor(type, shape)).map(([sent, old]): Drawn => {
-        const calls = Array.from({ length: size }, () => NO_CALL);
-        calls[from] = call("send", sent, { to });
-        calls[to] = call("recv", old, { from });
-        return { calls, expected: calls.map((_, rank) => (rank === to ? sent : undefined)) };
+    .tuple(dtype, rowShape, fc.nat(4), fc.nat(size - 1), fc.integer({ min: 1, max: size - 1 }))
+    .chain(([type, tail, rows, sender, distance]) => {
+      const receiver = (sender + distance) % size;
+      const shape = [rows, ...padToByte(type, tail)];
+      return fc.tuple(anyTensor(type, shape), anyTensor(type, shape)).map(([input, target]): GroupCall => {
+        const calls = Array.from({ length: size }, () => IDLE_CALL);
+        calls[sender] = call("send", input, { to: receiver });
+        calls[receiver] = call("recv", target, { from: sender });
+        return { calls, expected: calls.map((_, rank) => (rank === receiver ? input : undefined)) };
       });
     });
 }
 
-interface Reduced {
+interface ReductionPlan {
   readonly type: WideDType;
   readonly reduction: "sum" | "mean" | "max";
   readonly algorithm: "ranked" | "ring" | undefined;
   readonly order: readonly number[] | undefined;
 }
 
-function reduced(size: number): fc.Arbitrary<Reduced> {
+function reductionPlans(size: number): fc.Arbitrary<ReductionPlan> {
   const ranks = Array.from({ length: size }, (_, rank) => rank);
   return fc.record({
     type: wideType(),
@@ -188,9 +190,9 @@ function reduced(size: number): fc.Arbitrary<Reduced> {
 }
 
 /** The combination of all inputs as values, and the options of the call. */
-function combined(
+function reduceInputs(
   parts: readonly PlainTensor<WideDType>[],
-  { type, reduction, algorithm, order }: Reduced,
+  { type, reduction, algorithm, order }: ReductionPlan,
   splits: readonly number[],
 ): readonly [values: number[], options: Record<string, unknown>] {
   const values = parts.map(wideValues);
@@ -206,70 +208,90 @@ function combined(
     : [sums, plan ? options : {}];
 }
 
-function allReduce(size: number): fc.Arbitrary<Drawn> {
-  const splits = fc.option(rowsOf(size), { nil: undefined });
-  return fc.tuple(reduced(size), rest, fc.nat(5), splits).chain(([how, tail, rows, ownSplits]) => {
-    const shape = ownSplits ? [sum(ownSplits)] : [rows, ...tail];
-    return tuple(Array.from({ length: size }, () => wide(how.type, shape))).map((parts) => {
-      const elements = elementCount(shape);
-      const most = Math.ceil(elements / size);
-      const even = parts.map((_, rank) => Math.max(0, Math.min(most, elements - rank * most)));
-      const [values, { plan, ...options }] = combined(parts, how, ownSplits ?? even);
-      const full = plan
-        ? { ...options, plan: { ...(plan as object), ...(ownSplits ? { splits: ownSplits } : {}) } }
-        : options;
-      const out = rounded(how.type, shape, values);
-      return { calls: parts.map((part) => call("allReduce", part, full)), expected: parts.map(() => out) };
+function allReduce(size: number): fc.Arbitrary<GroupCall> {
+  const splits = fc.option(rowCounts(size), { nil: undefined });
+  return fc
+    .tuple(reductionPlans(size), rowShape, fc.nat(5), splits)
+    .chain(([reductionPlan, tail, rows, explicitSplits]) => {
+      const shape = explicitSplits ? [sum(explicitSplits)] : [rows, ...tail];
+      return tuple(Array.from({ length: size }, () => wideInput(reductionPlan.type, shape))).map((parts) => {
+        const elements = elementCount(shape);
+        const chunk = Math.ceil(elements / size);
+        const evenSplits = parts.map((_, rank) => Math.max(0, Math.min(chunk, elements - rank * chunk)));
+        const [values, { plan, ...options }] = reduceInputs(
+          parts,
+          reductionPlan,
+          explicitSplits ?? evenSplits,
+        );
+        const callOptions = plan
+          ? {
+              ...options,
+              plan: { ...(plan as object), ...(explicitSplits ? { splits: explicitSplits } : {}) },
+            }
+          : options;
+        const out = rounded(reductionPlan.type, shape, values);
+        return {
+          calls: parts.map((part) => call("allReduce", part, callOptions)),
+          expected: parts.map(() => out),
+        };
+      });
     });
-  });
 }
 
-function reduceScatter(size: number): fc.Arbitrary<Drawn> {
-  return fc.tuple(reduced(size), rest, rowsOf(size), fc.boolean()).chain(([how, tail, ragged, even]) => {
-    const rows = even ? ragged.map(() => ragged[0] as number) : ragged;
-    const each = elementCount(tail);
-    return tuple(rows.map(() => wide(how.type, [sum(rows), ...tail]))).map((parts) => {
-      const splits = rows.map((count) => count * each);
-      const [values, options] = combined(parts, how, splits);
-      return {
-        calls: parts.map((part) => call("reduceScatter", part, even ? options : { ...options, rows })),
-        expected: rows.map((count, rank) => {
-          const begin = before(splits, rank);
-          return rounded(how.type, [count, ...tail], values.slice(begin, begin + count * each));
-        }),
-      };
+function reduceScatter(size: number): fc.Arbitrary<GroupCall> {
+  return fc
+    .tuple(reductionPlans(size), rowShape, rowCounts(size), fc.boolean())
+    .chain(([reductionPlan, tail, rowsOfRanks, isEven]) => {
+      const rows = isEven ? rowsOfRanks.map(() => rowsOfRanks[0] as number) : rowsOfRanks;
+      const rowElements = elementCount(tail);
+      return tuple(rows.map(() => wideInput(reductionPlan.type, [sum(rows), ...tail]))).map((parts) => {
+        const splits = rows.map((count) => count * rowElements);
+        const [values, options] = reduceInputs(parts, reductionPlan, splits);
+        return {
+          calls: parts.map((part) => call("reduceScatter", part, isEven ? options : { ...options, rows })),
+          expected: rows.map((count, rank) => {
+            const begin = rowsBefore(splits, rank);
+            return rounded(
+              reductionPlan.type,
+              [count, ...tail],
+              values.slice(begin, begin + count * rowElements),
+            );
+          }),
+        };
+      });
     });
-  });
 }
 
 /** One call on all members of a group of this size. */
-function drawn(size: number): fc.Arbitrary<Drawn> {
+function groupCall(size: number): fc.Arbitrary<GroupCall> {
   const kinds = [allGather, allToAll, broadcast, allReduce, reduceScatter, ...(size > 1 ? [message] : [])];
   return fc
-    .oneof(...kinds.map((kind) => kind(size)))
-    .chain((call) =>
+    .oneof(...kinds.map((operation) => operation(size)))
+    .chain((groupCalls) =>
       fc
         .tuple(fc.boolean(), fc.boolean())
-        .map(([doubled, aside]) => onStream(aside, doubled ? twice(call) : call)),
+        .map(([doubled, aside]) => onStream(aside, doubled ? twice(groupCalls) : groupCalls)),
     );
 }
 
-function onStream(aside: boolean, { calls, expected }: Drawn): Drawn {
-  return { calls: calls.map((each) => ({ ...each, aside })), expected };
+function onStream(onSide: boolean, { calls, expected }: GroupCall): GroupCall {
+  return { calls: calls.map((rankCall) => ({ ...rankCall, onSide })), expected };
 }
 
-/** The case with each result added to itself before any result is read. Unchanged if a result is quantized. */
-function twice(call: Drawn): Drawn {
+/**
+ * Returns the call with each result added to itself before any result is read. Returns a call with a quantized result unchanged.
+ */
+function twice(call: GroupCall): GroupCall {
   const { calls, expected } = call;
-  if (!expected.every((each) => each === undefined || isWide(each.dtype))) return call;
+  if (!expected.every((result) => result === undefined || isWide(result.dtype))) return call;
   return {
-    calls: calls.map((each) => ({ ...each, doubled: true })),
-    expected: expected.map((each) => {
-      if (!each) return each;
-      const values = wideValues(each as PlainTensor<WideDType>);
+    calls: calls.map((rankCall) => ({ ...rankCall, addsToItself: true })),
+    expected: expected.map((result) => {
+      if (!result) return result;
+      const values = wideValues(result as PlainTensor<WideDType>);
       return rounded(
-        (each as PlainTensor<WideDType>).dtype,
-        each.shape,
+        (result as PlainTensor<WideDType>).dtype,
+        result.shape,
         Array.from(values, (x) => add(x, x)),
       );
     }),
@@ -285,55 +307,57 @@ const MESHES: readonly MeshSizes[] = [
   { tp: 2, cp: 2, dp: 2 },
   { pp: 4, dp: 2, tp: 1 },
 ];
-const count = ({ tp = 1, cp = 1, dp = 1, pp = 1 }: MeshSizes): number => tp * cp * dp * pp;
+const meshSize = ({ tp = 1, cp = 1, dp = 1, pp = 1 }: MeshSizes): number => tp * cp * dp * pp;
 
-/** Calls on the whole group, and on the groups along each axis of the mesh. */
-function callsOf(size: number, mesh: MeshSizes | undefined): fc.Arbitrary<Drawn> {
-  if (!mesh) return drawn(size);
+/** A call on the full group, or on all groups along one axis of the mesh. */
+function meshCalls(size: number, mesh: MeshSizes | undefined): fc.Arbitrary<GroupCall> {
+  if (!mesh) return groupCall(size);
   const { tp = 1, cp = 1, dp = 1, pp = 1 } = mesh;
   const sizes = { tp, cp, dp, pp };
   return fc.constantFrom(undefined, ...MESH_AXES).chain((axis) => {
-    if (!axis) return drawn(size);
-    const all = Array.from({ length: size }, (_, rank) => membersAlong(sizes, rank, axis));
-    const groups = all.filter((members, rank) => members[0] === rank);
-    return tuple(groups.map((members) => drawn(members.length))).map((perGroup): Drawn => {
-      const place = (rank: number) => {
+    if (!axis) return groupCall(size);
+    const members = Array.from({ length: size }, (_, rank) => membersAlong(sizes, rank, axis));
+    const groups = members.filter((members, rank) => members[0] === rank);
+    return tuple(groups.map((members) => groupCall(members.length))).map((perGroup): GroupCall => {
+      const locate = (rank: number) => {
         const group = groups.findIndex((members) => members.includes(rank));
-        return [perGroup[group] as Drawn, (groups[group] as readonly number[]).indexOf(rank)] as const;
+        return [perGroup[group] as GroupCall, (groups[group] as readonly number[]).indexOf(rank)] as const;
       };
       return {
-        calls: all.map((_, rank) => {
-          const [of, member] = place(rank);
-          return { ...(of.calls[member] as RankCall), axis };
+        calls: members.map((_, rank) => {
+          const [groupCall, member] = locate(rank);
+          return { ...(groupCall.calls[member] as RankCall), axis };
         }),
-        expected: all.map((_, rank) => {
-          const [of, member] = place(rank);
-          return of.expected[member];
+        expected: members.map((_, rank) => {
+          const [groupCall, member] = locate(rank);
+          return groupCall.expected[member];
         }),
       };
     });
   });
 }
 
-/** Programs for 1 to `most` ranks. */
-export function distributedCase(most: number): fc.Arbitrary<Case> {
-  const alone = fc.integer({ min: 1, max: most }).map((size) => ({ size, mesh: undefined }));
+/** Programs for 1 to `maxRanks` ranks. */
+export function distributedCase(maxRanks: number): fc.Arbitrary<Case> {
+  const singleGroups = fc.integer({ min: 1, max: maxRanks }).map((size) => ({ size, mesh: undefined }));
   const meshes = fc
-    .constantFrom(...MESHES.filter((mesh) => count(mesh) <= most))
-    .map((mesh) => ({ size: count(mesh), mesh }));
-  return fc.oneof({ weight: 3, arbitrary: alone }, { weight: 1, arbitrary: meshes }).chain(({ size, mesh }) =>
-    fc.array(callsOf(size, mesh), { minLength: 1, maxLength: 4 }).map((drawnCalls) => ({
-      programs: Array.from({ length: size }, (_, rank) => ({
-        mesh,
-        calls: drawnCalls.map(({ calls }) => calls[rank] as RankCall),
+    .constantFrom(...MESHES.filter((mesh) => meshSize(mesh) <= maxRanks))
+    .map((mesh) => ({ size: meshSize(mesh), mesh }));
+  return fc
+    .oneof({ weight: 3, arbitrary: singleGroups }, { weight: 1, arbitrary: meshes })
+    .chain(({ size, mesh }) =>
+      fc.array(meshCalls(size, mesh), { minLength: 1, maxLength: 4 }).map((drawnCalls) => ({
+        programs: Array.from({ length: size }, (_, rank) => ({
+          mesh,
+          calls: drawnCalls.map(({ calls }) => calls[rank] as RankCall),
+        })),
+        expected: Array.from({ length: size }, (_, rank) => drawnCalls.map(({ expected }) => expected[rank])),
       })),
-      expected: Array.from({ length: size }, (_, rank) => drawnCalls.map(({ expected }) => expected[rank])),
-    })),
-  );
+    );
 }
 
 /** Parses a result from the line that a rank prints. */
-export function parsed(line: string | undefined): PlainTensor | undefined {
+export function parseResult(line: string | undefined): PlainTensor | undefined {
   if (line === undefined) return undefined;
   const [type, sizes, bytes] = line.split(" ") as [DType, string, string];
   const shape = sizes === "" ? [] : sizes.split(",").map(Number);

@@ -23,12 +23,12 @@ import { rounded } from "../../../values/rounded.js";
 import { QueueingBackend } from "./streams.js";
 
 /** The alignment in bytes for which NCCL's kernels are fastest. */
-const ALIGNED = 16;
+const ALIGNMENT = 16;
 
 /** The arguments of one rank for an operation of all ranks. */
 interface Arrival {
   readonly backend: QueueingBackend;
-  readonly what: string;
+  readonly operation: string;
   readonly x: number;
   readonly out: number;
 }
@@ -38,7 +38,7 @@ interface Post {
   readonly backend: QueueingBackend;
   readonly address: number;
   readonly bytes: number;
-  done: boolean;
+  isDone: boolean;
 }
 
 /** The state that all ranks of a job share. */
@@ -64,29 +64,31 @@ export class Job {
     return this.communicators.map((each) => new ProcessGroup(each));
   }
 
-  arrive(key: string, rank: number, arrival: Arrival): ReadonlyMap<number, Arrival> {
-    const all = this.#arrivals.get(key) ?? new Map<number, Arrival>();
-    this.#arrivals.set(key, all.set(rank, arrival));
-    return all;
+  addArrival(key: string, rank: number, arrival: Arrival): ReadonlyMap<number, Arrival> {
+    const arrivals = this.#arrivals.get(key) ?? new Map<number, Arrival>();
+    this.#arrivals.set(key, arrivals.set(rank, arrival));
+    return arrivals;
   }
 
-  post(key: string): Post[] {
+  postsOf(key: string): Post[] {
     const posts = this.#posts.get(key) ?? [];
     this.#posts.set(key, posts);
     return posts;
   }
 
   /** Records the number of bytes that a member sends to, or expects from, another member. */
-  flow(key: string, bytes: number): void {
+  addFlow(key: string, bytes: number): void {
     this.#flows.set(key, [...(this.#flows.get(key) ?? []), bytes]);
   }
 
   /** Throws unless each pair of members agrees on the number of bytes. */
   requireFlows(): void {
     for (const [key, bytes] of this.#flows) {
-      const [id, what, from, to] = key.split("|");
-      const other = this.#flows.get([id, what === "sends" ? "expects" : "sends", from, to].join("|"));
-      if (String(other) !== String(bytes)) throw new Error(`${key}: ${bytes} and ${other}`);
+      const [id, direction, from, to] = key.split("|");
+      const counterpart = this.#flows.get(
+        [id, direction === "sends" ? "expects" : "sends", from, to].join("|"),
+      );
+      if (String(counterpart) !== String(bytes)) throw new Error(`${key}: ${bytes} and ${counterpart}`);
     }
   }
 }
@@ -97,7 +99,7 @@ class Devices implements DeviceRanks {
 
   constructor(
     readonly job: Job,
-    readonly of: Membership,
+    readonly membership: Membership,
     readonly backend: QueueingBackend,
   ) {}
 
@@ -112,84 +114,84 @@ class Devices implements DeviceRanks {
   }
 
   send(address: number, bytes: number, to: number): void {
-    this.#add(`sent ${this.of.rank} ${to}`, address, bytes, to);
+    this.#addPost(`sent ${this.membership.rank} ${to}`, address, bytes, to);
   }
 
   receive(address: number, bytes: number, from: number): void {
-    this.#add(`received ${from} ${this.of.rank}`, address, bytes, from);
+    this.#addPost(`received ${from} ${this.membership.rank}`, address, bytes, from);
   }
 
-  #add(key: string, address: number, bytes: number, other: number): void {
-    if (other === this.of.rank || !(bytes > 0)) throw new Error(`a message ${key} of ${bytes} bytes`);
-    const post = { backend: this.backend, address, bytes, done: false };
-    this.#pending.push({ key: `${this.of.id} ${key}`, post });
+  #addPost(key: string, address: number, bytes: number, peer: number): void {
+    if (peer === this.membership.rank || !(bytes > 0)) throw new Error(`a message ${key} of ${bytes} bytes`);
+    const post = { backend: this.backend, address, bytes, isDone: false };
+    this.#pending.push({ key: `${this.membership.id} ${key}`, post });
   }
 
   exchange(): void {
     const pending = this.#pending.splice(0);
     let isPosted = false;
-    const partnerOf = (key: string): string =>
+    const partnerKey = (key: string): string =>
       key.replace(/ (sent|received) /, (word) => (word === " sent " ? " received " : " sent "));
     const ready = (): boolean => {
-      if (!isPosted) for (const { key, post } of pending) this.job.post(key).push(post);
+      if (!isPosted) for (const { key, post } of pending) this.job.postsOf(key).push(post);
       isPosted = true;
       return pending.every(({ key, post }) => {
-        const at = this.job.post(key).indexOf(post);
-        return post.done || this.job.post(partnerOf(key)).length > at;
+        const index = this.job.postsOf(key).indexOf(post);
+        return post.isDone || this.job.postsOf(partnerKey(key)).length > index;
       });
     };
     const run = (): void => {
       for (const { key, post } of pending) {
-        const partner = this.job.post(partnerOf(key))[this.job.post(key).indexOf(post)] as Post;
+        const partner = this.job.postsOf(partnerKey(key))[this.job.postsOf(key).indexOf(post)] as Post;
         if (partner.bytes !== post.bytes) throw new Error(`${key}: ${post.bytes} and ${partner.bytes} bytes`);
-        if (!post.done)
+        if (!post.isDone)
           transfer(...(key.includes("sent") ? ([post, partner] as const) : ([partner, post] as const)));
-        post.done = partner.done = true;
+        post.isDone = partner.isDone = true;
       }
     };
     this.backend.exchanges.push({ ready, run });
   }
 
   /** Enqueues work that runs when all members have arrived. */
-  #together(what: string, x: number, out: number, run: (all: readonly Arrival[]) => void): void {
-    const { id, rank, ranks } = this.of;
+  #runTogether(operation: string, x: number, out: number, run: (all: readonly Arrival[]) => void): void {
+    const { id, rank, ranks } = this.membership;
     const key = `${id} ${this.#calls++}`;
-    const arrival = { backend: this.backend, what, x, out };
-    let all: ReadonlyMap<number, Arrival> = new Map();
+    const arrival = { backend: this.backend, operation, x, out };
+    let arrivals: ReadonlyMap<number, Arrival> = new Map();
     const ready = (): boolean => {
-      all = this.job.arrive(key, rank, arrival);
-      return all.size === ranks.length;
+      arrivals = this.job.addArrival(key, rank, arrival);
+      return arrivals.size === ranks.length;
     };
     this.backend.exchanges.push({
       ready,
       run: () => {
-        const others = ranks.map((_, member) => all.get(member) as Arrival);
-        const unlike = others.find((each) => each.what !== what);
-        if (unlike) throw new Error(`${what} on one rank and ${unlike.what} on another`);
-        if (done.has(all)) return;
-        done.add(all);
-        run(others);
+        const members = ranks.map((_, member) => arrivals.get(member) as Arrival);
+        const mismatch = members.find((each) => each.operation !== operation);
+        if (mismatch) throw new Error(`${operation} on one rank and ${mismatch.operation} on another`);
+        if (executed.has(arrivals)) return;
+        executed.add(arrivals);
+        run(members);
       },
     });
   }
 
   allGather(x: number, out: number, bytes: number): void {
-    this.#together(`allGather ${bytes}`, x, out, (all) => {
-      const parts = all.map((each) => each.backend.inner.memory.readSync(each.x, bytes));
+    this.#runTogether(`allGather ${bytes}`, x, out, (all) => {
+      const inputs = all.map((each) => each.backend.inner.memory.readSync(each.x, bytes));
       for (const each of all)
-        for (const [i, part] of parts.entries()) each.backend.inner.memory.write(each.out + i * bytes, part);
+        for (const [i, part] of inputs.entries()) each.backend.inner.memory.write(each.out + i * bytes, part);
     });
   }
 
   reduceScatter(x: number, out: number, count: number, dtype: WideDType): void {
-    if (x % ALIGNED !== 0 || out % ALIGNED !== 0) throw new Error(`reduceScatter at ${x} and ${out}`);
-    const { length: size } = this.of.ranks;
-    const ring = size > 3 ? this.job.ringsOf(size)[dtype] : this.of.ranks.map((_, rank) => rank);
+    if (x % ALIGNMENT !== 0 || out % ALIGNMENT !== 0) throw new Error(`reduceScatter at ${x} and ${out}`);
+    const { length: size } = this.membership.ranks;
+    const ring = size > 3 ? this.job.ringsOf(size)[dtype] : this.membership.ranks.map((_, rank) => rank);
     if (!ring) throw new Error(`reduceScatter of ${dtype} without a ring`);
-    this.#together(`reduceScatter ${count} ${dtype}`, x, out, (all) => {
-      const parts = all.map((each) => valuesAt(each.backend, each.x, size * count, dtype));
+    this.#runTogether(`reduceScatter ${count} ${dtype}`, x, out, (all) => {
+      const inputs = all.map((each) => valuesAt(each.backend, each.x, size * count, dtype));
       const sums = oracle.ringSum(
-        parts,
+        inputs,
         ring,
         all.map(() => count),
         roundTo(dtype),
@@ -200,32 +202,34 @@ class Devices implements DeviceRanks {
   }
 
   broadcast(x: number, out: number, bytes: number, root: number): void {
-    this.#together(`broadcast ${bytes} ${root}`, x, out, (all) => {
-      const from = all[root] as Arrival;
-      const read = from.backend.inner.memory.readSync(from.x, bytes);
-      for (const each of all) each.backend.inner.memory.write(each.out, read);
+    this.#runTogether(`broadcast ${bytes} ${root}`, x, out, (all) => {
+      const source = all[root] as Arrival;
+      const contents = source.backend.inner.memory.readSync(source.x, bytes);
+      for (const each of all) each.backend.inner.memory.write(each.out, contents);
     });
   }
 
-  fold({ parts, stride, own: ownPart, ranks, dtype, sum, factor, out, count }: FoldArgs): void {
+  fold({ parts, stride, own: separatePart, ranks, dtype, sum, factor, out, count }: FoldArgs): void {
     const bytes = storageBits(dtype) / 8;
     const run = (): void => {
       const slots = Array.from({ length: ranks }, (_, i) => {
-        if (ownPart?.at === i) return ownPart.address;
-        return parts + (ownPart && i > ownPart.at ? i - 1 : i) * stride * bytes;
+        if (separatePart?.at === i) return separatePart.address;
+        return parts + (separatePart && i > separatePart.at ? i - 1 : i) * stride * bytes;
       });
       const values = slots.map((address) => valuesAt(this.backend, address, count, dtype));
-      const ordered = values.map((_, i) => i);
-      const last = values.map((_, i) => (i === ranks - 1 ? count : 0));
-      const folded =
+      const ringOrder = values.map((_, i) => i);
+      const splits = values.map((_, i) => (i === ranks - 1 ? count : 0));
+      const combinedValues =
         sum === undefined
           ? oracle.maximum(values)
           : sum === "f32"
             ? oracle.rankedSum(values, roundTo(dtype))
-            : oracle.ringSum(values, ordered, last, roundTo(sum));
-      const multiplied =
-        factor === 1 ? folded : folded.map((total) => Math.fround(total * Math.fround(factor)));
-      write(this.backend, out, rounded(dtype, [count], multiplied));
+            : oracle.ringSum(values, ringOrder, splits, roundTo(sum));
+      const scaledValues =
+        factor === 1
+          ? combinedValues
+          : combinedValues.map((total) => Math.fround(total * Math.fround(factor)));
+      write(this.backend, out, rounded(dtype, [count], scaledValues));
     };
     this.backend.stream.push({ run });
   }
@@ -237,26 +241,29 @@ class Devices implements DeviceRanks {
   close(): void {}
 }
 
-/** Operations of all ranks that one rank has already executed for all. */
-const done = new WeakSet<object>();
+/** Operations of all ranks that the first ready rank has executed for all of them. */
+const executed = new WeakSet<object>();
 
-function transfer(from: Post, to: Post): void {
-  to.backend.inner.memory.write(to.address, from.backend.inner.memory.readSync(from.address, from.bytes));
+function transfer(source: Post, target: Post): void {
+  target.backend.inner.memory.write(
+    target.address,
+    source.backend.inner.memory.readSync(source.address, source.bytes),
+  );
 }
 
-const rounding = new Map<WideDType, Map<number, number>>();
+const roundingCaches = new Map<WideDType, Map<number, number>>();
 
 /** Rounds to a wide dtype, and caches the result for each value. */
 export function roundTo(dtype: WideDType): (x: number) => number {
-  const cache = rounding.get(dtype) ?? new Map<number, number>();
-  rounding.set(dtype, cache);
+  const cache = roundingCaches.get(dtype) ?? new Map<number, number>();
+  roundingCaches.set(dtype, cache);
   return (x) => {
     if (dtype === "f32" || Object.is(x, -0)) return x;
-    const before = cache.get(x);
-    if (before !== undefined) return before;
-    const after = wideValues(rounded(dtype, [1], [x]))[0] as number;
-    cache.set(x, after);
-    return after;
+    const cachedValue = cache.get(x);
+    if (cachedValue !== undefined) return cachedValue;
+    const roundedValue = wideValues(rounded(dtype, [1], [x]))[0] as number;
+    cache.set(x, roundedValue);
+    return roundedValue;
   };
 }
 
@@ -285,15 +292,15 @@ class DevicesOfOneProcess implements Communicator {
 
   constructor(
     readonly job: Job,
-    readonly of: Membership,
+    readonly membership: Membership,
   ) {
-    const { id, rank, ranks } = of;
+    const { id, rank, ranks } = membership;
     [this.id, this.rank, this.ranks] = [id, rank, ranks];
     this.backend = job.backends[ranks[rank] as number] as QueueingBackend;
     const size = ranks.length;
     const takesRing = (plan: SumPlan): boolean => isRingOf(job.ringsOf(size), plan);
     // a group of one rank has no device communicator
-    const devices = (size > 1 ? new Devices(job, of, this.backend) : undefined) as DeviceRanks;
+    const devices = (size > 1 ? new Devices(job, membership, this.backend) : undefined) as DeviceRanks;
     this.side = { rank, size, backend: this.backend, devices, takesRing };
   }
 
@@ -306,12 +313,12 @@ class DevicesOfOneProcess implements Communicator {
   }
 
   run<K extends CollectiveName>(op: K, args: CollectiveArgs[K]): void {
-    const { id, rank, ranks } = this.of;
+    const { id, rank, ranks } = this.membership;
     for (const [member] of ranks.entries()) {
-      const flow = member === rank ? undefined : FLOWS[op](args, this.of, member);
+      const flow = member === rank ? undefined : FLOWS[op](args, this.membership, member);
       if (!flow) continue;
-      this.job.flow([id, "sends", rank, member].join("|"), flow.sends);
-      this.job.flow([id, "expects", member, rank].join("|"), flow.expects);
+      this.job.addFlow([id, "sends", rank, member].join("|"), flow.sends);
+      this.job.addFlow([id, "expects", member, rank].join("|"), flow.expects);
     }
     // ranks agree through the host, except for a barrier
     if (op === "agree" && (args as CollectiveArgs["agree"]).what !== "barrier") return;

@@ -1,8 +1,15 @@
 /** Jobs of processes that run the same programs, and the comparison of their results with the oracle. */
 import { expect } from "vitest";
 import { differenceOf } from "../../../values/difference.js";
-import { type Case, parsed } from "./case.js";
-import { type Environment, freePort, jobOf, type RankEnd, startRank, within } from "./processes.js";
+import { type Case, parseResult } from "./case.js";
+import {
+  type Environment,
+  freePort,
+  jobEnvironment,
+  type RankEnd,
+  startRank,
+  withDeadline,
+} from "./processes.js";
 
 /** Starts all ranks of a job and waits for all to exit. */
 export async function runRanks(
@@ -14,44 +21,51 @@ export async function runRanks(
 ): Promise<readonly RankEnd[]> {
   const port = await freePort();
   const ranks = Array.from({ length: size }, (_, rank) =>
-    startRank(args, { ...jobOf(rank, size, port), ...environment(rank) }, script ? [script] : undefined),
+    startRank(
+      args,
+      { ...jobEnvironment(rank, size, port), ...environment(rank) },
+      script ? [script] : undefined,
+    ),
   );
-  return within(deadlineMs, Promise.all(ranks.map(({ ended }) => ended)));
+  return withDeadline(deadlineMs, Promise.all(ranks.map(({ ended }) => ended)));
 }
 
-type Said = RankEnd["report"];
+type RankReport = RankEnd["report"];
 
 /** The results of the calls of one program. */
-function toldBy(report: Said, program: number): readonly (string | null)[] {
-  return (report?.told as readonly (readonly (string | null)[])[] | undefined)?.[program] ?? [];
+function programResults(report: RankReport, program: number): readonly (string | null)[] {
+  return (report?.results as readonly (readonly (string | null)[])[] | undefined)?.[program] ?? [];
 }
 
 /** The message of the failure that a rank reported. */
-export function messageOf(report: Said): string {
+export function failureMessage(report: RankReport): string {
   return (report?.error as { readonly message: string } | undefined)?.message ?? "";
 }
 
 /** Fails unless the results of every rank, as JSON, are the expected ones. */
-function assertOne(
+function assertCase(
   { expected, programs }: Case,
   results: readonly (readonly (string | null | undefined)[])[],
-  where: string,
+  context: string,
 ): void {
   for (const [rank, lines] of results.entries()) {
-    for (const [i, text] of lines.entries()) {
-      const [got, wantedTensor] = [parsed(text ?? undefined), expected[rank]?.[i]];
+    for (const [i, line] of lines.entries()) {
+      const [actual, expectedTensor] = [parseResult(line ?? undefined), expected[rank]?.[i]];
       const call = programs[rank]?.calls[i];
-      const what = `${where}, rank ${rank}, call ${i}: ${JSON.stringify(call)}`;
-      expect([got?.dtype, got?.shape], what).toEqual([wantedTensor?.dtype, wantedTensor?.shape]);
-      if (got && wantedTensor) expect(differenceOf(got, wantedTensor), what).toBeUndefined();
+      const description = `${context}, rank ${rank}, call ${i}: ${JSON.stringify(call)}`;
+      expect([actual?.dtype, actual?.shape], description).toEqual([
+        expectedTensor?.dtype,
+        expectedTensor?.shape,
+      ]);
+      if (actual && expectedTensor) expect(differenceOf(actual, expectedTensor), description).toBeUndefined();
     }
   }
 }
 
 /** Fails unless the ranks' results of each case are the expected ones. */
 export function assertExpected(cases: readonly Case[], ends: readonly RankEnd[]): void {
-  for (const [i, each] of cases.entries()) {
-    const reports = ends.map(({ report }) => toldBy(report, i));
-    assertOne(each, reports, `case ${i}`);
+  for (const [i, testCase] of cases.entries()) {
+    const reports = ends.map(({ report }) => programResults(report, i));
+    assertCase(testCase, reports, `case ${i}`);
   }
 }

@@ -3,15 +3,15 @@ import { type ChildProcess, spawn } from "node:child_process";
 import { once } from "node:events";
 import { createServer } from "node:net";
 import { afterEach, expect } from "vitest";
-import { programOf } from "../bundle.js";
+import { programPath } from "../bundle.js";
 
-const RANK = new URL("./rank.mjs", import.meta.url).pathname;
+const RANK_PROGRAM = new URL("./rank.mjs", import.meta.url).pathname;
 
 /** The program of a rank as a string. A program in a file would have the file's path as its first argument. */
-export const asText = (): readonly string[] => [
+export const inlineProgram = (): readonly string[] => [
   "--input-type=module",
   "--eval",
-  `process.argv.splice(1, 0, "text"); await import(${JSON.stringify(programOf("rank"))})`,
+  `process.argv.splice(1, 0, "text"); await import(${JSON.stringify(programPath("rank"))})`,
 ];
 
 /** The exit of a rank, and its output. */
@@ -24,7 +24,7 @@ export interface RankEnd {
 }
 
 /** The error that a rank reported. */
-export interface Told {
+export interface ReportedError {
   readonly type: string;
   readonly failure: string;
   readonly operation: string;
@@ -47,17 +47,17 @@ const running = new Set<ChildProcess>();
 /** Kills all ranks that are still running. */
 export function endAllRanks(): void {
   afterEach(() => {
-    const left = running.size;
+    const runningCount = running.size;
     for (const child of running) child.kill("SIGKILL");
     running.clear();
-    expect(left, "processes that were still running").toBe(0);
+    expect(runningCount, "processes that were still running").toBe(0);
   });
 }
 
 export type Environment = Readonly<Record<string, string>>;
 
 /** The environment variables of a rank. */
-export function jobOf(rank: number, size: number, port: number): Environment {
+export function jobEnvironment(rank: number, size: number, port: number): Environment {
   return {
     RANK: String(rank),
     WORLD_SIZE: String(size),
@@ -73,7 +73,7 @@ export function startRank(
   args: readonly string[],
   environment: Environment,
   // bundles do not find the addon of a GPU
-  program: readonly string[] = [environment.RANKS_ON === undefined ? programOf("rank") : RANK],
+  program: readonly string[] = [environment.RANKS_ON === undefined ? programPath("rank") : RANK_PROGRAM],
 ) {
   const child = spawn(process.execPath, [...program, ...args], {
     env: { ...process.env, ...environment },
@@ -81,30 +81,30 @@ export function startRank(
   });
   running.add(child);
   let [stdout, stderr] = ["", ""];
-  child.stdout.on("data", (text: Buffer) => {
-    stdout += text;
+  child.stdout.on("data", (chunk: Buffer) => {
+    stdout += chunk;
   });
-  child.stderr.on("data", (text: Buffer) => {
-    stderr += text;
+  child.stderr.on("data", (chunk: Buffer) => {
+    stderr += chunk;
   });
   const ended = once(child, "close").then(([status, signal]): RankEnd => {
     running.delete(child);
-    const last = stdout.trimEnd().split("\n").at(-1) ?? "";
+    const lastLine = stdout.trimEnd().split("\n").at(-1) ?? "";
     return {
       status: status as number | null,
       signal: signal as NodeJS.Signals | null,
-      report: last.startsWith("{") ? (JSON.parse(last) as Record<string, unknown>) : undefined,
+      report: lastLine.startsWith("{") ? (JSON.parse(lastLine) as Record<string, unknown>) : undefined,
       stderr,
     };
   });
   return { ended, kill: () => child.kill("SIGKILL") };
 }
 
-/** Waits for `what`; throws if it takes longer than `ms` milliseconds. */
-export async function within<T>(ms: number, what: Promise<T>): Promise<T> {
+/** Waits for `promise`. Throws if the wait takes longer than `ms` milliseconds. */
+export async function withDeadline<T>(ms: number, promise: Promise<T>): Promise<T> {
   let timer: NodeJS.Timeout | undefined;
-  const late = new Promise<never>((_, reject) => {
+  const deadline = new Promise<never>((_, reject) => {
     timer = setTimeout(() => reject(new Error(`ranks were still running after ${ms} ms`)), ms);
   });
-  return Promise.race([what, late]).finally(() => clearTimeout(timer));
+  return Promise.race([promise, deadline]).finally(() => clearTimeout(timer));
 }

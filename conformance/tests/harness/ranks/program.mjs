@@ -19,8 +19,8 @@ export function* runCalls({ empty, add, onSideStream }, world, { mesh, calls }) 
     yield;
     const group = call.axis ? groups[call.axis] : world;
     const run = () => runCall(empty, group, call);
-    const out = call.aside ? onSideStream(group.backend, run) : run();
-    if (out && call.doubled) {
+    const out = call.onSide ? onSideStream(group.backend, run) : run();
+    if (out && call.addsToItself) {
       results.push(add(out, out));
       out.dispose();
     } else results.push(out);
@@ -29,19 +29,19 @@ export function* runCalls({ empty, add, onSideStream }, world, { mesh, calls }) 
 }
 
 async function readAll(results) {
-  const texts = [];
-  for (const each of results) {
-    if (!each) {
-      texts.push(undefined);
+  const lines = [];
+  for (const result of results) {
+    if (!result) {
+      lines.push(undefined);
       continue;
     }
-    const { buffer, byteOffset, byteLength } = await each.data();
-    texts.push(
-      `${each.dtype} ${each.shape} ${Buffer.from(buffer, byteOffset, byteLength).toString("base64")}`,
+    const { buffer, byteOffset, byteLength } = await result.data();
+    lines.push(
+      `${result.dtype} ${result.shape} ${Buffer.from(buffer, byteOffset, byteLength).toString("base64")}`,
     );
-    each.dispose();
+    result.dispose();
   }
-  return texts;
+  return lines;
 }
 
 /** The input tensor of a call; undefined on a rank without one. */

@@ -7,15 +7,15 @@ import { add, DistributedError, empty, onSideStream, openBackend, tensor } from 
 import { openProcessGroup } from "lockstep/distributed";
 import { runCalls } from "./program.mjs";
 
-const [what, name, faulty] = process.argv.slice(2);
+const [job, name, faultyRank] = process.argv.slice(2);
 
-const values = (backend, length) => tensor(backend, new Float32Array(length).fill(1));
-const bf16 = (backend, length) => empty(backend, "bf16", [length]).write(new Uint16Array(length));
+const ones = (backend, length) => tensor(backend, new Float32Array(length).fill(1));
+const zerosBf16 = (backend, length) => empty(backend, "bf16", [length]).write(new Uint16Array(length));
 const sleep = (ms) => Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, ms);
 
 /** What the faulty rank does instead of `allReduce` of f32 [4]. */
 const FAULTS = {
-  none: (group) => group.allReduce(values(group.backend, 4)),
+  none: (group) => group.allReduce(ones(group.backend, 4)),
   killed: () => process.kill(process.pid, "SIGKILL"),
   stopped: () => process.kill(process.pid, "SIGSTOP"),
   sleeps: () => sleep(Number(process.env.SLEEPS_MS ?? 600_000)),
@@ -25,18 +25,18 @@ const FAULTS = {
   exits: () => process.exit(3),
   leaves: (group) => group.dispose(),
   aborts: (group) => group.abort("the loss is not a number"),
-  shape: (group) => group.allReduce(values(group.backend, 5)),
-  dtype: (group) => group.allReduce(bf16(group.backend, 4)),
-  plan: (group) => group.allReduce(values(group.backend, 4), { plan: { algorithm: "ring" } }),
-  order: (group) => group.allGather(values(group.backend, 4)),
+  shape: (group) => group.allReduce(ones(group.backend, 5)),
+  dtype: (group) => group.allReduce(zerosBf16(group.backend, 4)),
+  plan: (group) => group.allReduce(ones(group.backend, 4), { plan: { algorithm: "ring" } }),
+  order: (group) => group.allGather(ones(group.backend, 4)),
   // the same call on the stream that the other ranks do not use
   aside: (group) => FAULTS.none(group),
-  message: (group) => group.send(values(group.backend, 4), (group.rank + 1) % group.size),
+  message: (group) => group.send(ones(group.backend, 4), (group.rank + 1) % group.size),
   // sends two rows to each other rank, which expects one
   rows: (group) => {
     const sent = Array.from({ length: group.size }, (_, to) => (to === group.rank ? 1 : 2));
     const received = sent.map(() => 1);
-    return group.allToAll(values(group.backend, 2 * group.size - 1), { sent, received });
+    return group.allToAll(ones(group.backend, 2 * group.size - 1), { sent, received });
   },
 };
 
@@ -49,17 +49,17 @@ async function programs() {
   const { transport } = group;
   const results = [];
   for (const program of JSON.parse(readFileSync(name, "utf8"))[group.rank]) {
-    const running = runCalls({ empty, add, onSideStream }, group, program);
-    let next = running.next();
-    while (!next.done) next = running.next();
-    results.push(await next.value);
+    const calls = runCalls({ empty, add, onSideStream }, group, program);
+    let step = calls.next();
+    while (!step.done) step = calls.next();
+    results.push(await step.value);
   }
   await group.barrier();
   await group.dispose();
   backend.trim();
   const { live, reserved } = backend.memoryUse();
   await backend.dispose();
-  return { told: results, live, reserved, transport };
+  return { results, live, reserved, transport };
 }
 
 /** Runs an action on the side stream or the main one. On the side stream it must return no promise. */
@@ -73,12 +73,12 @@ function onStream(isAside, group, action) {
 async function fault() {
   const backend = await open();
   const group = await openProcessGroup(backend, { timeoutMs: Number(process.env.TIMEOUT_MS) });
-  const [isFaulty, isAside] = [String(group.rank) === faulty, Boolean(process.env.ASIDE)];
+  const [isFaulty, isAside] = [String(group.rank) === faultyRank, Boolean(process.env.ASIDE)];
   onStream(isAside, group, FAULTS.none);
   const action = isFaulty ? FAULTS[name] : FAULTS[name === "rows" ? "evenly" : "none"];
-  const isOnOther = isFaulty && name === "aside";
+  const isOnOtherStream = isFaulty && name === "aside";
   try {
-    await onStream(isAside !== isOnOther, group, action);
+    await onStream(isAside !== isOnOtherStream, group, action);
   } catch (error) {
     // does not report the failure again, which would replace the error
     if (error instanceof DistributedError) await group.dispose();
@@ -88,7 +88,7 @@ async function fault() {
   await backend.dispose();
   return {};
 }
-FAULTS.evenly = (group) => group.allToAll(values(group.backend, group.size));
+FAULTS.evenly = (group) => group.allToAll(ones(group.backend, group.size));
 
 async function device() {
   const backend = await open();
@@ -105,32 +105,35 @@ async function large() {
   const group = await openProcessGroup(backend, { timeoutMs: Number(process.env.TIMEOUT_MS) });
   const count = 2 ** 21;
   const pattern = (rank) => (_, i) => (i * 31 + rank * 7) % 251;
-  const wrong = [];
+  const faults = [];
   for (let call = 0; call < 3; call++) {
     const x = empty(backend, "u8", [count]).write(new Uint8Array(count).map(pattern(group.rank + call)));
-    const all = onSideStream(backend, () => group.allGather(x));
+    const result = onSideStream(backend, () => group.allGather(x));
     // only the side stream may own memory that other ranks write, because only that stream waits for the memory's earlier users
-    const gathered = empty(backend, "u8", [count * group.size]);
-    if (Math.abs(gathered.address - all.address) < 2 ** 28 && process.env.STAND_IN_EXPORTED === undefined)
-      wrong.push(`call ${call}: memory of the main stream`);
-    const data = await all.data();
+    const mainMemory = empty(backend, "u8", [count * group.size]);
+    if (
+      Math.abs(mainMemory.address - result.address) < 2 ** 28 &&
+      process.env.STAND_IN_EXPORTED === undefined
+    )
+      faults.push(`call ${call}: memory of the main stream`);
+    const data = await result.data();
     for (let rank = 0; rank < group.size; rank++) {
       const expected = new Uint8Array(count).map(pattern(rank + call));
       if (Buffer.compare(data.subarray(rank * count, (rank + 1) * count), expected) !== 0)
-        wrong.push(`call ${call}: the part of rank ${rank}`);
+        faults.push(`call ${call}: the part of rank ${rank}`);
     }
-    for (const each of [x, all, gathered]) each.dispose();
+    for (const buffer of [x, result, mainMemory]) buffer.dispose();
   }
   await group.barrier();
   await group.dispose();
   await backend.dispose();
-  return { wrong };
+  return { wrong: faults };
 }
 
 const JOBS = { programs, fault, device, large };
 
 try {
-  console.log(JSON.stringify(await JOBS[what]()));
+  console.log(JSON.stringify(await JOBS[job]()));
 } catch (error) {
   const { name: type, failure, operation, rank, message } = error;
   if (error.code === undefined) throw error;

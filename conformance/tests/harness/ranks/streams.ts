@@ -28,9 +28,9 @@ export class Stream {
   }
 
   /** Waits for the tasks enqueued on the other stream so far. */
-  awaits(other: Stream): void {
-    const mark = other.#enqueued;
-    this.push({ ready: () => other.#done >= mark });
+  awaits(stream: Stream): void {
+    const target = stream.#enqueued;
+    this.push({ ready: () => stream.#done >= target });
   }
 
   get isReady(): boolean {
@@ -57,21 +57,21 @@ export class QueueingBackend extends PassingBackend {
 
   constructor(inner: Backend) {
     const stream = new Stream();
-    super(inner, ({ memory }) => queueing(memory, stream));
+    super(inner, ({ memory }) => queueMemory(memory, stream));
     this.stream = stream;
   }
 
   override run<K extends OpName>(op: K, args: OpArgs[K]): void {
-    const held = retain(args);
+    const retained = retain(args);
     const run = (): void => {
-      runOn(this.inner, op, held.args);
-      held.release();
+      runOn(this.inner, op, retained.args);
+      retained.release();
     };
     this.stream.push({ run });
   }
 }
 
-function queueing(memory: Memory, stream: Stream): Memory {
+function queueMemory(memory: Memory, stream: Stream): Memory {
   return {
     allocate: (bytes) => memory.allocate(bytes),
     free: (address) => stream.push({ run: () => memory.free(address) }),
@@ -90,37 +90,37 @@ function queueing(memory: Memory, stream: Stream): Memory {
   };
 }
 
-/** Runs streams, chosen by `turns`, until none can advance. Returns whether any did. */
-function runStreams(backends: readonly QueueingBackend[], turns: () => number): boolean {
+/** Runs tasks of streams, which `choose` selects, until no stream can advance. Returns whether any stream advanced. */
+function runStreams(backends: readonly QueueingBackend[], choose: () => number): boolean {
   const streams = backends.flatMap(({ stream, exchanges }) => [stream, exchanges]);
-  let moved = false;
+  let hasAdvanced = false;
   for (;;) {
     const ready = streams.filter(({ isReady }) => isReady);
-    if (ready.length === 0) return moved;
-    ready[turns() % ready.length]?.step();
-    moved = true;
+    if (ready.length === 0) return hasAdvanced;
+    ready[choose() % ready.length]?.step();
+    hasAdvanced = true;
   }
 }
 
 /** Runs the streams until `promise` resolves, and returns its value. Throws if the streams stop earlier. */
 export async function whileStreamsRun<T>(
   backends: readonly QueueingBackend[],
-  turns: () => number,
+  choose: () => number,
   promise: Promise<T>,
 ): Promise<T> {
   let isDone = false;
-  const done = promise.finally(() => {
+  const completion = promise.finally(() => {
     isDone = true;
   });
   // awaited at the end, unless a stream throws earlier
-  done.catch(() => undefined);
+  completion.catch(() => undefined);
   for (let idle = 0; !isDone; ) {
-    idle = runStreams(backends, turns) ? 0 : idle + 1;
+    idle = runStreams(backends, choose) ? 0 : idle + 1;
     await new Promise(setImmediate);
     if (idle > 3 && !isDone) throw new Error("ranks wait for each other, and none goes on");
   }
-  runStreams(backends, turns);
+  runStreams(backends, choose);
   if (backends.some(({ stream, exchanges }) => !stream.isEmpty || !exchanges.isEmpty))
     throw new Error("something was enqueued that never runs");
-  return done;
+  return completion;
 }

@@ -37,8 +37,8 @@ export class RecordedRun {
   ) {}
 
   static async read(name: string): Promise<RecordedRun> {
-    const text = (file: string): unknown => JSON.parse(readFileSync(`${runPath(name)}/${file}`, "utf8"));
-    const { logs } = text("log.json") as { logs: { lockstep: LoggedOperation }[] };
+    const readJson = (file: string): unknown => JSON.parse(readFileSync(`${runPath(name)}/${file}`, "utf8"));
+    const { logs } = readJson("log.json") as { logs: { lockstep: LoggedOperation }[] };
     const file = await SafetensorsFile.open(`${runPath(name)}/tensors.safetensors`);
     const tensors = new Map<string, FileTensor>();
     try {
@@ -50,11 +50,11 @@ export class RecordedRun {
     return new RecordedRun(
       logs.map(({ lockstep }) => lockstep),
       tensors,
-      text("contract.json") as Record<string, unknown>,
+      readJson("contract.json") as Record<string, unknown>,
     );
   }
 
-  bytesOf({ tensor = "" }: LoggedTensor): Uint8Array {
+  tensorBytes({ tensor = "" }: LoggedTensor): Uint8Array {
     return this.tensors.get(tensor)?.bytes ?? new Uint8Array();
   }
 

@@ -13,9 +13,9 @@ import { conversion } from "../../../../src/referee/conversions.js";
 import { NotModelled } from "../../../../src/referee/not-modelled.js";
 import { type OperatorRow, rowOf } from "../../../../src/referee/table.js";
 import { transposed, type Value } from "../../../../src/referee/value.js";
-import { sampled } from "../draws.js";
+import { sampleCases } from "../draws.js";
 
-/** A tensor argument as the integers from which `words` and `floats` draw it. */
+/** A tensor argument as the integers from which `permutedWords` and `drawFloats` draw it. */
 interface Draw {
   readonly dtype: FileDType;
   readonly shape: readonly number[];
@@ -28,12 +28,12 @@ interface Draw {
 }
 
 /** A tensor argument as its numbers: `{"list": [64, 128], "dtype": "I32"}`. A single number is a tensor without dimensions. */
-interface Listed {
+interface ListedTensor {
   readonly list: number | readonly number[];
   readonly dtype: FileDType;
 }
 
-type RecordedArgument = null | boolean | number | string | Draw | Listed | readonly RecordedArgument[];
+type RecordedArgument = null | boolean | number | string | Draw | ListedTensor | readonly RecordedArgument[];
 
 /** A recorded call of an operator. */
 export interface RecordedCall {
@@ -68,7 +68,7 @@ const EDGES = Float32Array.of(
 );
 
 /** A permutation of the 32-bit integers, applied to consecutive ones. */
-function words(seed: number, count: number): Uint32Array {
+function permutedWords(seed: number, count: number): Uint32Array {
   const start = Math.imul(seed, 0x9e3779b9);
   return Uint32Array.from({ length: count }, (_, i) => {
     let x = (start + i) | 0;
@@ -79,20 +79,20 @@ function words(seed: number, count: number): Uint32Array {
 }
 
 /** The number of ones in a byte. */
-function ones(byte: number): number {
+function popCount(byte: number): number {
   let count = 0;
-  for (let rest = byte; rest > 0; rest >>= 1) count += rest & 1;
+  for (let bits = byte; bits > 0; bits >>= 1) count += bits & 1;
   return count;
 }
 
-const ONES = Array.from({ length: 256 }, (_, byte) => ones(byte));
+const POP_COUNTS = Array.from({ length: 256 }, (_, byte) => popCount(byte));
 
 /** Random signs and mantissas. The exponent of `normal` and `positive` is the number of ones in 8 random bits, minus 7. */
-function floats({ kind, seed }: Draw, count: number): Float32Array {
-  const bits = words(seed, count).map((word) => {
+function drawFloats({ kind, seed }: Draw, count: number): Float32Array {
+  const bits = permutedWords(seed, count).map((word) => {
     const byte = (word >>> 23) & 255;
     const isNormal = kind === "normal" || kind === "positive";
-    const exponent = isNormal ? 120 + (ONES[byte] as number) : 111 + (byte & 31);
+    const exponent = isNormal ? 120 + (POP_COUNTS[byte] as number) : 111 + (byte & 31);
     return ((kind === "positive" ? 0 : word & 0x80000000) | (exponent << 23) | (word & 0x7fffff)) >>> 0;
   });
   const result = new Float32Array(bits.buffer);
@@ -102,24 +102,24 @@ function floats({ kind, seed }: Draw, count: number): Float32Array {
 }
 
 /** The bytes of numbers in a dtype. */
-function bytesOf(dtype: FileDType, list: readonly number[]): Uint8Array {
+function encodeNumbers(dtype: FileDType, list: readonly number[]): Uint8Array {
   if (dtype === "F32") return new Uint8Array(Float32Array.from(list).buffer);
   if (dtype === "I64") return new Uint8Array(BigInt64Array.from(list, BigInt).buffer);
   return new Uint8Array((dtype === "I32" ? Int32Array : Uint8Array).from(list).buffer);
 }
 
-/** The last tensors, because consecutive calls have equal ones. */
-const lastDrawn = new Map<string, Value>();
-const MAX_KEPT = 3;
+/** The most recent tensors, because consecutive calls have equal tensors. */
+const tensorCache = new Map<string, Value>();
+const MAX_CACHED = 3;
 
 /** The tensor of a draw. */
-function drawn(backend: Backend, draw: Draw): Value {
+function cachedTensor(backend: Backend, draw: Draw): Value {
   const key = JSON.stringify(draw);
-  const value = lastDrawn.get(key) ?? drawTensor(backend, draw);
-  lastDrawn.delete(key);
-  lastDrawn.set(key, value);
-  const [oldest] = lastDrawn.keys();
-  if (lastDrawn.size > MAX_KEPT) lastDrawn.delete(oldest as string);
+  const value = tensorCache.get(key) ?? drawTensor(backend, draw);
+  tensorCache.delete(key);
+  tensorCache.set(key, value);
+  const [oldest] = tensorCache.keys();
+  if (tensorCache.size > MAX_CACHED) tensorCache.delete(oldest as string);
   return value;
 }
 
@@ -130,13 +130,13 @@ function drawTensor(backend: Backend, draw: Draw): Value {
     return {
       dtype,
       shape,
-      bytes: bytesOf(
+      bytes: encodeNumbers(
         dtype,
-        Array.from(words(seed, count), (word) => word % high),
+        Array.from(permutedWords(seed, count), (word) => word % high),
       ),
     };
-  const wide: Value = { dtype: "F32", shape, bytes: new Uint8Array(floats(draw, count).buffer) };
-  const value = dtype === "F32" ? wide : conversion(backend, wide, dtype);
+  const f32Value: Value = { dtype: "F32", shape, bytes: new Uint8Array(drawFloats(draw, count).buffer) };
+  const value = dtype === "F32" ? f32Value : conversion(backend, f32Value, dtype);
   return draw.transposed ? transposed(value) : value;
 }
 
@@ -153,46 +153,51 @@ const DTYPES: readonly string[] = [
   "I64",
 ];
 
-function argument(backend: Backend, recorded: RecordedArgument): Argument {
+function createArgument(backend: Backend, recorded: RecordedArgument): Argument {
   if (typeof recorded === "string")
     return DTYPES.includes(recorded) ? { dtype: recorded as FileDType } : recorded;
   if (typeof recorded !== "object" || recorded === null) return recorded;
-  if (Array.isArray(recorded)) return recorded.map((each) => argument(backend, each));
+  if (Array.isArray(recorded)) return recorded.map((each) => createArgument(backend, each));
   if ("list" in recorded) {
     const { list, dtype } = recorded;
     const shape = typeof list === "number" ? [] : [list.length];
-    return { dtype, shape, bytes: bytesOf(dtype, [list].flat()) };
+    return { dtype, shape, bytes: encodeNumbers(dtype, [list].flat()) };
   }
-  return drawn(backend, recorded as Draw);
+  return cachedTensor(backend, recorded as Draw);
 }
 
 /** The recording set the generator's state before each call. */
 const RANDOMNESS = { generator: { seed: 7n, offset: 0 } } as const;
 
 /** The arguments of a recorded call by position. */
-export function argumentsOf(backend: Backend, { args }: RecordedCall): readonly Argument[] {
-  return args.map((each) => argument(backend, each));
+export function createArguments(backend: Backend, { args }: RecordedCall): readonly Argument[] {
+  return args.map((each) => createArgument(backend, each));
 }
 
 /** The row of a recorded call, and the call with its arguments. Throws `NotModelled` if there is no row. */
-function callOf(backend: Backend, recorded: RecordedCall): { row: OperatorRow; call: Call } {
+function createCall(backend: Backend, recorded: RecordedCall): { row: OperatorRow; call: Call } {
   const { schema, kwargs = {} } = recorded;
-  const found = rowOf(schema);
-  if (!found) throw new NotModelled("the table has no such operator");
-  const named = Object.entries(kwargs).map(([name, each]) => [name, argument(backend, each)] as const);
-  const positional = argumentsOf(backend, recorded);
-  const { row } = found;
+  const match = rowOf(schema);
+  if (!match) throw new NotModelled("the table has no such operator");
+  const namedArguments = Object.entries(kwargs).map(
+    ([name, each]) => [name, createArgument(backend, each)] as const,
+  );
+  const positional = createArguments(backend, recorded);
+  const { row } = match;
   const parameters = row.parameters.split(" ");
-  return { row, call: new Call(backend, parameters, positional, Object.fromEntries(named), RANDOMNESS) };
+  return {
+    row,
+    call: new Call(backend, parameters, positional, Object.fromEntries(namedArguments), RANDOMNESS),
+  };
 }
 
 /** Computes the results of a call. */
 export type Compute = (row: OperatorRow, call: Call) => readonly Value[];
 
-const byModel: Compute = ({ model }, call) => model(call);
+const rowModel: Compute = ({ model }, call) => model(call);
 
 /** The bytes of a result in which all NaNs are replaced by one, because chips and processors return NaNs of different bits. */
-function canonical({ dtype, bytes }: Value): Uint8Array {
+function canonicalBytes({ dtype, bytes }: Value): Uint8Array {
   const size = FILE_DTYPES[dtype].bits / 8;
   const copy = bytes.slice();
   const infinity = { F32: 0x7f800000, BF16: 0x7f80, F16: 0x7c00 }[dtype as string];
@@ -204,22 +209,24 @@ function canonical({ dtype, bytes }: Value): Uint8Array {
   return copy;
 }
 
-const hashOf = (value: Value): string =>
-  createHash("sha256").update(canonical(value)).digest("hex").slice(0, 16);
+const shortHash = (value: Value): string =>
+  createHash("sha256").update(canonicalBytes(value)).digest("hex").slice(0, 16);
 
 /** The results of a model as the recording describes them, or the reason why there is no model. */
-function described(
+function computeOutputs(
   backend: Backend,
   recorded: RecordedCall,
   compute: Compute,
 ): RecordedCall["outputs"] | string {
   try {
-    const { row, call } = callOf(backend, recorded);
+    const { row, call } = createCall(backend, recorded);
     return compute(row, call).map((value, i) => [
       value.dtype,
       value.shape,
       // the recorded bytes of a result that the operator does not write are arbitrary
-      i >= recorded.outputs.length - (row.unwritten ?? 0) ? (recorded.outputs[i]?.[2] ?? "") : hashOf(value),
+      i >= recorded.outputs.length - (row.unwritten ?? 0)
+        ? (recorded.outputs[i]?.[2] ?? "")
+        : shortHash(value),
     ]);
   } catch (error) {
     if (error instanceof NotModelled) return error.message;
@@ -228,15 +235,16 @@ function described(
 }
 
 /**
- * Tests that the models reproduce every bit of a family's recorded results. `notModelled` lists the operators without a row.
- * `partly` returns true for calls without a model of operators that have a row. The test requires that both are exact.
- * `computeOf` returns the function that computes a call's results; by default it is the row's model.
+ * Tests that the models reproduce every bit of a family's recorded results. `notModelled` lists the operators without a row. A
+ * function of `partlyModelled` returns true for the calls of an operator with a row that the row does not model. The test
+ * requires that both lists are exact. `computeOf` returns the function that computes a call's results; by default it is the row's
+ * model.
  */
 export function testOperators(
   family: string,
   notModelled: readonly string[],
-  partly: Readonly<Record<string, (call: RecordedCall) => boolean>> = {},
-  computeOf: (call: RecordedCall) => Compute = () => byModel,
+  partlyModelled: Readonly<Record<string, (call: RecordedCall) => boolean>> = {},
+  computeOf: (call: RecordedCall) => Compute = () => rowModel,
 ): void {
   let backend: Backend;
   beforeAll(async () => {
@@ -249,19 +257,24 @@ export function testOperators(
     bySchema.set(call.schema, [...(bySchema.get(call.schema) ?? []), call]);
 
   describe(`${family} of PyTorch on an H200`, () => {
-    it.each([...bySchema].filter(([schema]) => rowOf(schema)))("%s has the recorded bits", (schema, all) => {
-      const compared = all.filter(({ lanes }) => lanes !== null);
-      const wrong = sampled(compared, Math.min(compared.length, 4)).filter((call) => {
-        const result = described(backend, call, computeOf(call));
-        if (partly[schema]?.(call)) return typeof result !== "string";
-        return JSON.stringify(result) !== JSON.stringify(call.outputs);
-      });
-      expect(wrong.map((call) => JSON.stringify(call))).toEqual([]);
-    });
+    it.each([...bySchema].filter(([schema]) => rowOf(schema)))(
+      "%s has the recorded bits",
+      (schema, calls) => {
+        const comparedCalls = calls.filter(({ lanes }) => lanes !== null);
+        const mismatches = sampleCases(comparedCalls, Math.min(comparedCalls.length, 4)).filter((call) => {
+          const result = computeOutputs(backend, call, computeOf(call));
+          if (partlyModelled[schema]?.(call)) return typeof result !== "string";
+          return JSON.stringify(result) !== JSON.stringify(call.outputs);
+        });
+        expect(mismatches.map((call) => JSON.stringify(call))).toEqual([]);
+      },
+    );
 
     it("lacks models of the operators that the test names", () => {
       expect([...bySchema.keys()].filter((schema) => !rowOf(schema))).toEqual(notModelled);
-      expect(Object.keys(partly).filter((schema) => !rowOf(schema) || !bySchema.has(schema))).toEqual([]);
+      expect(Object.keys(partlyModelled).filter((schema) => !rowOf(schema) || !bySchema.has(schema))).toEqual(
+        [],
+      );
     });
   });
 }

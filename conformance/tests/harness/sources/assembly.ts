@@ -2,7 +2,7 @@
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import ts from "typescript";
-import { filesIn, ROOT } from "./sources.js";
+import { listFiles, ROOT } from "./sources.js";
 
 /** A field of a task, or a parameter (whose offset is 0). A field that is a record has fields itself. */
 export interface Field {
@@ -28,8 +28,8 @@ export interface AssemblyFunction {
 
 const BYTES: Readonly<Record<string, number>> = { bool: 1, f32: 4, i32: 4, u32: 4, usize: 4, f64: 8 };
 
-const parsed = (): readonly (readonly [file: string, ts.SourceFile])[] =>
-  filesIn("assembly")
+const parseSources = (): readonly (readonly [file: string, ts.SourceFile])[] =>
+  listFiles("assembly")
     .filter((file) => file.endsWith(".ts"))
     .map((file) => {
       const text = readFileSync(join(ROOT, file), "utf8");
@@ -38,7 +38,7 @@ const parsed = (): readonly (readonly [file: string, ts.SourceFile])[] =>
 
 /** Every function and method of assembly/, in the order of the sources. */
 export function assemblyFunctions(): readonly AssemblyFunction[] {
-  return parsed().flatMap(([file, source]) => {
+  return parseSources().flatMap(([file, source]) => {
     const functions: AssemblyFunction[] = [];
     const visit = (node: ts.Node): void => {
       if (ts.isFunctionLike(node) && "body" in node) {
@@ -62,43 +62,43 @@ interface Layout {
 }
 
 /** Lays out the fields of a class as a C compiler does, the base class's fields first. */
-function layoutOf(name: string, classes: ReadonlyMap<string, ts.ClassDeclaration>): Layout {
+function layOutFields(name: string, classes: ReadonlyMap<string, ts.ClassDeclaration>): Layout {
   const declaration = classes.get(name);
   if (!declaration) throw new Error(`assembly/ has no class ${name}`);
   const base = declaration.heritageClauses?.[0]?.types[0]?.expression.getText();
-  const inherited = base ? layoutOf(base, classes) : { fields: [], bytes: 0 };
+  const inherited = base ? layOutFields(base, classes) : { fields: [], bytes: 0 };
   let offset = inherited.bytes;
-  const own = declaration.members.filter(ts.isPropertyDeclaration).map((member): Field => {
+  const ownFields = declaration.members.filter(ts.isPropertyDeclaration).map((member): Field => {
     const type = member.type?.getText() ?? "";
     const bytes = BYTES[type] ?? 4;
     const start = Math.ceil(offset / bytes) * bytes;
     offset = start + bytes;
     const field = { name: member.name.getText(), type, offset: start };
-    return type in BYTES ? field : { ...field, record: layoutOf(type, classes).fields };
+    return type in BYTES ? field : { ...field, record: layOutFields(type, classes).fields };
   });
-  return { fields: [...inherited.fields, ...own], bytes: offset };
+  return { fields: [...inherited.fields, ...ownFields], bytes: offset };
 }
 
 /** The exports of the reference that assembly/index.gen.ts lists. */
 export function referenceExports(): readonly ReferenceExport[] {
   const classes = new Map<string, ts.ClassDeclaration>();
-  for (const [, source] of parsed())
+  for (const [, source] of parseSources())
     for (const statement of source.statements)
       if (ts.isClassDeclaration(statement) && statement.name) classes.set(statement.name.text, statement);
   const index = readFileSync(join(ROOT, "assembly/index.gen.ts"), "utf8");
-  const exported = new Set(
+  const exportedNames = new Set(
     [...index.matchAll(/export \{([^}]*)\} from "\.\/([^"]+)"/g)].flatMap(([, names = "", path]) =>
       names.split(",").map((name) => `assembly/${path}.ts ${name.trim()}`),
     ),
   );
   return assemblyFunctions()
-    .filter(({ file, name }) => exported.has(`${file} ${name}`))
+    .filter(({ file, name }) => exportedNames.has(`${file} ${name}`))
     .map(({ name, parameters }) => {
-      const [first] = parameters;
-      const hasTask = first !== undefined && classes.has(first.type);
+      const [taskParameter] = parameters;
+      const hasTask = taskParameter !== undefined && classes.has(taskParameter.type);
       return {
         name,
-        task: hasTask ? layoutOf(first.type, classes).fields : undefined,
+        task: hasTask ? layOutFields(taskParameter.type, classes).fields : undefined,
         parameters: parameters.slice(hasTask ? 1 : 0).map((each) => ({ ...each, offset: 0 })),
       };
     });

@@ -2,8 +2,8 @@
 import ts from "typescript";
 
 /** The names to look for: strings, classes, and the tables whose rows have such names. */
-export interface Watched {
-  readonly texts: ReadonlySet<string>;
+export interface WatchedNames {
+  readonly strings: ReadonlySet<string>;
   readonly classes: ReadonlySet<string>;
   readonly tables: ReadonlySet<string>;
   /** Strings that may not be keys of other tables. */
@@ -28,16 +28,19 @@ const SEARCHES: ReadonlySet<string> = new Set([
 ]);
 
 /** The names by which `text` decides something, in the order of the source. */
-export function decisionsIn(text: string, { texts, classes, tables, keys }: Watched): readonly string[] {
+export function findDecisions(
+  text: string,
+  { strings, classes, tables, keys }: WatchedNames,
+): readonly string[] {
   const file = ts.createSourceFile("source.ts", text, ts.ScriptTarget.Latest, true);
   const decisions: string[] = [];
   const literal = (node: ts.Node): string[] =>
-    ts.isStringLiteralLike(node) && texts.has(node.text) ? [node.text] : [];
+    ts.isStringLiteralLike(node) && strings.has(node.text) ? [node.text] : [];
   const visit = (node: ts.Node): void => {
-    decisions.push(...ofNode(node));
+    decisions.push(...nodeDecisions(node));
     ts.forEachChild(node, visit);
   };
-  const ofNode = (node: ts.Node): readonly string[] => {
+  const nodeDecisions = (node: ts.Node): readonly string[] => {
     if (ts.isBinaryExpression(node)) {
       const { kind } = node.operatorToken;
       if (COMPARISONS.has(kind)) return [...literal(node.left), ...literal(node.right)];
@@ -46,21 +49,21 @@ export function decisionsIn(text: string, { texts, classes, tables, keys }: Watc
     }
     if (ts.isCaseClause(node)) return literal(node.expression);
     if (ts.isCallExpression(node) && ts.isPropertyAccessExpression(node.expression))
-      return searched(node.expression, node.arguments);
+      return searchDecisions(node.expression, node.arguments);
     if (ts.isPropertyAccessExpression(node))
-      return tables.has(node.expression.getText()) && texts.has(node.name.text) ? [node.name.text] : [];
+      return tables.has(node.expression.getText()) && strings.has(node.name.text) ? [node.name.text] : [];
     if (ts.isElementAccessExpression(node))
       return tables.has(node.expression.getText()) ? literal(node.argumentExpression) : [];
     if (ts.isPropertyAssignment(node) && (ts.isStringLiteral(node.name) || ts.isIdentifier(node.name)))
       return keys.has(node.name.text) ? [node.name.text] : [];
     return [];
   };
-  const searched = (
-    called: ts.PropertyAccessExpression,
+  const searchDecisions = (
+    callee: ts.PropertyAccessExpression,
     args: readonly ts.Expression[],
   ): readonly string[] => {
-    if (!SEARCHES.has(called.name.text)) return [];
-    const receiver = ts.isArrayLiteralExpression(called.expression) ? called.expression.elements : [];
+    if (!SEARCHES.has(callee.name.text)) return [];
+    const receiver = ts.isArrayLiteralExpression(callee.expression) ? callee.expression.elements : [];
     return [...receiver, ...args].flatMap(literal);
   };
   visit(file);

@@ -6,7 +6,7 @@ import { fileURLToPath } from "node:url";
 export const ROOT = fileURLToPath(new URL("../../../..", import.meta.url));
 
 /** All files below a folder, sorted. */
-export function filesIn(folder: string): string[] {
+export function listFiles(folder: string): string[] {
   return readdirSync(join(ROOT, folder), { recursive: true, withFileTypes: true })
     .filter((entry) => entry.isFile())
     .map(({ parentPath, name }) => relative(ROOT, join(parentPath, name)))
@@ -17,37 +17,37 @@ const IMPORT = /\bfrom "(\.[^"]+)"/g;
 const INCLUDE = /^#include "([^"]+)"/gm;
 
 /** The project's files that a file imports or #includes, including type-only imports. */
-export function importsOf(file: string): string[] {
+export function readImports(file: string): string[] {
   const text = readFileSync(join(ROOT, file), "utf8");
-  const imported = Array.from(text.matchAll(IMPORT), ([, path = ""]) =>
+  const importedFiles = Array.from(text.matchAll(IMPORT), ([, path = ""]) =>
     normalize(join(dirname(file), path))
       .replace(/\.(js|ts)$/, "")
       .concat(".ts"),
   );
-  return [...imported, ...Array.from(text.matchAll(INCLUDE), ([, path = ""]) => path)];
+  return [...importedFiles, ...Array.from(text.matchAll(INCLUDE), ([, path = ""]) => path)];
 }
 
 /** A cycle of imports among the files; empty if there is none. */
-export function circleIn(files: readonly string[]): string[] {
-  const done = new Set<string>();
+export function findCycle(files: readonly string[]): string[] {
+  const finished = new Set<string>();
   const path: string[] = [];
   const search = (file: string): string[] => {
-    const at = path.indexOf(file);
-    if (at >= 0) return [...path.slice(at), file];
-    if (done.has(file)) return [];
+    const index = path.indexOf(file);
+    if (index >= 0) return [...path.slice(index), file];
+    if (finished.has(file)) return [];
     path.push(file);
-    for (const next of importsOf(file)) {
-      if (!files.includes(next)) continue;
-      const circle = search(next);
-      if (circle.length > 0) return circle;
+    for (const dependency of readImports(file)) {
+      if (!files.includes(dependency)) continue;
+      const cycle = search(dependency);
+      if (cycle.length > 0) return cycle;
     }
     path.pop();
-    done.add(file);
+    finished.add(file);
     return [];
   };
   for (const file of files) {
-    const circle = search(file);
-    if (circle.length > 0) return circle;
+    const cycle = search(file);
+    if (cycle.length > 0) return cycle;
   }
   return [];
 }

@@ -6,7 +6,7 @@ import type { World } from "./world.js";
 export type Command = fc.AsyncCommand<TrainingModel, World>;
 
 /** A command that prints as its name and its drawn values. */
-export abstract class Named implements Command {
+export abstract class NamedCommand implements Command {
   check(_: Readonly<TrainingModel>): boolean {
     return true;
   }

@@ -13,7 +13,7 @@ import type { Codes, RecipeModel } from "../../../oracle/training/delayed-traini
 /** The size of every matrix. All are square, so that each can be an input, a weight or a gradient. */
 export const SIZE = 32;
 
-const delayed: fc.Arbitrary<DelayedModel> = fc.record({
+const delayedModel: fc.Arbitrary<DelayedModel> = fc.record({
   kind: fc.constant("delayed" as const),
   format: fc.constantFrom("HYBRID", "E4M3"),
   margin: fc.integer({ min: -2, max: 3 }),
@@ -31,7 +31,7 @@ const delayed: fc.Arbitrary<DelayedModel> = fc.record({
 
 /** Any recipe, mostly delayed scaling. */
 export const recipeModel: fc.Arbitrary<RecipeModel> = fc.oneof(
-  { weight: 6, arbitrary: delayed },
+  { weight: 6, arbitrary: delayedModel },
   {
     weight: 1,
     arbitrary: fc.record({ kind: fc.constant("current" as const), pow2: fc.boolean() }),
@@ -54,34 +54,34 @@ export const matrix: fc.Arbitrary<Codes> = fc
   })
   .map(({ seed, exponent, special }) => {
     const name = `matrix ${seed} * 2^${exponent}${special === undefined ? "" : ` with ${special}`}`;
-    if (special === "zero") return named(new Uint16Array(SIZE * SIZE), "zeros");
+    if (special === "zero") return nameCodes(new Uint16Array(SIZE * SIZE), "zeros");
     const codes = Uint16Array.from(words(seed, SIZE * SIZE), (word) => {
       const field = 127 + exponent - ((word >>> 8) & 3);
       return ((word >>> 16) & 0x8000) | (field << 7) | (word & 0x7f);
     });
     if (special !== undefined) codes[seed % codes.length] = special;
-    return named(codes, name);
+    return nameCodes(codes, name);
   });
 
 /** Gives codes a name under which fast-check prints them. */
-function named(codes: Codes, name: string): Codes {
+function nameCodes(codes: Codes, name: string): Codes {
   return Object.defineProperties(codes, {
     [fc.toStringMethod]: { value: () => name },
     toString: { value: () => name },
   });
 }
 
-const CALLERS = {
+const CUSTOM_ALGORITHMS = {
   oldest: (history: Float32Array): number => history.at(1) ?? (history[0] as number),
   doubled: (history: Float32Array): number => 2 * history.reduce((a, b) => Math.max(a, b)),
 };
 
-function mean(amax: number, scale: number): number {
+function meanScale(amax: number, scale: number): number {
   return (scale + Math.min(amax, 1024)) / 2;
 }
 
 /** A new recipe object of the library. */
-export function recipeOf(model: RecipeModel): Recipe {
+export function createRecipe(model: RecipeModel): Recipe {
   if (model.kind === "current") return new Float8CurrentScaling({ pow2Scales: model.pow2 });
   if (model.kind === "mxfp8") return new MXFP8BlockScaling({ enable2dQuantization: model.square });
   const { format, margin, algorithm, scaling, reduces } = model;
@@ -89,8 +89,9 @@ export function recipeOf(model: RecipeModel): Recipe {
     format,
     margin,
     amaxHistoryLen: model.length,
-    amaxComputeAlgo: algorithm === "max" || algorithm === "mostRecent" ? algorithm : CALLERS[algorithm],
-    ...(scaling === "mean" ? { scalingFactorComputeAlgo: mean } : {}),
+    amaxComputeAlgo:
+      algorithm === "max" || algorithm === "mostRecent" ? algorithm : CUSTOM_ALGORITHMS[algorithm],
+    ...(scaling === "mean" ? { scalingFactorComputeAlgo: meanScale } : {}),
     reduceAmax: reduces,
   });
 }

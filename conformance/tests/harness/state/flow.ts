@@ -3,7 +3,7 @@
  */
 
 /** An error that propagates out of this many regions. */
-class Escape extends Error {
+class RegionEscape extends Error {
   constructor(public levels: number) {
     super("thrown inside a region");
   }
@@ -23,10 +23,10 @@ export class Flow {
   #wake: (() => void) | undefined;
   /** The job that leaves the innermost region. */
   #leaving: Job | undefined;
-  readonly ended: Promise<void>;
+  readonly completion: Promise<void>;
 
   constructor() {
-    this.ended = this.#serve();
+    this.completion = this.#serve();
   }
 
   /** Runs `body` in the innermost region of this flow. */
@@ -70,28 +70,28 @@ export class Flow {
       const { done, fail, run, enter, leave } = job;
       if (leave) {
         this.#leaving = job;
-        if (leave.throws > 0) throw new Escape(leave.throws);
+        if (leave.throws > 0) throw new RegionEscape(leave.throws);
         return;
       }
       try {
         run?.();
-        if (enter) await this.#within(enter, done);
+        if (enter) await this.#runRegion(enter, done);
         else done();
       } catch (error) {
-        if (error instanceof Escape) throw error;
+        if (error instanceof RegionEscape) throw error;
         fail(error);
       }
     }
   }
 
-  async #within(enter: NonNullable<Job["enter"]>, entered: () => void): Promise<void> {
+  async #runRegion(enter: NonNullable<Job["enter"]>, entered: () => void): Promise<void> {
     try {
       await enter(() => {
         entered();
         return this.#serve();
       });
     } catch (error) {
-      if (!(error instanceof Escape)) {
+      if (!(error instanceof RegionEscape)) {
         this.#leaving?.fail(error);
         throw error;
       }

@@ -20,10 +20,10 @@ import type {
 } from "../../../oracle/training/delayed-training.js";
 import { assertSame } from "../../../values/difference.js";
 import { download } from "../../../values/plain.js";
-import { Named } from "./command.js";
+import { NamedCommand } from "./command.js";
 import { matrix } from "./draws.js";
-import { gradientsOf, matrixTensor, outputOf } from "./expected.js";
-import { type RegionDraw, regionOf } from "./region-commands.js";
+import { expectedGradients, expectedOutput, matrixTensor } from "./expected.js";
+import { createRegion, type RegionDraw } from "./region-commands.js";
 import type { World } from "./world.js";
 
 const layer = fc.nat(2);
@@ -33,7 +33,7 @@ interface PassDraw extends CallModel {
   readonly x: Codes;
 }
 
-export const pass: fc.Arbitrary<PassDraw> = fc.record({
+export const passDraw: fc.Arbitrary<PassDraw> = fc.record({
   layer,
   x: matrix,
   first: fc.constantFrom(undefined, undefined, true, false, false),
@@ -46,7 +46,7 @@ export const pass: fc.Arbitrary<PassDraw> = fc.record({
  * Forward passes that form one graph: the sum of their results depends on all of them. Passes whose weight is quantized under
  * another recipe are refused.
  */
-export class Forward extends Named {
+export class Forward extends NamedCommand {
   constructor(
     readonly flow: number,
     readonly passes: readonly PassDraw[],
@@ -63,14 +63,14 @@ export class Forward extends Named {
     const recipe = model.recipe(this.flow);
     const results = this.passes.flatMap((draw) => {
       if (recipe && !model.layers[draw.layer]?.fits(recipe)) {
-        expect(() => forward(world, draw, variable(backend, draw))).toThrow(ArgumentError);
+        expect(() => runForward(world, draw, createInput(backend, draw))).toThrow(ArgumentError);
         return [];
       }
-      const modelled = model.forward(this.flow, model.layers[draw.layer] as LayerModel, draw.x, draw);
-      const input = variable(backend, draw);
-      const out = forward(world, draw, input);
-      assertSame("output", download(out.tensor), download(outputOf(backend, modelled)));
-      return { modelled, input, out };
+      const passModel = model.forward(this.flow, model.layers[draw.layer] as LayerModel, draw.x, draw);
+      const input = createInput(backend, draw);
+      const out = runForward(world, draw, input);
+      assertSame("output", download(out.tensor), download(expectedOutput(backend, passModel)));
+      return { modelled: passModel, input, out };
     });
     if (!model.grad(this.flow) || results.length === 0) return;
     graphs.push({
@@ -93,28 +93,28 @@ export class Iteration extends Forward {
   }
 
   protected override pass(model: TrainingModel, world: World): void {
-    const { modelled, options } = regionOf(this.region, model, world);
+    const { modelled: regionModel, options } = createRegion(this.region, model, world);
     const body = (): void => {
       super.pass(model, world);
       if (this.throws) throw new RangeError("at the end of the body");
     };
-    const within = (): void => {
+    const runRegion = (): void => {
       using _region = this.region.style === "scope" ? autocastScope(options) : undefined;
       if (_region) body();
       else autocast(options, body);
     };
-    model.enter(this.flow, modelled);
-    if (this.throws) expect(within).toThrow("at the end of the body");
-    else within();
+    model.enter(this.flow, regionModel);
+    if (this.throws) expect(runRegion).toThrow("at the end of the body");
+    else runRegion();
     model.leave(this.flow);
   }
 }
 
-function variable(backend: World["backend"], { x, xNeedsGrad }: PassDraw): Variable {
+function createInput(backend: World["backend"], { x, xNeedsGrad }: PassDraw): Variable {
   return new Variable(matrixTensor(backend, x), xNeedsGrad);
 }
 
-function forward({ layers, backend }: World, draw: PassDraw, input: Variable): Variable {
+function runForward({ layers, backend }: World, draw: PassDraw, input: Variable): Variable {
   const { first, skip } = draw;
   const call = {
     isFirstMicrobatch: first,
@@ -126,10 +126,10 @@ function forward({ layers, backend }: World, draw: PassDraw, input: Variable): V
 }
 
 /** The backward pass of one of the graphs, inside or outside of any region. */
-export class Backward extends Named {
+export class Backward extends NamedCommand {
   constructor(
     readonly flow: number,
-    readonly which: number,
+    readonly graphIndex: number,
     readonly grad: Codes,
   ) {
     super();
@@ -137,23 +137,27 @@ export class Backward extends Named {
 
   async act(model: TrainingModel, world: World): Promise<void> {
     const { backend, graphs } = world;
-    const [graph] = graphs.splice(this.which % Math.max(1, graphs.length), 1);
+    const [graph] = graphs.splice(this.graphIndex % Math.max(1, graphs.length), 1);
     if (!graph) return;
     await world.flows[this.flow]?.run(() => {
       const inputs: (Tensor<"bf16"> | undefined)[] = [];
       const weights = new Map<LayerModel, Tensor>();
       model.backward(graph.passes, this.grad, (pass, scale) => {
-        const expected = gradientsOf(backend, pass, this.grad, scale);
+        const expected = expectedGradients(backend, pass, this.grad, scale);
         inputs.unshift(pass.call.xNeedsGrad ? expected.x : undefined);
-        const before = weights.get(pass.layer);
-        weights.set(pass.layer, before ? add(before, expected.weight) : expected.weight);
+        const previous = weights.get(pass.layer);
+        weights.set(pass.layer, previous ? add(previous, expected.weight) : expected.weight);
       });
       graph.out.backward(matrixTensor(backend, this.grad));
       graph.inputs.forEach(({ grad }, i) => {
-        sameOrNone("the gradient of an input", grad, inputs[i]);
+        assertSameOrAbsent("the gradient of an input", grad, inputs[i]);
       });
       world.layers.forEach(({ weight }, i) => {
-        sameOrNone(`the gradient of weight ${i}`, weight.grad, weights.get(model.layers[i] as LayerModel));
+        assertSameOrAbsent(
+          `the gradient of weight ${i}`,
+          weight.grad,
+          weights.get(model.layers[i] as LayerModel),
+        );
         weight.zeroGrad();
       });
       for (const input of graph.inputs) input.zeroGrad();
@@ -161,7 +165,7 @@ export class Backward extends Named {
   }
 }
 
-function sameOrNone(name: string, actual: Tensor | undefined, expected: Tensor | undefined): void {
+function assertSameOrAbsent(name: string, actual: Tensor | undefined, expected: Tensor | undefined): void {
   expect(actual !== undefined, `${name} is there`).toBe(expected !== undefined);
   if (actual && expected) assertSame(name, download(actual), download(expected));
 }

@@ -6,12 +6,12 @@ import { GuardedBackend } from "../../../operations/guarded.js";
 export class RefusingBackend extends GuardedBackend {
   constructor(
     inner: Backend,
-    readonly refused: OpName,
+    readonly refusedOperation: OpName,
   ) {
     super(inner);
   }
 
   override supports<K extends OpName>(op: K, args: OpArgs[K]): Support {
-    return op === this.refused ? { ok: false, reason: `no ${op} here` } : super.supports(op, args);
+    return op === this.refusedOperation ? { ok: false, reason: `no ${op} here` } : super.supports(op, args);
   }
 }

@@ -9,21 +9,21 @@ import {
   UnsupportedError,
 } from "../../../../src/index.js";
 import type { AutocastModel, RecipeModel, TrainingModel } from "../../../oracle/training/delayed-training.js";
-import { Named } from "./command.js";
-import { recipeOf } from "./draws.js";
+import { NamedCommand } from "./command.js";
+import { createRecipe } from "./draws.js";
 import { RefusingBackend } from "./refusing.js";
 import type { World } from "./world.js";
 
 export interface RegionDraw {
-  readonly which: number;
+  readonly recipeIndex: number;
   readonly enabled: boolean;
   readonly calibrating: boolean;
   readonly group: number | undefined;
   readonly style: "callback" | "scope";
 }
 
-export const region: fc.Arbitrary<RegionDraw> = fc.record({
-  which: fc.nat(),
+export const regionDraw: fc.Arbitrary<RegionDraw> = fc.record({
+  recipeIndex: fc.nat(),
   enabled: fc.oneof({ weight: 4, arbitrary: fc.constant(true) }, fc.constant(false)),
   calibrating: fc.oneof({ weight: 2, arbitrary: fc.constant(false) }, fc.constant(true)),
   group: fc.option(fc.nat(2), { nil: undefined }),
@@ -31,12 +31,12 @@ export const region: fc.Arbitrary<RegionDraw> = fc.record({
 });
 
 /** A drawn region in the form of the model and of the library. */
-export function regionOf(
-  { which, enabled, calibrating, group }: RegionDraw,
+export function createRegion(
+  { recipeIndex, enabled, calibrating, group }: RegionDraw,
   model: TrainingModel,
   world: World,
 ): { readonly modelled: AutocastModel; readonly options: AutocastOptions } {
-  const recipe = world.recipes[which % world.recipes.length] as RecipeModel;
+  const recipe = world.recipes[recipeIndex % world.recipes.length] as RecipeModel;
   const amaxReductionGroup = group === undefined ? undefined : world.groups[group];
   return {
     modelled: {
@@ -46,7 +46,7 @@ export function regionOf(
       group: group === undefined ? undefined : model.groups[group],
     },
     options: {
-      recipe: recipeOf(recipe),
+      recipe: createRecipe(recipe),
       enabled,
       calibrating,
       ...(amaxReductionGroup ? { amaxReductionGroup } : {}),
@@ -54,7 +54,7 @@ export function regionOf(
   };
 }
 
-export class Enter extends Named {
+export class Enter extends NamedCommand {
   constructor(
     readonly flow: number,
     readonly draw: RegionDraw,
@@ -67,7 +67,7 @@ export class Enter extends Named {
   }
 
   async act(model: TrainingModel, world: World): Promise<void> {
-    const { modelled, options } = regionOf(this.draw, model, world);
+    const { modelled, options } = createRegion(this.draw, model, world);
     model.enter(this.flow, modelled);
     await world.flows[this.flow]?.enter(async (body) => {
       if (this.draw.style === "callback") return autocast(options, body);
@@ -77,7 +77,7 @@ export class Enter extends Named {
   }
 }
 
-export class EnterNoGrad extends Named {
+export class EnterNoGrad extends NamedCommand {
   constructor(readonly flow: number) {
     super();
   }
@@ -93,7 +93,7 @@ export class EnterNoGrad extends Named {
 }
 
 /** Enters a region whose recipe the backend does not support: it is refused, and nothing changes. */
-export class RefusedEntry extends Named {
+export class RefusedEntry extends NamedCommand {
   constructor(
     readonly flow: number,
     readonly recipe: RecipeModel,
@@ -103,7 +103,10 @@ export class RefusedEntry extends Named {
   }
 
   async act(_: TrainingModel, world: World): Promise<void> {
-    const options = { recipe: recipeOf(this.recipe), backend: new RefusingBackend(world.backend, "gemm") };
+    const options = {
+      recipe: createRecipe(this.recipe),
+      backend: new RefusingBackend(world.backend, "gemm"),
+    };
     const entry = world.flows[this.flow]?.enter(async (body) => {
       if (this.style === "callback") return autocast(options, body);
       using _region = autocastScope(options);
@@ -113,7 +116,7 @@ export class RefusedEntry extends Named {
   }
 }
 
-export class Leave extends Named {
+export class Leave extends NamedCommand {
   constructor(
     readonly flow: number,
     readonly levels: number,
@@ -128,8 +131,8 @@ export class Leave extends Named {
 
   async act(model: TrainingModel, world: World): Promise<void> {
     for (let i = 0; i < this.levels; i++) model.leave(this.flow);
-    const running = world.flows[this.flow];
-    if (this.throws) await running?.escape(this.levels);
-    else for (let i = 0; i < this.levels; i++) await running?.leave();
+    const flow = world.flows[this.flow];
+    if (this.throws) await flow?.escape(this.levels);
+    else for (let i = 0; i < this.levels; i++) await flow?.leave();
   }
 }

@@ -1,11 +1,11 @@
 /** Commands that change weights, and that save and restore states. */
 import type { Codes, TrainingModel } from "../../../oracle/training/delayed-training.js";
-import { Named } from "./command.js";
+import { NamedCommand } from "./command.js";
 import { matrixTensor } from "./expected.js";
-import { quantizationOf, type World } from "./world.js";
+import { linearQuantization, type World } from "./world.js";
 
 /** Writes new values to a weight, as an optimizer does. */
-export class Write extends Named {
+export class Write extends NamedCommand {
   constructor(
     readonly layer: number,
     readonly codes: Codes,
@@ -14,9 +14,9 @@ export class Write extends Named {
   }
 
   async act(model: TrainingModel, { backend, layers }: World): Promise<void> {
-    const [modelled, linear] = [model.layers[this.layer], layers[this.layer]];
-    if (!modelled || !linear) return;
-    modelled.write(this.codes);
+    const [layerModel, linear] = [model.layers[this.layer], layers[this.layer]];
+    if (!layerModel || !linear) return;
+    layerModel.write(this.codes);
     const { value } = linear.weight;
     const source = matrixTensor(backend, this.codes);
     if ("quantize_" in value) value.quantize_(source);
@@ -24,7 +24,7 @@ export class Write extends Named {
   }
 }
 
-export class Save extends Named {
+export class Save extends NamedCommand {
   constructor(readonly layer: number) {
     super();
   }
@@ -32,24 +32,24 @@ export class Save extends Named {
   async act(model: TrainingModel, world: World): Promise<void> {
     const linear = world.layers[this.layer];
     if (!linear) return;
-    const real = quantizationOf(linear).snapshotSync();
-    world.saved.push({ real, model: model.layers[this.layer]?.snapshot() });
+    const snapshot = linearQuantization(linear).snapshotSync();
+    world.snapshots.push({ library: snapshot, model: model.layers[this.layer]?.snapshot() });
   }
 }
 
-export class Restore extends Named {
+export class Restore extends NamedCommand {
   constructor(
     readonly layer: number,
-    readonly which: number,
+    readonly snapshotIndex: number,
   ) {
     super();
   }
 
   async act(model: TrainingModel, world: World): Promise<void> {
     const linear = world.layers[this.layer];
-    if (world.saved.length === 0 || !linear) return;
-    const snapshot = world.saved[this.which % world.saved.length];
+    if (world.snapshots.length === 0 || !linear) return;
+    const snapshot = world.snapshots[this.snapshotIndex % world.snapshots.length];
     model.layers[this.layer]?.restore(snapshot?.model);
-    quantizationOf(linear).restore(snapshot?.real);
+    linearQuantization(linear).restore(snapshot?.library);
   }
 }

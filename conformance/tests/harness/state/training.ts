@@ -21,7 +21,7 @@ import {
   type Variable,
 } from "../../../../src/index.js";
 import { wideTensor } from "../../../../src/modules/parameter.js";
-import { plainOf, quantizationOf } from "./world.js";
+import { linearQuantization, toPlainState } from "./world.js";
 
 /** The size of matrices; every format accepts it. */
 export const FEATURES = 128;
@@ -47,12 +47,17 @@ export function currentQuantizer(role: string): Float8CurrentScalingQuantizer {
 }
 
 /** Approximately normal values; each `number` gives another matrix. */
-export function sample(backend: Backend, number: number, size = FEATURES, std = 1): Tensor<"bf16"> {
+export function drawMatrix(backend: Backend, number: number, size = FEATURES, std = 1): Tensor<"bf16"> {
   const values = normal({ seed: 5n, offset: BigInt(number) }, size * size, std);
   return wideTensor(backend, values, [size, size], "bf16") as Tensor<"bf16">;
 }
 
-export function linear(backend: Backend, seed: number, options: LinearOptions = {}, size = FEATURES): Linear {
+export function createLinear(
+  backend: Backend,
+  seed: number,
+  options: LinearOptions = {},
+  size = FEATURES,
+): Linear {
   return new Linear(backend, size, size, { random: new RandomState(BigInt(seed)), ...options });
 }
 
@@ -66,11 +71,11 @@ export function digest(data: ArrayBufferView | undefined): string | undefined {
 }
 
 /** All observable state of layers: quantization states, and the bits of parameters and gradients. */
-export function seen(layers: readonly Linear[]) {
+export function layerStates(layers: readonly Linear[]) {
   return layers.map((layer) => ({
-    state: plainOf(quantizationOf(layer).snapshotSync()),
-    parameters: layer.parameters().map((each) => digest(each.tensor.dataSync())),
-    gradients: layer.parameters().map((each) => digest(each.grad?.dataSync())),
+    state: toPlainState(linearQuantization(layer).snapshotSync()),
+    parameters: layer.parameters().map((parameter) => digest(parameter.tensor.dataSync())),
+    gradients: layer.parameters().map((parameter) => digest(parameter.grad?.dataSync())),
   }));
 }
 
@@ -85,16 +90,16 @@ export class Learner {
     seed: number,
     options: LinearOptions = {},
   ) {
-    this.layers = [linear(backend, seed, options), linear(backend, seed + 1, options)];
-    const named = this.layers.flatMap((layer, i) =>
-      [...layer.namedParameters()].map(([name, each]) => [`${i}.${name}`, each] as const),
+    this.layers = [createLinear(backend, seed, options), createLinear(backend, seed + 1, options)];
+    const parameters = this.layers.flatMap((layer, i) =>
+      [...layer.namedParameters()].map(([name, parameter]) => [`${i}.${name}`, parameter] as const),
     );
-    this.#optimizer = new SGD(new Map(named), { learningRate: 0.1 });
+    this.#optimizer = new SGD(new Map(parameters), { learningRate: 0.1 });
   }
 
   /** The loss: the squared error between the input and the result of `forward`. */
   loss(forward: (x: Tensor, layers: readonly [Linear, Linear]) => Variable): Variable {
-    const x = sample(this.backend, this.#steps++);
+    const x = drawMatrix(this.backend, this.#steps++);
     return functional.mseLoss(forward(x, this.layers), x);
   }
 

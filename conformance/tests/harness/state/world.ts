@@ -19,7 +19,7 @@ import {
   type RecipeModel,
   TrainingModel,
 } from "../../../oracle/training/delayed-training.js";
-import { recipeOf, SIZE } from "./draws.js";
+import { createRecipe, SIZE } from "./draws.js";
 import { Flow } from "./flow.js";
 
 /** A group in which other ranks recorded fixed amaxes. */
@@ -29,15 +29,17 @@ class FakeGroup implements AmaxReductionGroup {
 
   constructor(
     readonly size: number,
-    private readonly others: readonly number[],
+    private readonly otherAmaxes: readonly number[],
   ) {}
 
   reduceMax(tensors: readonly Tensor<"f32">[]): void {
     this.calls.push(tensors.map((row) => [...row.dataSync()]));
     for (const row of tensors) {
-      const { others } = this;
+      const { otherAmaxes } = this;
       row.write(
-        row.dataSync().map((amax) => Math.max(amax, others[this.#elements++ % others.length] as number)),
+        row
+          .dataSync()
+          .map((amax) => Math.max(amax, otherAmaxes[this.#elements++ % otherAmaxes.length] as number)),
       );
     }
   }
@@ -50,12 +52,12 @@ export interface Graph {
   readonly out: Variable;
 }
 
-export interface Start {
+export interface InitialState {
   readonly weights: readonly Codes[];
   /** The recipes that regions choose from. The last layer's weight is quantized by the first recipe. */
   readonly recipes: readonly [RecipeModel, ...RecipeModel[]];
   /** The amaxes of the other ranks in the two groups. */
-  readonly others: readonly number[];
+  readonly otherAmaxes: readonly number[];
 }
 
 const FLOWS = 2;
@@ -67,8 +69,8 @@ export class World {
   readonly groups: readonly FakeGroup[];
   readonly flows = Array.from({ length: FLOWS }, () => new Flow());
   readonly graphs: Graph[] = [];
-  readonly saved: {
-    readonly real: QuantizationSnapshot | undefined;
+  readonly snapshots: {
+    readonly library: QuantizationSnapshot | undefined;
     readonly model: LayerSnapshot | undefined;
   }[] = [];
   warnings = 0;
@@ -76,37 +78,37 @@ export class World {
 
   constructor(
     readonly backend: Backend,
-    { weights, recipes, others }: Start,
+    { weights, recipes, otherAmaxes }: InitialState,
   ) {
     this.recipes = recipes;
-    const [primary] = recipes;
-    const quantized = weights.length - 1;
+    const [firstRecipe] = recipes;
+    const quantizedLayer = weights.length - 1;
     this.layers = weights.map((codes, i) => {
-      const initMethod = () => valuesOf(codes);
+      const initMethod = () => bf16Values(codes);
       const make = () => new Linear(backend, SIZE, SIZE, { bias: false, initMethod });
-      return i === quantized ? quantizedModelInit({ recipe: recipeOf(primary) }, make) : make();
+      return i === quantizedLayer ? quantizedModelInit({ recipe: createRecipe(firstRecipe) }, make) : make();
     });
-    this.groups = GROUP_SIZES.map((size) => new FakeGroup(size, others));
+    this.groups = GROUP_SIZES.map((size) => new FakeGroup(size, otherAmaxes));
   }
 
   /** Checks that every state of the library equals the model's. */
   check(model: TrainingModel): void {
     for (const [i, layer] of this.layers.entries())
-      expect(snapshotOf(layer), `the state of layer ${i}`).toEqual(
+      expect(libraryState(layer), `the state of layer ${i}`).toEqual(
         plainSnapshot(model.layers[i]?.snapshot()),
       );
     expect(this.groups.map(({ calls }) => calls)).toEqual(model.groups.map(({ calls }) => calls));
     expect(this.warnings).toBe(model.layers.reduce((sum, { warnings }) => sum + warnings, 0));
   }
 
-  async end(model: TrainingModel): Promise<void> {
+  async leaveRegions(model: TrainingModel): Promise<void> {
     for (const [i, flow] of this.flows.entries()) {
       while (model.depth(i) > 0) {
         model.leave(i);
         await flow.leave();
       }
       void flow.leave();
-      await flow.ended;
+      await flow.completion;
     }
     this.check(model);
   }
@@ -117,46 +119,46 @@ export class World {
   }
 }
 
-export function modelOf({ weights, recipes: [primary], others }: Start): TrainingModel {
+export function createModel({ weights, recipes: [primary], otherAmaxes }: InitialState): TrainingModel {
   const layers = weights.map((codes, i) =>
     i === weights.length - 1
       ? new LayerModel(codes, { codes, recipe: primary, scale: 1 })
       : new LayerModel(codes),
   );
-  const groups = GROUP_SIZES.map((size) => new GroupModel(size, others));
+  const groups = GROUP_SIZES.map((size) => new GroupModel(size, otherAmaxes));
   return new TrainingModel(FLOWS, layers, groups);
 }
 
-export function quantizationOf(layer: Linear) {
+export function linearQuantization(layer: Linear) {
   const quantization = layer.namedQuantizations().get("linear");
   if (!quantization) throw new Error("a linear layer has one quantization");
   return quantization;
 }
 
 /** The state of a layer as plain numbers. */
-function snapshotOf(layer: Linear) {
-  return plainOf(quantizationOf(layer).snapshotSync());
+function libraryState(layer: Linear) {
+  return toPlainState(linearQuantization(layer).snapshotSync());
 }
 
-export function plainOf(snapshot: QuantizationSnapshot | undefined) {
+export function toPlainState(snapshot: QuantizationSnapshot | undefined) {
   if (!snapshot) return undefined;
   const { forward, backward } = snapshot;
-  const plain = ({ scale, amaxHistory }: typeof forward) => ({
+  const toPlainPass = ({ scale, amaxHistory }: typeof forward) => ({
     scale: [...scale],
     amaxHistory: [...amaxHistory],
   });
-  return { forward: plain(forward), backward: plain(backward) };
+  return { forward: toPlainPass(forward), backward: toPlainPass(backward) };
 }
 
 function plainSnapshot(snapshot: LayerSnapshot | undefined) {
   if (!snapshot) return undefined;
-  const plain = ({ scale, history }: LayerSnapshot["forward"]) => ({
+  const toPlainPass = ({ scale, history }: LayerSnapshot["forward"]) => ({
     scale: [...scale],
     amaxHistory: history.flat(),
   });
-  return { forward: plain(snapshot.forward), backward: plain(snapshot.backward) };
+  return { forward: toPlainPass(snapshot.forward), backward: toPlainPass(snapshot.backward) };
 }
 
-function valuesOf(codes: Codes): Float32Array {
+function bf16Values(codes: Codes): Float32Array {
   return new Float32Array(Uint32Array.from(codes, (code) => code * 0x10000).buffer);
 }

@@ -15,7 +15,7 @@ import {
   type VariableLike,
 } from "../../../../src/index.js";
 import { ACTIVATIONS } from "./options.js";
-import { BATCH, type CellPlan, HEADS, passesCodes, type StepPlan } from "./plan.js";
+import { BATCH, type CellPlan, HEADS, mayPassCodes, type StepPlan } from "./plan.js";
 
 export type Call = Pick<LinearCall, "isFirstMicrobatch" | "skipFp8WeightUpdate">;
 
@@ -30,7 +30,7 @@ export class Cell extends Module {
     random: RandomState,
   ) {
     super(backend, { random });
-    this.#body = this.#make();
+    this.#body = this.#createBody();
   }
 
   forward(input: VariableLike, call: Call = {}): Variable {
@@ -42,24 +42,27 @@ export class Cell extends Module {
     return this.#body(x, call);
   }
 
-  #make(): (x: Variable, call: Call) => Variable {
+  #createBody(): (x: Variable, call: Call) => Variable {
     const { plan, backend, random } = this;
     const { layer, from, to, middle } = this.cell;
     const { kind, gated } = ACTIVATIONS[plan.activation];
-    const plain = { dtype: plan.parameters, random };
-    const form = { eps: plan.eps, zeroCenteredGamma: plan.zeroCenteredGamma };
-    const norm = { ...form, normalization: plan.normalization };
+    const commonOptions = { dtype: plan.parameters, random };
+    const normOptions = { eps: plan.eps, zeroCenteredGamma: plan.zeroCenteredGamma };
+    const fusedNormOptions = { ...normOptions, normalization: plan.normalization };
     const options = {
-      ...{ ...plain, bias: plan.bias },
+      ...{ ...commonOptions, bias: plan.bias },
       ...{ fuseWgradAccumulation: plan.fuses, saveOriginalInput: plan.savesOriginal },
       delayWgradCompute: plan.delays,
     };
-    const act = (h: Variable): Variable =>
-      gated ? functional.gated(h, kind) : functional.activation(h, kind);
-    const linear = (name: string, inward: number, out: number): Linear =>
-      this.addModule(name, new Linear(backend, inward, out, options));
-    const normLinear = (out: number): LayerNormLinear =>
-      this.addModule("linear", new LayerNormLinear(backend, from, out, { ...options, ...norm }));
+    const activate = (x: Variable): Variable =>
+      gated ? functional.gated(x, kind) : functional.activation(x, kind);
+    const linear = (name: string, inFeatures: number, outFeatures: number): Linear =>
+      this.addModule(name, new Linear(backend, inFeatures, outFeatures, options));
+    const normLinear = (outFeatures: number): LayerNormLinear =>
+      this.addModule(
+        "linear",
+        new LayerNormLinear(backend, from, outFeatures, { ...options, ...fusedNormOptions }),
+      );
     switch (layer) {
       case "linear": {
         const module = linear("linear", from, to);
@@ -67,7 +70,7 @@ export class Cell extends Module {
       }
       case "norm": {
         const Norm = plan.normalization === "LayerNorm" ? LayerNorm : RMSNorm;
-        const module = this.addModule("norm", new Norm(backend, from, { ...plain, ...form }));
+        const module = this.addModule("norm", new Norm(backend, from, { ...commonOptions, ...normOptions }));
         return (x) => module.forward(x);
       }
       case "normLinear": {
@@ -91,19 +94,19 @@ export class Cell extends Module {
         const { activation } = plan;
         const module = this.addModule(
           "mlp",
-          new LayerNormMLP(backend, from, middle, { ...options, ...norm, activation }),
+          new LayerNormMLP(backend, from, middle, { ...options, ...fusedNormOptions, activation }),
         );
         return (x, call) => module.forward(x, call);
       }
       case "activation":
-        return act;
+        return activate;
       case "gate": {
         const module = linear("linear", from, gated ? 2 * to : to);
-        return (x, call) => act(module.forward(x, call));
+        return (x, call) => activate(module.forward(x, call));
       }
       case "between": {
         const [first, second] = [linear("first", from, middle), linear("second", middle, to)];
-        const codes = passesCodes(plan);
+        const codes = mayPassCodes(plan);
         return (x, call) => {
           const h = first.forward(x, { ...call, fp8Output: codes });
           return second.forward(h, { ...call, fp8Grad: codes && h.requiresGrad });

@@ -24,29 +24,29 @@ import { RECIPES, type RecipeName } from "./options.js";
 type CustomName = Extract<RecipeName, `custom${string}`>;
 
 /** The standard recipes among the recipes of the cases, variants included. */
-export const STANDARD_NAMES = (Object.keys(RECIPES) as RecipeName[]).filter(
+export const STANDARD_RECIPE_NAMES = (Object.keys(RECIPES) as RecipeName[]).filter(
   (name): name is Exclude<RecipeName, "none" | CustomName> => name !== "none" && !name.startsWith("custom"),
 );
 
 /** Recipes with custom quantizers. */
-export const CUSTOM_NAMES = (Object.keys(RECIPES) as RecipeName[]).filter((name) =>
+export const CUSTOM_RECIPE_NAMES = (Object.keys(RECIPES) as RecipeName[]).filter((name) =>
   name.startsWith("custom"),
 );
 
 /** The recipes that quantize gradients. */
-export const GRADIENT_NAMES = STANDARD_NAMES.filter((name) => !("override" in RECIPES[name]));
+export const GRADIENT_RECIPE_NAMES = STANDARD_RECIPE_NAMES.filter((name) => !("override" in RECIPES[name]));
 
 /** The recipes under which one quantizer produces both copies of every operand, including custom quantizers. */
-export const PLAIN_NAMES = [...GRADIENT_NAMES, "custom"] as const;
+export const SINGLE_QUANTIZER_RECIPE_NAMES = [...GRADIENT_RECIPE_NAMES, "custom"] as const;
 
 /** Layers divided among ranks refuse a recipe with row amaxes, because a rank has only a part of each row. */
 export const ROW_SCALED = "nvfp4, row-scaled" satisfies RecipeName;
 
 /** The recipes of layers that are divided among ranks. */
-export const DIVIDED_NAMES = STANDARD_NAMES.filter((name) => name !== ROW_SCALED);
+export const DIVIDED_LAYER_RECIPE_NAMES = STANDARD_RECIPE_NAMES.filter((name) => name !== ROW_SCALED);
 
 /** A new recipe of the library for a name of the cases. */
-export function recipeNamed(name: RecipeName): Recipe {
+export function recipeByName(name: RecipeName): Recipe {
   const recipe = libraryRecipe(RECIPES[name]);
   if (!recipe) throw new RangeError(`${name} is outside of regions`);
   return recipe;
@@ -59,11 +59,11 @@ export function libraryRecipe(
 ): Recipe | undefined {
   if (!model) return undefined;
   const fp8 = attention === "wide" ? {} : { [attention]: true };
-  const split = Object.entries(model.split ?? {}).map(([product, useSplitAccumulator]) => [
+  const splitOptions = Object.entries(model.split ?? {}).map(([product, useSplitAccumulator]) => [
     product,
     { useSplitAccumulator },
   ]);
-  const products = { ...Object.fromEntries(split), backwardOverride: model.override };
+  const products = { ...Object.fromEntries(splitOptions), backwardOverride: model.override };
   switch (model.kind) {
     case "delayed": {
       const { format, margin, length: amaxHistoryLen, algorithm } = model;
@@ -76,11 +76,11 @@ export function libraryRecipe(
     }
     case "block": {
       const { format, f32Scales: useF32Scales, amaxEpsilon, square } = model;
-      const dim = (owner: string): 1 | 2 => (square === owner ? 2 : 1);
+      const blockDimension = (owner: string): 1 | 2 => (square === owner ? 2 : 1);
       const dims = {
-        xBlockScalingDim: dim("x"),
-        wBlockScalingDim: dim("w"),
-        gradBlockScalingDim: dim("grad"),
+        xBlockScalingDim: blockDimension("x"),
+        wBlockScalingDim: blockDimension("w"),
+        gradBlockScalingDim: blockDimension("grad"),
       };
       return new Float8BlockScaling({ ...products, format, useF32Scales, amaxEpsilon, ...dims });
     }
@@ -106,22 +106,22 @@ export function libraryRecipe(
 
 function roleQuantizer(spec: CustomRecipeModel["specs"][Role]): OperandQuantizer | null {
   if (spec === "identity") return null;
-  if (!("rowwise" in spec)) return quantizerOf(spec);
-  const copy = (each: CopySpec): CopyQuantizer =>
-    each === "identity" ? new IdentityQuantizer() : quantizerOf(each);
+  if (!("rowwise" in spec)) return createQuantizer(spec);
+  const copyQuantizer = (copySpec: CopySpec): CopyQuantizer =>
+    copySpec === "identity" ? new IdentityQuantizer() : createQuantizer(copySpec);
   return new HybridQuantizer({
-    rowwiseQuantizer: copy(spec.rowwise),
-    columnwiseQuantizer: copy(spec.columnwise),
+    rowwiseQuantizer: copyQuantizer(spec.rowwise),
+    columnwiseQuantizer: copyQuantizer(spec.columnwise),
     columnwiseSource: spec.source,
   });
 }
 
-function quantizerOf({ quantizer, format, tile }: QuantizeSpec): Quantizer {
-  const square = tile === "32x32" ? { tile } : {};
+function createQuantizer({ quantizer, format, tile }: QuantizeSpec): Quantizer {
+  const tileOption = tile === "32x32" ? { tile } : {};
   if (quantizer === "mxfp8")
-    return new MXFP8Quantizer({ ...square, format: format === "e5m2" ? format : "e4m3" });
+    return new MXFP8Quantizer({ ...tileOption, format: format === "e5m2" ? format : "e4m3" });
   if (quantizer === "mxfp6")
-    return new MXFP6Quantizer({ ...square, format: format === "e3m2" ? format : "e2m3" });
-  if (quantizer === "mxfp4") return new MXFP4Quantizer(square);
+    return new MXFP6Quantizer({ ...tileOption, format: format === "e3m2" ? format : "e2m3" });
+  if (quantizer === "mxfp4") return new MXFP4Quantizer(tileOption);
   throw new RangeError(`no case has quantizers of ${quantizer}`);
 }

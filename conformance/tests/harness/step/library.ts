@@ -29,22 +29,22 @@ import type { WideDType } from "../../../../src/tensor/shape.js";
 import { type Matrix, ofRow } from "../../../oracle/training/matrix.js";
 import { download, wideValues } from "../../../values/plain.js";
 import { type Call, Cell } from "./library-cell.js";
-import { libraryRecipe, recipeNamed } from "./library-recipes.js";
+import { libraryRecipe, recipeByName } from "./library-recipes.js";
 import {
-  classes,
+  activationType,
+  drawClasses,
+  drawNumbers,
   EVALUATION,
-  flowType,
   GRAD_SCALE,
   isFrozen,
   MAX_NORM,
-  numbers,
-  optimizerOf,
-  SMOOTHED,
+  optimizerOptions,
+  SMOOTHING_OPTIONS,
   type StepPlan,
-  turnOf,
+  stepActions,
 } from "./plan.js";
-import { parameterScale, parameterSeed, seedOf } from "./seeds.js";
-import type { Seen } from "./seen.js";
+import { inputSeed, parameterScale, parameterSeed } from "./seeds.js";
+import type { StepResults } from "./seen.js";
 
 /** The layers of the plan in sequence. */
 class Layers extends Module {
@@ -56,8 +56,8 @@ class Layers extends Module {
       this.addModule(`cell${i}`, new Cell(backend, plan, cell, random)),
     );
     // the inner Sequential names its submodules "0", "1", ..., after this module's prefix
-    const inner = plan.nested ? [new Sequential(backend, ...cells)] : cells;
-    this.#cells = new Sequential(backend, ...inner);
+    const members = plan.nested ? [new Sequential(backend, ...cells)] : cells;
+    this.#cells = new Sequential(backend, ...members);
   }
 
   forward(x: VariableLike, call: Call): Variable {
@@ -66,12 +66,12 @@ class Layers extends Module {
 }
 
 /** Parameters, masters and buffers. */
-function tensorsOf({ slots }: SGD | AdamW): readonly Tensor[] {
-  const all = [...slots.values()].flatMap(({ parameter, master, buffers }) => [
+function optimizerTensors({ slots }: SGD | AdamW): readonly Tensor[] {
+  const tensors = [...slots.values()].flatMap(({ parameter, master, buffers }) => [
     ...[parameter.tensor, master],
     ...buffers.values(),
   ]);
-  return [...new Set<Tensor>(all)];
+  return [...new Set<Tensor>(tensors)];
 }
 
 /** The state of a run at the end of a step. */
@@ -88,7 +88,7 @@ export class StepLibrary {
   readonly #table: Embedding | undefined;
   readonly #optimizer: SGD | AdamW | undefined;
   readonly #recipe: Recipe | undefined;
-  readonly #named: ReadonlyMap<
+  readonly #parameters: ReadonlyMap<
     string,
     Layers["namedParameters"] extends () => ReadonlyMap<string, infer P> ? P : never
   >;
@@ -104,8 +104,8 @@ export class StepLibrary {
       plan.vocabulary > 0 ? new Embedding(backend, plan.vocabulary, plan.features, options) : undefined;
     this.#layers = new Layers(backend, plan, random);
     const table = this.#table ? [["table.weight", this.#table.weight] as const] : [];
-    this.#named = new Map([...table, ...this.#layers.namedParameters()]);
-    [...this.#named].forEach(([name, parameter], i) => {
+    this.#parameters = new Map([...table, ...this.#layers.namedParameters()]);
+    [...this.#parameters].forEach(([name, parameter], i) => {
       this.#write(name, i, 0, 0);
       if (plan.fuses && /[wW]eight$/.test(name) && !/[nN]orm/.test(name) && !name.startsWith("table")) {
         const { shape, size } = parameter.tensor;
@@ -113,26 +113,34 @@ export class StepLibrary {
       }
     });
     this.#freeze(false);
-    const { kind, ...numbersOf } = optimizerOf(plan);
-    if (this.#named.size > 0)
-      this.#optimizer = kind === "SGD" ? new SGD(this.#named, numbersOf) : new AdamW(this.#named, numbersOf);
+    const { kind, ...hyperparameters } = optimizerOptions(plan);
+    if (this.#parameters.size > 0)
+      this.#optimizer =
+        kind === "SGD"
+          ? new SGD(this.#parameters, hyperparameters)
+          : new AdamW(this.#parameters, hyperparameters);
     this.#recipe = libraryRecipe(plan.quantization);
   }
 
-  #freeze(late: boolean): void {
-    [...this.#named].forEach(([name, parameter], i) => {
-      parameter.requiresGrad = !isFrozen(this.plan, name, i, late);
+  #freeze(beforeStep: boolean): void {
+    [...this.#parameters].forEach(([name, parameter], i) => {
+      parameter.requiresGrad = !isFrozen(this.plan, name, i, beforeStep);
     });
   }
 
   #write(name: string, i: number, step: number, call: number): void {
     using _ = new Scope();
     const { plan } = this;
-    const parameter = this.#named.get(name);
+    const parameter = this.#parameters.get(name);
     if (!parameter) return;
     const { shape } = parameter;
     const [rows, columns] = shape.length === 2 ? (shape as [number, number]) : [1, shape[0] as number];
-    const values = numbers(plan, parameterSeed(plan, i, step, call), [rows, columns], parameterScale(name));
+    const values = drawNumbers(
+      plan,
+      parameterSeed(plan, i, step, call),
+      [rows, columns],
+      parameterScale(name),
+    );
     parameter.tensor.write(this.#tensor(values, shape, plan.parameters).dataSync());
   }
 
@@ -146,27 +154,27 @@ export class StepLibrary {
 
   #loss(y: Variable, step: number, call: number): Variable {
     const { plan } = this;
-    const seed = seedOf(plan, "target", step, call);
+    const seed = inputSeed(plan, "target", step, call);
     const [rows, columns] = y.shape as [number, number];
     if (plan.loss === "gradient") return y;
     if (plan.loss === "mse")
       return functional.mseLoss(
         y,
-        this.#tensor(numbers(plan, seed, [rows, columns]), y.shape, flowType(plan)),
+        this.#tensor(drawNumbers(plan, seed, [rows, columns]), y.shape, activationType(plan)),
       );
-    const targets = this.#ids(classes(seed, rows, columns));
-    return functional.crossEntropyLoss(y, targets, plan.loss === "smoothed" ? SMOOTHED : {});
+    const targets = this.#ids(drawClasses(seed, rows, columns));
+    return functional.crossEntropyLoss(y, targets, plan.loss === "smoothed" ? SMOOTHING_OPTIONS : {});
   }
 
-  microbatch(step: number, call: number): Seen {
+  microbatch(step: number, call: number): StepResults {
     using _ = new Scope();
     const { plan } = this;
-    const turn = turnOf(plan, step);
+    const actions = stepActions(plan, step);
     const evaluates = plan.evaluates || call === EVALUATION;
     const { rewritten, skip, isFirstMicrobatch } =
-      (call === EVALUATION ? turn.evaluated : turn.calls[call]) ?? {};
-    if (rewritten) [...this.#named.keys()].forEach((name, i) => void this.#write(name, i, step, call));
-    const request: Call = {
+      (call === EVALUATION ? actions.evaluated : actions.calls[call]) ?? {};
+    if (rewritten) [...this.#parameters.keys()].forEach((name, i) => void this.#write(name, i, step, call));
+    const layerCall: Call = {
       ...(isFirstMicrobatch === undefined ? {} : { isFirstMicrobatch }),
       ...(skip === undefined ? {} : { skipFp8WeightUpdate: tensor(this.backend, [skip]) }),
     };
@@ -175,49 +183,49 @@ export class StepLibrary {
     const x = table
       ? undefined
       : new Variable(
-          this.#tensor(numbers(plan, seedOf(plan, "x", step, call), shape), shape, plan.input),
+          this.#tensor(drawNumbers(plan, inputSeed(plan, "x", step, call), shape), shape, plan.input),
           plan.start === "variable",
         );
     const body = (): Variable => {
       const root =
         x ??
         (table as Embedding).forward(
-          this.#ids(classes(seedOf(plan, "ids", step, call), plan.rows, plan.vocabulary)),
+          this.#ids(drawClasses(inputSeed(plan, "ids", step, call), plan.rows, plan.vocabulary)),
         );
-      return this.#loss(this.#layers.forward(root, request), step, call);
+      return this.#loss(this.#layers.forward(root, layerCall), step, call);
     };
-    const recipe = turn.recipe ? recipeNamed(turn.recipe) : this.#recipe;
-    const computed = (): Variable => (recipe ? autocast({ recipe }, body) : body());
-    const loss = evaluates ? noGrad(computed) : computed();
+    const recipe = actions.recipe ? recipeByName(actions.recipe) : this.#recipe;
+    const runForward = (): Variable => (recipe ? autocast({ recipe }, body) : body());
+    const loss = evaluates ? noGrad(runForward) : runForward();
     if (loss.requiresGrad) {
       const { dtype } = loss.tensor;
       const grad = (): Tensor =>
         this.#tensor(
-          numbers(plan, seedOf(plan, "grad", step, call), loss.shape as [number, number], 0.5),
+          drawNumbers(plan, inputSeed(plan, "grad", step, call), loss.shape as [number, number], 0.5),
           loss.shape,
           dtype as WideDType,
         );
       loss.backward(plan.loss === "gradient" ? grad() : undefined);
       if (plan.delays) this.#layers.backwardDw();
     }
-    const grads = [...this.#named].flatMap(([name, { grad, mainGrad }]) => [
-      ...(grad ? [[`${name} grad`, seen(grad)] as const] : []),
-      ...(mainGrad ? [[`${name} mainGrad`, seen(mainGrad)] as const] : []),
+    const grads = [...this.#parameters].flatMap(([name, { grad, mainGrad }]) => [
+      ...(grad ? [[`${name} grad`, toMatrix(grad)] as const] : []),
+      ...(mainGrad ? [[`${name} mainGrad`, toMatrix(mainGrad)] as const] : []),
     ]);
-    const dx = x?.grad ? [["dx", seen(x.grad)] as const] : [];
-    const observed = new Map<string, Matrix>([
-      ["result", seen(loss.tensor)],
+    const dx = x?.grad ? [["dx", toMatrix(x.grad)] as const] : [];
+    const results = new Map<string, Matrix>([
+      ["result", toMatrix(loss.tensor)],
       ...dx,
       ...grads,
       ...this.#scales(),
     ]);
     x?.zeroGrad();
-    return observed;
+    return results;
   }
 
   #scales(): readonly (readonly [string, Matrix])[] {
-    return [...this.#layers.namedQuantizations()].flatMap(([name, each]) => {
-      const snapshot = each.snapshotSync();
+    return [...this.#layers.namedQuantizations()].flatMap(([name, quantization]) => {
+      const snapshot = quantization.snapshotSync();
       const row = (data: Float32Array): Matrix => ({ data, shape: [1, data.length], dtype: "f32" });
       return Object.entries(snapshot ?? {}).flatMap(([pass, { scale, amaxHistory }]) => [
         [`${name} ${pass} scale`, row(scale)] as const,
@@ -226,18 +234,18 @@ export class StepLibrary {
     });
   }
 
-  step(step: number): Seen {
+  step(step: number): StepResults {
     using _ = new Scope();
     const { plan } = this;
     const optimizer = this.#optimizer;
     if (!optimizer) return new Map();
-    const { stepping, zeroes, state } = turnOf(plan, step);
+    const { stepping, zeroes, state } = stepActions(plan, step);
     this.#freeze(true);
     const norms: (readonly [string, Matrix])[] = [];
-    const trained = [...this.#named.values()].some(({ grad, mainGrad }) => grad ?? mainGrad);
-    if (stepping === "clipped" && trained) {
+    const hasGradients = [...this.#parameters.values()].some(({ grad, mainGrad }) => grad ?? mainGrad);
+    if (stepping === "clipped" && hasGradients) {
       const { norm, factor } = clipGradNorm(optimizer, MAX_NORM);
-      norms.push(["norm", seen(norm)], ["factor", seen(factor)]);
+      norms.push(["norm", toMatrix(norm)], ["factor", toMatrix(factor)]);
       optimizer.step({ gradScale: factor });
     } else if (stepping === "scaled") optimizer.step({ gradScale: tensor(this.backend, [GRAD_SCALE]) });
     else if (stepping === "noop") optimizer.step({ noop: tensor(this.backend, [step === 0 ? 1 : 0]) });
@@ -247,12 +255,12 @@ export class StepLibrary {
     if (state === "loaded") this.#load(optimizer);
     this.#freeze(false);
     const slots = [...optimizer.slots].flatMap(([name, { parameter, master, buffers, steps }]) => [
-      [name, seen(parameter.tensor)] as const,
+      [name, toMatrix(parameter.tensor)] as const,
       [`${name} steps`, ofRow([steps], "f32")] as const,
       ...[["master", master] as const, ...buffers].map(
-        ([state, data]) => [`${name} ${state}`, seen(data)] as const,
+        ([state, data]) => [`${name} ${state}`, toMatrix(data)] as const,
       ),
-      ...(parameter.mainGrad ? [[`${name} mainGrad`, seen(parameter.mainGrad)] as const] : []),
+      ...(parameter.mainGrad ? [[`${name} mainGrad`, toMatrix(parameter.mainGrad)] as const] : []),
     ]);
     return new Map([...norms, ...slots]);
   }
@@ -260,10 +268,10 @@ export class StepLibrary {
   /** What `saveCheckpoint` saves. */
   #save(optimizer: SGD | AdamW): void {
     const { random } = this;
-    const tensors = tensorsOf(optimizer).map((x) => [x, x.dataSync().slice()] as const);
+    const tensors = optimizerTensors(optimizer).map((x) => [x, x.dataSync().slice()] as const);
     const steps = [...optimizer.slots.values()].map((slot) => [slot, slot.steps] as const);
     const scales = [...this.#layers.namedQuantizations().values()].map(
-      (each) => [each, each.snapshotSync()] as const,
+      (quantization) => [quantization, quantization.snapshotSync()] as const,
     );
     this.#saved = { tensors, steps, scales, random: random.current };
   }
@@ -274,7 +282,7 @@ export class StepLibrary {
     const { tensors, steps, scales, random } = this.#saved ?? {};
     for (const [x, data] of tensors ?? []) x.write(data as Float32Array);
     for (const [slot, count] of steps ?? []) slot.steps = count;
-    for (const [each, snapshot] of scales ?? []) each.restore(snapshot);
+    for (const [quantization, snapshot] of scales ?? []) quantization.restore(snapshot);
     Object.assign(this.random, random);
   }
 
@@ -288,9 +296,9 @@ export class StepLibrary {
 }
 
 /** The values of a wide tensor, converted to f32 without the library. */
-function seen(x: Tensor): Matrix {
+function toMatrix(x: Tensor): Matrix {
   // remainders of masters are compared as integers, and codes as values
   if (x.dtype === "u16") return ofRow([...(x.dataSync() as Uint16Array)], "f32");
-  const plain = download((x.dtype === "e4m3" ? decode(x) : x) as Tensor<WideDType>);
-  return { data: wideValues(plain), shape: plain.matrix, dtype: plain.dtype };
+  const hostTensor = download((x.dtype === "e4m3" ? decode(x) : x) as Tensor<WideDType>);
+  return { data: wideValues(hostTensor), shape: hostTensor.matrix, dtype: hostTensor.dtype };
 }

@@ -23,24 +23,24 @@ import { OptimizerRun } from "../../../oracle/training/optimizers.js";
 import { Tape, Value } from "../../../oracle/training/tape.js";
 import { ACTIVATIONS, RECIPES } from "./options.js";
 import {
+  activationType,
   BATCH,
   type CellPlan,
-  classes,
+  drawClasses,
+  drawNumbers,
   EVALUATION,
-  flowType,
   GRAD_SCALE,
   HEADS,
   isFrozen,
   MAX_NORM,
-  numbers,
-  optimizerOf,
-  passesCodes,
-  SMOOTHED,
+  mayPassCodes,
+  optimizerOptions,
+  SMOOTHING_OPTIONS,
   type StepPlan,
-  turnOf,
+  stepActions,
 } from "./plan.js";
-import { parameterScale, parameterSeed, seedOf } from "./seeds.js";
-import type { Seen } from "./seen.js";
+import { inputSeed, parameterScale, parameterSeed } from "./seeds.js";
+import type { StepResults } from "./seen.js";
 
 type Apply = (tape: Tape, x: Value, call: CallModel) => Value;
 
@@ -64,13 +64,13 @@ export class StepModel {
     };
     if (plan.vocabulary > 0) this.#parameter("table.weight", [plan.vocabulary, plan.features]);
     this.#cells = plan.cells.map((cell, i) => this.#cell(cell, `cell${i}`));
-    this.#optimizer = new OptimizerRun(optimizerOf(plan), [...this.parameters.values()]);
+    this.#optimizer = new OptimizerRun(optimizerOptions(plan), [...this.parameters.values()]);
   }
 
   #parameter(name: string, shape: readonly [number, number]): ParameterModel {
     const { plan } = this;
     const i = this.parameters.size;
-    const values = numbers(plan, parameterSeed(plan, i), shape, parameterScale(name));
+    const values = drawNumbers(plan, parameterSeed(plan, i), shape, parameterScale(name));
     const parameter = new Value(
       matrix(shape, plan.parameters, (r, c) => values[r * shape[1] + c] as number),
       !plan.evaluates && !isFrozen(plan, name, i),
@@ -81,10 +81,10 @@ export class StepModel {
 
   #linear(name: string, from: number, to: number, prefix = ""): LinearModel {
     const { bias, fuses } = this.plan;
-    const called = (what: string): string =>
-      prefix ? `${name}.${prefix}${what}` : `${name}.${what.toLowerCase()}`;
-    const weight = this.#parameter(called("Weight"), [to, from]);
-    const biasParameter = bias ? this.#parameter(called("Bias"), [1, to]) : undefined;
+    const parameterName = (suffix: string): string =>
+      prefix ? `${name}.${prefix}${suffix}` : `${name}.${suffix.toLowerCase()}`;
+    const weight = this.#parameter(parameterName("Weight"), [to, from]);
+    const biasParameter = bias ? this.#parameter(parameterName("Bias"), [1, to]) : undefined;
     if (fuses) weight.mainGrad = matrix([to, from], "f32", () => 3);
     const layer = new LinearModel(weight, biasParameter, fuses);
     this.linears.set(`${name}.${prefix || "linear"}`, layer);
@@ -108,7 +108,7 @@ export class StepModel {
 
   #body({ layer, from, to, middle }: CellPlan, name: string): Apply {
     const { plan, run } = this;
-    const act = ACTIVATIONS[plan.activation];
+    const activationOptions = ACTIVATIONS[plan.activation];
     switch (layer) {
       case "linear": {
         const layerModel = this.#linear(`${name}.linear`, from, to);
@@ -123,13 +123,13 @@ export class StepModel {
       case "attention": {
         const norm = this.#norm(`${name}.linear`, from, "layerNormWeight", "layerNormBias");
         const layerModel = this.#linear(`${name}.linear`, from, layer === "attention" ? 3 * to : to);
-        const parts = { norm, layer: layerModel };
+        const layers = { norm, layer: layerModel };
         return (tape, x, call) => {
-          const [out, normed] = normLinear(run, tape, x, parts, call, layer === "returned") as [
+          const [out, normResult] = normLinear(run, tape, x, layers, call, layer === "returned") as [
             Value,
             Value?,
           ];
-          if (normed) return add(tape, out, normed);
+          if (normResult) return add(tape, out, normResult);
           if (layer !== "attention") return out;
           return attention(run, tape, out, {
             batch: BATCH,
@@ -140,20 +140,20 @@ export class StepModel {
       }
       case "mlp": {
         const norm = this.#norm(`${name}.mlp`, from, "layerNormWeight", "layerNormBias");
-        const fc1 = this.#linear(`${name}.mlp`, from, act.gated ? 2 * middle : middle, "fc1");
+        const fc1 = this.#linear(`${name}.mlp`, from, activationOptions.gated ? 2 * middle : middle, "fc1");
         const fc2 = this.#linear(`${name}.mlp`, middle, from, "fc2");
-        return (tape, x, call) => mlp(run, tape, x, { norm, fc1, fc2, act }, call);
+        return (tape, x, call) => mlp(run, tape, x, { norm, fc1, fc2, act: activationOptions }, call);
       }
       case "activation":
-        return (tape, x) => activation(tape, x, act);
+        return (tape, x) => activation(tape, x, activationOptions);
       case "gate": {
-        const layerModel = this.#linear(`${name}.linear`, from, act.gated ? 2 * to : to);
-        return (tape, x, call) => activation(tape, linear(run, tape, x, layerModel, call), act);
+        const layerModel = this.#linear(`${name}.linear`, from, activationOptions.gated ? 2 * to : to);
+        return (tape, x, call) => activation(tape, linear(run, tape, x, layerModel, call), activationOptions);
       }
       case "between": {
         const first = this.#linear(`${name}.first`, from, middle);
         const second = this.#linear(`${name}.second`, middle, to);
-        const codes = passesCodes(plan);
+        const codes = mayPassCodes(plan);
         return (tape, x, call) => {
           const h = linear(run, tape, x, first, { ...call, fp8Output: codes });
           return linear(run, tape, h, second, { ...call, fp8Grad: codes && h.requiresGrad });
@@ -166,11 +166,11 @@ export class StepModel {
     const { plan } = this;
     const table = this.parameters.get("table.weight");
     if (table) {
-      const ids = classes(seedOf(plan, "ids", step, call), plan.rows, plan.vocabulary);
+      const ids = drawClasses(inputSeed(plan, "ids", step, call), plan.rows, plan.vocabulary);
       return { x: table, root: embedding(tape, table, ids) };
     }
     const shape = [plan.rows, plan.features] as const;
-    const values = numbers(plan, seedOf(plan, "x", step, call), shape);
+    const values = drawNumbers(plan, inputSeed(plan, "x", step, call), shape);
     const x = new Value(
       matrix(shape, plan.input, (r, c) => values[r * shape[1] + c] as number),
       plan.start === "variable" && !plan.evaluates && call !== EVALUATION,
@@ -181,30 +181,31 @@ export class StepModel {
   #loss(tape: Tape, y: Value, step: number, call: number): Value {
     const { plan } = this;
     const { shape } = y.wide;
-    const seed = seedOf(plan, "target", step, call);
+    const seed = inputSeed(plan, "target", step, call);
     if (plan.loss === "mse") {
-      const values = numbers(plan, seed, shape);
+      const values = drawNumbers(plan, seed, shape);
       return mseLoss(
         tape,
         y,
-        matrix(shape, flowType(plan), (r, c) => values[r * shape[1] + c] as number),
+        matrix(shape, activationType(plan), (r, c) => values[r * shape[1] + c] as number),
       );
     }
     if (plan.loss === "gradient") return y;
-    const options = plan.loss === "smoothed" ? SMOOTHED : {};
-    return crossEntropyLoss(tape, y, classes(seed, shape[0], shape[1]), options);
+    const options = plan.loss === "smoothed" ? SMOOTHING_OPTIONS : {};
+    return crossEntropyLoss(tape, y, drawClasses(seed, shape[0], shape[1]), options);
   }
 
   /** Runs one microbatch and returns everything observable after it. */
-  microbatch(step: number, call: number): Seen {
+  microbatch(step: number, call: number): StepResults {
     const { plan, run } = this;
-    const turn = turnOf(plan, step);
+    const actions = stepActions(plan, step);
     const evaluates = plan.evaluates || call === EVALUATION;
-    const { rewritten, ...callOptions } = (call === EVALUATION ? turn.evaluated : turn.calls[call]) ?? {};
+    const { rewritten, ...callOptions } =
+      (call === EVALUATION ? actions.evaluated : actions.calls[call]) ?? {};
     if (rewritten) this.#rewrite(step, call);
     if (call === EVALUATION) this.#freeze(() => true);
     const tape = new Tape();
-    run.recipe = turn.recipe ? RECIPES[turn.recipe] : plan.quantization;
+    run.recipe = actions.recipe ? RECIPES[actions.recipe] : plan.quantization;
     const { x, root } = this.#start(tape, step, call);
     const y = this.#cells.reduce((h, cell) => cell(tape, h, callOptions), root);
     const loss = this.#loss(tape, y, step, call);
@@ -213,7 +214,7 @@ export class StepModel {
     if (call === EVALUATION) this.#freeze((name, i) => plan.evaluates || isFrozen(plan, name, i));
     if (loss.requiresGrad) {
       const { shape, dtype } = loss.wide;
-      const values = numbers(plan, seedOf(plan, "grad", step, call), shape, 0.5);
+      const values = drawNumbers(plan, inputSeed(plan, "grad", step, call), shape, 0.5);
       tape.backward(
         loss,
         plan.loss === "gradient"
@@ -246,7 +247,7 @@ export class StepModel {
     const { plan } = this;
     [...this.parameters].forEach(([name, parameter], i) => {
       const { shape, dtype } = parameter.wide;
-      const values = numbers(plan, parameterSeed(plan, i, step, call), shape, parameterScale(name));
+      const values = drawNumbers(plan, parameterSeed(plan, i, step, call), shape, parameterScale(name));
       parameter.data = matrix(shape, dtype, (r, c) => values[r * shape[1] + c] as number);
     });
   }
@@ -272,7 +273,7 @@ export class StepModel {
         Object.assign(slot, states);
       };
     });
-    const scales = [...this.linears.values()].map((each) => each.saved());
+    const scales = [...this.linears.values()].map((layer) => layer.saved());
     this.#load = () => {
       this.#optimizer.zeroGrad();
       for (const load of [...slots, ...scales]) load();
@@ -281,15 +282,15 @@ export class StepModel {
   }
 
   /** Runs the optimizer step and returns everything observable after it. */
-  step(step: number): Seen {
+  step(step: number): StepResults {
     const { plan } = this;
     if (this.parameters.size === 0) return new Map();
     const optimizer = this.#optimizer;
-    const { stepping, zeroes, state } = turnOf(plan, step);
+    const { stepping, zeroes, state } = stepActions(plan, step);
     this.#freeze((name, i) => plan.evaluates || isFrozen(plan, name, i, true));
     const norms: (readonly [string, Matrix])[] = [];
-    const trained = optimizer.slots.some(({ parameter: { grad, mainGrad } }) => grad ?? mainGrad);
-    if (stepping === "clipped" && trained) {
+    const hasGradients = optimizer.slots.some(({ parameter: { grad, mainGrad } }) => grad ?? mainGrad);
+    if (stepping === "clipped" && hasGradients) {
       const { norm, factor } = optimizer.norm(MAX_NORM);
       norms.push(["norm", ofRow([norm], "f32")], ["factor", ofRow([factor], "f32")]);
       optimizer.step({ gradScale: factor });

@@ -185,7 +185,7 @@ export const MICROBATCHES = {
 } as const satisfies Record<string, readonly MicrobatchCall[]>;
 
 /** The actions of a step in addition to its microbatches. */
-export interface StepTurn {
+export interface StepActions {
   readonly calls: readonly MicrobatchCall[];
   readonly stepping: "plain" | "clipped" | "noop" | "scaled" | "none";
   readonly zeroes: boolean;
@@ -197,7 +197,7 @@ export interface StepTurn {
   readonly state: "kept" | "saved" | "loaded";
 }
 
-const MLPS = Object.keys(ACTIVATIONS).map(
+const MLP_LAYERS = Object.keys(ACTIVATIONS).map(
   (activation) => `mlp of ${activation}` as `mlp of ${StepActivation}`,
 );
 
@@ -211,7 +211,7 @@ export const OPTIONS = {
   layer: [
     ...(["linear", "norm", "normLinear", "returned", "attention", "between"] as const),
     ...(["activation of silu", "activation of srelu", "gate of glu", "gate of swiglu"] as const),
-    ...MLPS,
+    ...MLP_LAYERS,
   ],
   wrap: ["plain", "residual", "recompute", "twice"],
   around: ["nothing", "before", "behind", "both"],

@@ -2,14 +2,14 @@
 import type { StepPlan } from "./plan.js";
 
 /** The seed for call number `call` of step `step`. */
-export function seedOf(
+export function inputSeed(
   { seed }: StepPlan,
-  what: "x" | "grad" | "target" | "ids",
+  input: "x" | "grad" | "target" | "ids",
   step: number,
   call = 0,
 ): number {
-  const place = { x: 1, grad: 2, target: 3, ids: 4 }[what];
-  return (seed + 1009 * step + 101 * call + 11 * place) | 0;
+  const inputNumber = { x: 1, grad: 2, target: 3, ids: 4 }[input];
+  return (seed + 1009 * step + 101 * call + 11 * inputNumber) | 0;
 }
 
 /** The seed for parameter number `i` when it is written before call number `call` of step `step`. */

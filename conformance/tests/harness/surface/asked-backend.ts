@@ -9,24 +9,24 @@ import type { GemmAlgorithm } from "../../../../src/formats/gemm-algorithm.js";
 import { Tensor } from "../../../../src/tensor/tensor.js";
 
 /** A recorded call: the operation and its arguments. */
-export type Asked = { readonly [K in OpName]: { readonly op: K; readonly args: OpArgs[K] } }[OpName];
+export type RecordedCall = { readonly [K in OpName]: { readonly op: K; readonly args: OpArgs[K] } }[OpName];
 
 /** The prepared answers to calls about products. */
-export interface Answers {
+export interface PreparedAnswers {
   readonly unverified?: string | undefined;
   readonly algorithm?: GemmAlgorithm | undefined;
 }
 
-export class AskedBackend implements Backend {
+export class RecordingBackend implements Backend {
   readonly name = "asked";
   readonly description = "does nothing";
   readonly threads = 1;
   readonly datapath: Backend["datapath"];
   readonly memory: Backend["memory"];
-  readonly asked: Asked[] = [];
+  readonly calls: RecordedCall[] = [];
   /** The address of each tensor at the time it was an argument. A view has the address of its base tensor. */
   readonly #addresses = new Map<unknown, number>();
-  answers: Answers = {};
+  answers: PreparedAnswers = {};
   /** Whether operations are also computed. */
   computes = false;
 
@@ -47,23 +47,23 @@ export class AskedBackend implements Backend {
   }
 
   run<K extends OpName>(op: K, args: OpArgs[K]): void {
-    this.asked.push({ op, args } as Asked);
+    this.calls.push({ op, args } as RecordedCall);
     if (this.computes) this.inner.run(op, args);
-    for (const each of Object.values(args))
-      if (each instanceof Tensor) this.#addresses.set(each, each.address);
+    for (const argument of Object.values(args))
+      if (argument instanceof Tensor) this.#addresses.set(argument, argument.address);
   }
 
-  /** The recorded calls in words. A tensor is printed by its name in `named`, or else as "new" with dtype and shape. */
-  plainly(named: Readonly<Record<string, unknown>>): readonly unknown[] {
+  /** The recorded calls as plain data. A tensor is printed by its name in `values`, or else as "new" with dtype and shape. */
+  describeCalls(values: Readonly<Record<string, unknown>>): readonly unknown[] {
     const names = new Map<unknown, string>();
-    for (const [name, each] of Object.entries(named)) {
-      if (each === undefined) continue;
-      names.set(each, name);
-      if (each instanceof Tensor) names.set(each.address, name);
+    for (const [name, value] of Object.entries(values)) {
+      if (value === undefined) continue;
+      names.set(value, name);
+      if (value instanceof Tensor) names.set(value.address, name);
     }
-    const nameOf = (each: unknown): string | undefined =>
-      names.get(each) ?? names.get(this.#addresses.get(each));
-    return this.asked.map((call) => plainly(call, nameOf));
+    const findName = (value: unknown): string | undefined =>
+      names.get(value) ?? names.get(this.#addresses.get(value));
+    return this.calls.map((call) => toPlainData(call, findName));
   }
 
   algorithmFor(args: GemmArgs): GemmAlgorithm | undefined {
@@ -74,11 +74,11 @@ export class AskedBackend implements Backend {
 }
 
 /** Arguments as plain data, without undefined values. */
-function plainly(value: unknown, nameOf: (each: unknown) => string | undefined): unknown {
-  const name = typeof value === "number" ? undefined : nameOf(value);
+function toPlainData(value: unknown, findName: (each: unknown) => string | undefined): unknown {
+  const name = typeof value === "number" ? undefined : findName(value);
   if (name !== undefined) return name;
   if (value instanceof Tensor) return `new ${value.dtype} [${value.shape}]`;
   if (typeof value !== "object" || value === null || Array.isArray(value)) return value;
   const fields = Object.entries(value).filter(([, each]) => each !== undefined);
-  return Object.fromEntries(fields.map(([key, each]) => [key, plainly(each, nameOf)]));
+  return Object.fromEntries(fields.map(([key, each]) => [key, toPlainData(each, findName)]));
 }

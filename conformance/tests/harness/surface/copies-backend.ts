@@ -8,35 +8,35 @@ import { TENSOR_ROWS, type TensorRow } from "../../../../src/backends/writes.js"
 import { DIRECTIONS, type QuantizedCopy } from "../../../../src/tensor/quantized.js";
 import type { Memory } from "../../../../src/tensor/storage.js";
 import { Tensor } from "../../../../src/tensor/tensor.js";
-import { AskedBackend } from "./asked-backend.js";
+import { RecordingBackend } from "./asked-backend.js";
 
 /** A copy, or codes derived from one by a transposition, a gather or a clone. */
-interface Traced {
-  /** The operation that created it, its direction and shape. */
-  readonly text: string;
-  /** The codes that it was derived from. */
-  readonly from: readonly Traced[];
-  read: boolean;
+interface TracedCodes {
+  /** The direction and shape of the codes, and the operation that created them. */
+  readonly description: string;
+  /** The codes from which these codes were derived. */
+  readonly sources: readonly TracedCodes[];
+  isRead: boolean;
 }
 
 /** The operations that read codes to compute values instead of other codes. */
 const READERS: readonly OpName[] = ["gemm", "dequantize"];
 
-export class CopiesBackend extends AskedBackend {
+export class CopiesBackend extends RecordingBackend {
   override readonly memory: Memory;
   /** Violations so far: copies that were not read, or were created twice. */
   readonly #faults: string[] = [];
   /** The number of copies that quantizations created. */
-  created = 0;
+  createdCopies = 0;
   /** The copies that products have not read yet. */
-  readonly #live = new Map<number, Traced>();
+  readonly #unreadCopies = new Map<number, TracedCodes>();
   /** How often each address was written. */
   readonly #versions = new Map<number, number>();
   readonly #sources = new Set<string>();
 
   constructor(inner: Backend) {
     super(inner);
-    this.memory = this.#traced(inner.memory);
+    this.memory = this.#traceMemory(inner.memory);
   }
 
   /** Starts a run: tensors that an earlier run quantized may be quantized again. */
@@ -46,71 +46,79 @@ export class CopiesBackend extends AskedBackend {
 
   /** Ends the trace: the remaining copies must have been read. Returns the violations. */
   finish(): readonly string[] {
-    for (const address of [...this.#live.keys()]) this.#end(address, "at the end");
+    for (const address of [...this.#unreadCopies.keys()]) this.#endTrace(address, "at the end");
     return this.#faults;
   }
 
   /** Declares the copies of a tensor to be results that the caller requested. */
   asResult(members: readonly Tensor[]): void {
-    for (const { address } of members) markRead(this.#live.get(address));
+    for (const { address } of members) markRead(this.#unreadCopies.get(address));
   }
 
   override run<K extends OpName>(op: K, args: OpArgs[K]): void {
     const fields: Readonly<Record<string, unknown>> = { ...args };
     const rows = TENSOR_ROWS.get(op) as readonly TensorRow[];
-    const reads = rows.filter(({ written }) => !written).flatMap(({ name }) => codesOf(fields[name]));
-    const sources = reads.flatMap(({ address }) => this.#live.get(address) ?? []);
-    if (READERS.includes(op)) for (const each of sources) markRead(each);
+    const reads = rows.filter(({ written }) => !written).flatMap(({ name }) => argumentTensors(fields[name]));
+    const sources = reads.flatMap(({ address }) => this.#unreadCopies.get(address) ?? []);
+    if (READERS.includes(op)) for (const source of sources) markRead(source);
     const state = reads.map(({ address }) => `${address}.${this.#versions.get(address) ?? 0}`).join(" ");
     for (const { name, written } of rows) {
       if (!written) break;
       const copy = fields[name];
-      if (isCopy(copy)) this.#quantized(op, copy, { state, noop: fields.noop !== undefined });
-      else for (const { address } of codesOf(copy)) this.#written(address, op, sources);
+      if (isCopy(copy)) this.#traceQuantization(op, copy, { state, noop: fields.noop !== undefined });
+      else for (const { address } of argumentTensors(copy)) this.#traceWrite(address, op, sources);
     }
     super.run(op, args);
   }
 
-  #quantized(op: OpName, copy: QuantizedCopy, { state, noop }: { state: string; noop: boolean }): void {
+  #traceQuantization(
+    op: OpName,
+    copy: QuantizedCopy,
+    { state, noop }: { state: string; noop: boolean },
+  ): void {
     const { data, geometry } = copy;
-    const text = `${geometry.direction} ${data.dtype} [${data.shape}] by ${op}`;
+    const description = `${geometry.direction} ${data.dtype} [${data.shape}] by ${op}`;
     const source = `${geometry.direction} ${data.dtype} of ${op} ${state}`;
-    if (this.#sources.has(source)) this.#faults.push(`${text} is made twice`);
+    if (this.#sources.has(source)) this.#faults.push(`${description} is made twice`);
     this.#sources.add(source);
-    this.created++;
-    const before = this.#live.get(data.address);
+    this.createdCopies++;
+    const previousCopy = this.#unreadCopies.get(data.address);
     // with a noop flag the target may keep its earlier copy
-    if (!noop) this.#end(data.address, "when it is overwritten");
-    this.#bump(data.address);
-    this.#live.set(data.address, { text, from: noop && before ? [before] : [], read: false });
+    if (!noop) this.#endTrace(data.address, "when it is overwritten");
+    this.#countWrite(data.address);
+    this.#unreadCopies.set(data.address, {
+      description,
+      sources: noop && previousCopy ? [previousCopy] : [],
+      isRead: false,
+    });
   }
 
-  #written(address: number, op: string, sources: readonly Traced[]): void {
-    this.#end(address, "when it is overwritten");
-    this.#bump(address);
+  #traceWrite(address: number, op: string, sources: readonly TracedCodes[]): void {
+    this.#endTrace(address, "when it is overwritten");
+    this.#countWrite(address);
     if (sources.length > 0 && !READERS.includes(op as OpName))
-      this.#live.set(address, {
-        text: `${op} of ${sources.map(({ text }) => text)}`,
-        from: sources,
-        read: false,
+      this.#unreadCopies.set(address, {
+        description: `${op} of ${sources.map(({ description }) => description)}`,
+        sources,
+        isRead: false,
       });
   }
 
-  #bump(address: number): void {
+  #countWrite(address: number): void {
     this.#versions.set(address, (this.#versions.get(address) ?? 0) + 1);
   }
 
-  #end(address: number, when: string): void {
-    const traced = this.#live.get(address);
+  #endTrace(address: number, moment: string): void {
+    const traced = this.#unreadCopies.get(address);
     if (!traced) return;
-    this.#live.delete(address);
-    if (!traced.read) this.#faults.push(`${traced.text} is not read ${when}`);
+    this.#unreadCopies.delete(address);
+    if (!traced.isRead) this.#faults.push(`${traced.description} is not read ${moment}`);
   }
 
-  #traced(inner: Memory): Memory {
-    const written = (to: number, from?: number): void => {
-      const source = from === undefined ? undefined : this.#live.get(from);
-      this.#written(to, "copy", source ? [source] : []);
+  #traceMemory(inner: Memory): Memory {
+    const traceCopy = (to: number, from?: number): void => {
+      const source = from === undefined ? undefined : this.#unreadCopies.get(from);
+      this.#traceWrite(to, "copy", source ? [source] : []);
     };
     return {
       get closed() {
@@ -118,35 +126,35 @@ export class CopiesBackend extends AskedBackend {
       },
       allocate: (bytes) => {
         const address = inner.allocate(bytes);
-        this.#bump(address);
+        this.#countWrite(address);
         return address;
       },
       free: (address) => {
-        this.#end(address, "before it is freed");
+        this.#endTrace(address, "before it is freed");
         inner.free(address);
       },
       write(address, bytes) {
-        written(address);
+        traceCopy(address);
         inner.write(address, bytes);
       },
       copy(to, from, bytes) {
-        written(to, from);
+        traceCopy(to, from);
         inner.copy(to, from, bytes);
       },
       read: (address, bytes) => inner.read(address, bytes),
       // other ranks read what this rank sends
       readSync: (address, bytes) => {
-        markRead(this.#live.get(address));
+        markRead(this.#unreadCopies.get(address));
         return inner.readSync(address, bytes);
       },
     };
   }
 }
 
-function markRead(traced: Traced | undefined): void {
-  if (!traced || traced.read) return;
-  traced.read = true;
-  for (const each of traced.from) markRead(each);
+function markRead(traced: TracedCodes | undefined): void {
+  if (!traced || traced.isRead) return;
+  traced.isRead = true;
+  for (const source of traced.sources) markRead(source);
 }
 
 function isCopy(value: unknown): value is QuantizedCopy {
@@ -156,7 +164,7 @@ function isCopy(value: unknown): value is QuantizedCopy {
 }
 
 /** The tensor of an argument: itself, the codes of a copy, or the elements of an operand. */
-function codesOf(value: unknown): readonly Tensor[] {
+function argumentTensors(value: unknown): readonly Tensor[] {
   if (value instanceof Tensor) return [value];
   if (typeof value !== "object" || value === null || !("data" in value)) return [];
   return value.data instanceof Tensor ? [value.data] : [];

@@ -13,12 +13,12 @@ export class LoggingBackend implements Backend {
   constructor(
     readonly inner: Backend,
     /** The operations that it does not support. */
-    readonly without: readonly OpName[] = [],
+    readonly unsupported: readonly OpName[] = [],
   ) {
     this.description = `logging around ${inner.description}`;
     this.threads = inner.threads;
     this.datapath = inner.datapath;
-    this.memory = loggedMemory(inner.memory, this.log);
+    this.memory = logReads(inner.memory, this.log);
   }
 
   memoryUse(): MemoryUse {
@@ -30,7 +30,7 @@ export class LoggingBackend implements Backend {
   }
 
   supports<K extends OpName>(op: K, args: OpArgs[K]): Support {
-    if (this.without.includes(op)) return { ok: false, reason: "the logging backend leaves it out" };
+    if (this.unsupported.includes(op)) return { ok: false, reason: "the logging backend leaves it out" };
     return this.inner.supports(op, args);
   }
 
@@ -48,7 +48,7 @@ export class LoggingBackend implements Backend {
   }
 }
 
-function loggedMemory(inner: Memory, log: string[]): Memory {
+function logReads(inner: Memory, log: string[]): Memory {
   return {
     get closed() {
       return inner.closed ?? false;

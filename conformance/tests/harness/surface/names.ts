@@ -15,11 +15,11 @@ export const ENTRIES = [
 
 export interface PublicNames {
   /** The exports of one entry point, without nested namespaces. */
-  readonly exported: ReadonlyMap<string, readonly string[]>;
+  readonly exports: ReadonlyMap<string, readonly string[]>;
   /** The properties and methods of exported types, wherever the package declares them. */
   readonly members: ReadonlySet<string>;
   /** The string literals in the types of these members. */
-  readonly texts: ReadonlySet<string>;
+  readonly strings: ReadonlySet<string>;
 }
 
 /** Reads the declarations that a build writes. */
@@ -35,19 +35,19 @@ export function publicNames(): PublicNames {
     types: [],
   });
   const reader = new Reader(program.getTypeChecker());
-  const exported = new Map<string, readonly string[]>();
+  const exports = new Map<string, readonly string[]>();
   ENTRIES.forEach((entry, i) => {
     const source = program.getSourceFile(files[i] ?? "");
     const module = source && reader.checker.getSymbolAtLocation(source);
     if (!module) throw new Error(`${entry} is not there; npm run build makes it`);
-    exported.set(entry, reader.read(module));
+    exports.set(entry, reader.read(module));
   });
-  return { exported, members: reader.members, texts: reader.texts };
+  return { exports, members: reader.members, strings: reader.strings };
 }
 
 class Reader {
   readonly members = new Set<string>();
-  readonly texts = new Set<string>();
+  readonly strings = new Set<string>();
 
   constructor(readonly checker: ts.TypeChecker) {}
 
@@ -61,18 +61,18 @@ class Reader {
   }
 
   #readType(type: ts.Type): void {
-    this.#readTexts(type);
+    this.#readStrings(type);
     for (const member of type.getProperties()) {
       const declaration = member.declarations?.[0];
       if (!declaration || declaration.getSourceFile().fileName.includes("/node_modules/")) continue;
       if (member.name.startsWith("__")) continue;
       this.members.add(member.name);
-      this.#readTexts(this.checker.getTypeOfSymbol(member));
+      this.#readStrings(this.checker.getTypeOfSymbol(member));
     }
   }
 
-  #readTexts(type: ts.Type): void {
-    for (const each of type.isUnion() ? type.types : [type])
-      if (each.isStringLiteral()) this.texts.add(each.value);
+  #readStrings(type: ts.Type): void {
+    for (const member of type.isUnion() ? type.types : [type])
+      if (member.isStringLiteral()) this.strings.add(member.value);
   }
 }

@@ -31,7 +31,7 @@ function wordAt(seed: number, i: number): number {
 const float = new Float32Array(1);
 const bits = new Uint32Array(float.buffer);
 
-function bitsOf(value: number): number {
+function f32Bits(value: number): number {
   float[0] = value;
   return bits[0] as number;
 }
@@ -49,14 +49,14 @@ function toF16(pattern: number): number {
 }
 
 /** The sum of the four bytes of a word, centred and divided by 128: approximately normal with deviation 1.15. */
-function bell(word: number, factor: number, dtype: WideDType): number {
+function normalBits(word: number, factor: number, dtype: WideDType): number {
   const sum = (word & 0xff) + ((word >>> 8) & 0xff) + ((word >>> 16) & 0xff) + (word >>> 24) - 510;
-  const pattern = bitsOf((sum / 128) * factor);
+  const pattern = f32Bits((sum / 128) * factor);
   return dtype === "f32" ? pattern : dtype === "bf16" ? toBf16(pattern) : toF16(pattern);
 }
 
 /** Random signs, significands and exponents in sixteen binades around 1. */
-function wide(word: number, dtype: WideDType): number {
+function wideBits(word: number, dtype: WideDType): number {
   const [binade, sign] = [(word >>> 8) & 15, word >>> 31];
   if (dtype === "f16") return (sign << 15) | ((binade + 7) << 10) | ((word >>> 16) & 0x3ff);
   const high = (sign << 15) | ((binade + 119) << 7) | ((word >>> 16) & 0x7f);
@@ -65,11 +65,11 @@ function wide(word: number, dtype: WideDType): number {
 }
 
 /** Arbitrary bit patterns; special values among ordinary ones; and 128x128 tiles with values of one kind. */
-function edge(word: number, dtype: WideDType, row: number, column: number): number {
-  const half = dtype === "f16";
-  const special = (i: number): number => {
-    const from = half ? HALF_SPECIALS : SPECIALS;
-    const pattern = from[i] as number;
+function edgeBits(word: number, dtype: WideDType, row: number, column: number): number {
+  const isHalf = dtype === "f16";
+  const specialBits = (i: number): number => {
+    const specials = isHalf ? HALF_SPECIALS : SPECIALS;
+    const pattern = specials[i] as number;
     return dtype === "bf16" ? pattern >>> 16 : pattern;
   };
   const sign = dtype === "f32" ? (word >>> 31) * 2 ** 31 : (word >>> 31) << 15;
@@ -77,27 +77,27 @@ function edge(word: number, dtype: WideDType, row: number, column: number): numb
     case 1:
       return sign;
     case 2:
-      return special(NAN);
+      return specialBits(NAN);
     case 4:
       return sign + (word & 3);
     case 5:
-      return sign + special(LARGEST);
+      return sign + specialBits(LARGEST);
     case 7:
-      return row % TILE === 0 && column % TILE === 0 ? special(INFINITY) : wide(word, dtype);
+      return row % TILE === 0 && column % TILE === 0 ? specialBits(INFINITY) : wideBits(word, dtype);
   }
   const kind = word & 7;
-  if (kind === 0) return special((word >>> 3) % SPECIALS.length);
-  if (kind > 2) return wide(word, dtype);
-  const mixed = Math.imul(word, 0x9e3779b1) >>> 0;
-  return dtype === "f32" ? mixed : mixed >>> 16;
+  if (kind === 0) return specialBits((word >>> 3) % SPECIALS.length);
+  if (kind > 2) return wideBits(word, dtype);
+  const mixedBits = Math.imul(word, 0x9e3779b1) >>> 0;
+  return dtype === "f32" ? mixedBits : mixedBits >>> 16;
 }
 
 /** Rows with equal numbers of +2^k and -2^k: their mean is 0 and their norm is exact. */
-function signed(first: number, dtype: WideDType, column: number): number {
-  let chosen = column & 15 & (1 + ((first >>> 4) % 15));
-  let odd = 0;
-  for (; chosen > 0; chosen &= chosen - 1) odd ^= 1;
-  const pattern = odd * 2 ** 31 + ((125 + (first % 5)) << 23);
+function signedBits(rowWord: number, dtype: WideDType, column: number): number {
+  let selectedBits = column & 15 & (1 + ((rowWord >>> 4) % 15));
+  let parity = 0;
+  for (; selectedBits > 0; selectedBits &= selectedBits - 1) parity ^= 1;
+  const pattern = parity * 2 ** 31 + ((125 + (rowWord % 5)) << 23);
   return dtype === "f32" ? pattern : pattern >>> 16;
 }
 
@@ -110,22 +110,22 @@ export function draw(
 ): Uint16Array | Float32Array {
   const count = elementCount(shape);
   const columns = shape.at(-1) ?? 1;
-  const at = (i: number): number => {
+  const elementBits = (i: number): number => {
     const word = wordAt(seed, i);
     const column = i % columns;
     switch (kind) {
       case "bell":
-        return bell(word, 1, dtype);
+        return normalBits(word, 1, dtype);
       case "small":
-        return bell(word, 1 / 16, dtype);
+        return normalBits(word, 1 / 16, dtype);
       case "wide":
-        return wide(word, dtype);
+        return wideBits(word, dtype);
       case "edges":
-        return edge(word, dtype, (i - column) / columns, column);
+        return edgeBits(word, dtype, (i - column) / columns, column);
       case "signs":
-        return signed(wordAt(seed, i - column), dtype, column);
+        return signedBits(wordAt(seed, i - column), dtype, column);
     }
   };
-  if (dtype !== "f32") return Uint16Array.from({ length: count }, (_, i) => at(i));
-  return new Float32Array(Uint32Array.from({ length: count }, (_, i) => at(i)).buffer);
+  if (dtype !== "f32") return Uint16Array.from({ length: count }, (_, i) => elementBits(i));
+  return new Float32Array(Uint32Array.from({ length: count }, (_, i) => elementBits(i)).buffer);
 }

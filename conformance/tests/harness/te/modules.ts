@@ -75,7 +75,7 @@ interface Layer extends Module {
   forward(input: VariableLike, call: { readonly isFirstMicrobatch?: boolean | undefined }): Variable;
 }
 
-function layerOf(backend: Backend, moduleCase: ModuleCase): Layer {
+function createLayer(backend: Backend, moduleCase: ModuleCase): Layer {
   const {
     bias,
     mainGrads,
@@ -84,35 +84,35 @@ function layerOf(backend: Backend, moduleCase: ModuleCase): Layer {
     activation = "gelu",
   } = moduleCase;
   const options = { bias, fuseWgradAccumulation: mainGrads };
-  const normed = { ...options, normalization, zeroCenteredGamma: zeroCentered, eps: 0 };
+  const normOptions = { ...options, normalization, zeroCenteredGamma: zeroCentered, eps: 0 };
   switch (moduleCase.module) {
     case "Linear":
       return new Linear(backend, moduleCase.in, moduleCase.out, options);
     case "LayerNormLinear":
-      return new LayerNormLinear(backend, moduleCase.in, moduleCase.out, normed);
+      return new LayerNormLinear(backend, moduleCase.in, moduleCase.out, normOptions);
     case "LayerNormMLP":
-      return new LayerNormMLP(backend, moduleCase.in, moduleCase.hidden ?? 0, { ...normed, activation });
+      return new LayerNormMLP(backend, moduleCase.in, moduleCase.hidden ?? 0, { ...normOptions, activation });
   }
 }
 
 /** The snake-case name: `layer_norm_weight` for `layerNormWeight`. */
-function theirName(name: string): string {
+function snakeCaseName(name: string): string {
   return name.replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`);
 }
 
 /** The parameters in the order of TransformerEngine's names. */
-function parametersOf(layer: Module) {
-  const named = [...layer.namedParameters()].map(
-    ([name, parameter]) => [theirName(name), parameter] as const,
+function sortedParameters(layer: Module) {
+  const parameters = [...layer.namedParameters()].map(
+    ([name, parameter]) => [snakeCaseName(name), parameter] as const,
   );
-  return named.sort(([a], [b]) => (a < b ? -1 : 1));
+  return parameters.sort(([a], [b]) => (a < b ? -1 : 1));
 }
 
 /**
  * The recipes under which TransformerEngine rounds main gradients twice: cuBLASLt's FP8 kernels round the product to f32 before
  * they add it. The library avoids that (datapath.md §2), so this program computes the product separately and adds it.
  */
-const ROUNDED_TWICE: readonly ModuleCase["recipe"][] = [
+const DOUBLE_ROUNDING_RECIPES: readonly ModuleCase["recipe"][] = [
   "delayed",
   "delayed-recent",
   "delayed-e4m3",
@@ -135,10 +135,12 @@ export interface StateResults {
 }
 
 /** The concatenated states of several products, as TransformerEngine stores them for one module. */
-function statesOf(layer: Module, pass: "forward" | "backward"): StateResults | undefined {
-  const snapshots = [...layer.namedQuantizations().values()].map((each) => each.snapshotSync()?.[pass]);
-  if (snapshots.some((each) => each === undefined)) return undefined;
-  const states = snapshots.map((each) => each as NonNullable<typeof each>);
+function concatenateStates(layer: Module, pass: "forward" | "backward"): StateResults | undefined {
+  const snapshots = [...layer.namedQuantizations().values()].map(
+    (quantization) => quantization.snapshotSync()?.[pass],
+  );
+  if (snapshots.some((snapshot) => snapshot === undefined)) return undefined;
+  const states = snapshots.map((snapshot) => snapshot as NonNullable<typeof snapshot>);
   const scale = Float32Array.from(states.flatMap((state) => [...state.scale]));
   const rows = (states[0]?.amaxHistory.length ?? 0) / (states[0]?.scale.length ?? 1);
   const row = (i: number): number[] =>
@@ -148,16 +150,16 @@ function statesOf(layer: Module, pass: "forward" | "backward"): StateResults | u
   return { scale, history: Float32Array.from(Array.from({ length: rows }, (_, i) => row(i)).flat()) };
 }
 
-/** Runs the program. `seen` receives the results of each iteration before they are disposed of. */
+/** Runs the program. `onIteration` receives the results of each iteration before they are disposed of. */
 export async function runModule(
   backend: Backend,
   moduleCase: ModuleCase,
-  seen: (results: IterationResults, iteration: number) => Promise<void>,
+  onIteration: (results: IterationResults, iteration: number) => Promise<void>,
 ): Promise<void> {
-  using layer = layerOf(backend, moduleCase);
+  using layer = createLayer(backend, moduleCase);
   const bits = (kind: DrawKind, seed: number, shape: Shape): Tensor<"bf16"> =>
     tensor(backend, draw(kind, "bf16", seed, shape), shape, "bf16");
-  const parameters = parametersOf(layer);
+  const parameters = sortedParameters(layer);
   const isFused = (name: string): boolean =>
     moduleCase.mainGrads && name.includes("weight") && !name.includes("layer_norm");
   for (const [name, parameter] of parameters)
@@ -181,16 +183,16 @@ export async function runModule(
         layer.forward(x, call),
       );
       const out = y.tensor.clone();
-      const before = new Map<string, Tensor>();
+      const previousGrads = new Map<string, Tensor>();
       for (const [name, { mainGrad }] of parameters) {
-        if (!mainGrad || index === 0 || !ROUNDED_TWICE.includes(moduleCase.recipe)) continue;
-        before.set(name, mainGrad.clone());
+        if (!mainGrad || index === 0 || !DOUBLE_ROUNDING_RECIPES.includes(moduleCase.recipe)) continue;
+        previousGrads.set(name, mainGrad.clone());
         mainGrad.write(new Float32Array(mainGrad.size));
       }
       y.backward(dy);
       for (const [name, { mainGrad }] of parameters) {
-        const sum = before.get(name);
-        if (mainGrad && sum) add(sum, mainGrad, { out: mainGrad });
+        const previousGrad = previousGrads.get(name);
+        if (mainGrad && previousGrad) add(previousGrad, mainGrad, { out: mainGrad });
       }
       const results = new Map<string, Tensor>([
         ["y", out],
@@ -204,8 +206,11 @@ export async function runModule(
       x.zeroGrad();
       return results;
     });
-    const states = { forward: statesOf(layer, "forward"), backward: statesOf(layer, "backward") };
-    await seen({ microbatches, ...states }, iteration);
+    const states = {
+      forward: concatenateStates(layer, "forward"),
+      backward: concatenateStates(layer, "backward"),
+    };
+    await onIteration({ microbatches, ...states }, iteration);
     scope.dispose();
   }
 }

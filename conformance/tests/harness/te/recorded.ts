@@ -17,12 +17,12 @@ export interface RecordedResult {
   readonly bits?: string;
 }
 
-export function readWitness<Case>(what: "quantizations" | "nvfp4" | "functions" | "modules"): {
+export function readWitness<Case>(file: "quantizations" | "nvfp4" | "functions" | "modules"): {
   readonly origin: Origin;
   readonly cases: readonly Case[];
 } {
-  const path = new URL(`../../../vectors/te-${what}.json`, import.meta.url);
-  const { origin, [what]: cases } = JSON.parse(readFileSync(path, "utf8"));
+  const path = new URL(`../../../vectors/te-${file}.json`, import.meta.url);
+  const { origin, [file]: cases } = JSON.parse(readFileSync(path, "utf8"));
   return { origin, cases };
 }
 
@@ -59,49 +59,50 @@ export interface Distances {
 }
 
 /** The rank of a number among all numbers of its type in ascending order; both zeros have the same rank. */
-function placeOf(bits: number, sign: number): number {
+function rankInType(bits: number, sign: number): number {
   return bits & sign ? -(bits ^ sign) : bits;
 }
 
 /** The differences between two results of one type. Throws if only one of two elements is NaN. */
-export function distancesOf(bytes: Uint8Array, recorded: RecordedResult): Distances {
+export function computeDistances(bytes: Uint8Array, recorded: RecordedResult): Distances {
   const { type } = recorded;
   if (type === "u8") throw new Error("codes have no distance");
-  const theirs = recordedBytes(recorded);
-  const wide = type === "f32";
-  const view = (of: Uint8Array): Uint16Array | Int32Array =>
-    wide ? new Int32Array(of.slice().buffer) : new Uint16Array(of.slice().buffer);
-  const [ours, recordedCodes] = [view(bytes), view(theirs)];
+  const recordedData = recordedBytes(recorded);
+  const isF32 = type === "f32";
+  const view = (source: Uint8Array): Uint16Array | Int32Array =>
+    isF32 ? new Int32Array(source.slice().buffer) : new Uint16Array(source.slice().buffer);
+  const [actualCodes, recordedCodes] = [view(bytes), view(recordedData)];
   let [differing, further, most] = [0, 0, 0];
-  ours.forEach((bits, i) => {
-    const other = recordedCodes[i] as number;
-    if (bits === other) return;
-    if (bits === CANONICAL[type] || other === CANONICAL[type])
+  actualCodes.forEach((bits, i) => {
+    const recordedCode = recordedCodes[i] as number;
+    if (bits === recordedCode) return;
+    if (bits === CANONICAL[type] || recordedCode === CANONICAL[type])
       throw new Error(
-        `element ${i} is ${bits.toString(16)}, recorded is ${other.toString(16)}: one of them a NaN`,
+        `element ${i} is ${bits.toString(16)}, recorded is ${recordedCode.toString(16)}: one of them a NaN`,
       );
-    const sign = wide ? 1 << 31 : 0x8000;
-    const distance = Math.abs(placeOf(bits, sign) - placeOf(other, sign));
+    const sign = isF32 ? 1 << 31 : 0x8000;
+    const distance = Math.abs(rankInType(bits, sign) - rankInType(recordedCode, sign));
     differing++;
     if (distance > 1) further++;
     most = Math.max(most, distance);
   });
-  return { elements: ours.length, differing, further, most };
+  return { elements: actualCodes.length, differing, further, most };
 }
 
 /** Combines several differences into one. */
-export function together(all: readonly Distances[]): Distances {
-  const sum = (of: (each: Distances) => number): number => all.reduce((total, each) => total + of(each), 0);
+export function combineDistances(distances: readonly Distances[]): Distances {
+  const sum = (field: (each: Distances) => number): number =>
+    distances.reduce((total, each) => total + field(each), 0);
   return {
     elements: sum(({ elements }) => elements),
     differing: sum(({ differing }) => differing),
     further: sum(({ further }) => further),
-    most: all.reduce((largest, { most }) => Math.max(largest, most), 0),
+    most: distances.reduce((largest, { most }) => Math.max(largest, most), 0),
   };
 }
 
 /** The result in the recorded form, for comparison. */
-export function asRecorded(bytes: Uint8Array, like: RecordedResult): RecordedResult {
+export function toRecordedForm(bytes: Uint8Array, like: RecordedResult): RecordedResult {
   const { type, shape } = like;
   if (like.bits !== undefined) return { type, shape, bits: Buffer.from(bytes).toString("base64") };
   const sha256 = createHash("sha256").update(bytes).digest("hex");

@@ -15,18 +15,18 @@ interface Digits {
 
 /** `count` digits of all classes, mixed, the same in every run. */
 export function loadDigits(count: number): Digits {
-  const all = Array.from({ length: 10 }, (_, label) => {
+  const digits = Array.from({ length: 10 }, (_, label) => {
     const { raw, length } = mnist[label] as (typeof mnist)[number];
     return Array.from({ length }, (_, i) => ({ label, raw, start: i * SIDE * SIDE }));
   }).flat();
-  const order = permutation({ seed: 0x6d6e697374n, offset: 0n }, all.length).subarray(0, count);
+  const order = permutation({ seed: 0x6d6e697374n, offset: 0n }, digits.length).subarray(0, count);
   const images = new Float32Array(count * PIXELS);
-  order.forEach((from, row) => {
-    const { raw, start } = all[from] as (typeof all)[number];
+  order.forEach((digit, row) => {
+    const { raw, start } = digits[digit] as (typeof digits)[number];
     for (let i = 0; i < SIDE * SIDE; i++) {
       const [y, x] = [Math.floor(i / SIDE) + BORDER, (i % SIDE) + BORDER];
       images[row * PIXELS + y * PADDED + x] = raw[start + i] as number;
     }
   });
-  return { images, labels: Int32Array.from(order, (from) => all[from]?.label ?? -1) };
+  return { images, labels: Int32Array.from(order, (digit) => digits[digit]?.label ?? -1) };
 }

@@ -15,7 +15,7 @@ import { normal } from "../../../../src/random.js";
 import type { Variable } from "../../../../src/tape/variable.js";
 import { Scope } from "../../../../src/tensor/scope.js";
 import type { RankSetup, RankTask } from "./rank-task.js";
-import { type Division, type TransformerSizes, transformerOf } from "./transformer.js";
+import { createTransformer, type Division, type TransformerSizes } from "./transformer.js";
 
 interface Network {
   readonly model: Module;
@@ -23,22 +23,22 @@ interface Network {
   loss(step: number, sample: number): Variable;
 }
 
-interface Made {
+interface NetworkOptions {
   readonly dtype: "bf16" | "f32";
   readonly random: RandomState;
 }
 
-function divided(
-  make: (division: Division, options: Made) => Network,
+function createRankTask(
+  make: (division: Division, options: NetworkOptions) => Network,
   { mesh, sequence, dtype, recipe, samples }: RankSetup,
   shards = false,
 ): RankTask {
   const division = { group: mesh.tp, sequenceParallel: sequence };
   const { model, optimize, loss } = make(division, { dtype, random: new RandomState(21n) });
-  const together = { reduction: "sum" } as const;
-  const sharded = shards ? fullyShard(model, mesh.dp, together) : undefined;
-  const copies = mesh.dp.size > 1 && !shards ? new DataParallel(model, mesh.dp, together) : undefined;
-  // of this rank's rows
+  const sumOptions = { reduction: "sum" } as const;
+  const sharded = shards ? fullyShard(model, mesh.dp, sumOptions) : undefined;
+  const replicas = mesh.dp.size > 1 && !shards ? new DataParallel(model, mesh.dp, sumOptions) : undefined;
+  // updates the rows that this rank stores
   const optimizer = optimize(model);
   // all replicas of a network use the same scales
   const region = recipe ? { recipe, amaxReductionGroup: mesh.dp } : { enabled: false };
@@ -53,8 +53,9 @@ function divided(
         return scope.keep(result.tensor);
       });
     },
-    fullParameters: sharded && (() => model.parameters().map((each) => sharded.gather(each, each.tensor))),
-    end: () => copies?.dispose(),
+    fullParameters:
+      sharded && (() => model.parameters().map((parameter) => sharded.gather(parameter, parameter.tensor))),
+    end: () => replicas?.dispose(),
   };
 }
 
@@ -68,18 +69,18 @@ const RATE = 0.05;
  * activation in between. On four ranks some parts are not whole blocks: they either form separate blocks or are gathered before
  * they are quantized.
  */
-function mlp(division: Division, options: Made): Network {
+function mlp(division: Division, options: NetworkOptions): Network {
   const { group, sequenceParallel: sequence } = division;
   const { backend, rank, size } = group;
-  const shared = { ...division, ...options, overlap: true };
+  const layerOptions = { ...division, ...options, overlap: true };
   const model = new Sequential(
     backend,
-    new Linear(backend, FEATURES, HIDDEN, { ...shared, parallelMode: "column" }),
-    new Linear(backend, HIDDEN, FEATURES, { ...shared, parallelMode: "row" }),
-    new LayerNormMLP(backend, FEATURES, HIDDEN, { ...shared, activation: "swiglu" }),
+    new Linear(backend, FEATURES, HIDDEN, { ...layerOptions, parallelMode: "column" }),
+    new Linear(backend, HIDDEN, FEATURES, { ...layerOptions, parallelMode: "row" }),
+    new LayerNormMLP(backend, FEATURES, HIDDEN, { ...layerOptions, activation: "swiglu" }),
   );
   const rows = sequence ? ROWS / size : ROWS;
-  const drawn = (seed: number, step: number, sample: number) => {
+  const drawInput = (seed: number, step: number, sample: number) => {
     const values = normal({ seed: BigInt(seed + 100 * sample), offset: BigInt(step) }, ROWS * FEATURES, 1);
     const begin = sequence ? rank * rows * FEATURES : 0;
     const part = values.subarray(begin, begin + rows * FEATURES).slice();
@@ -87,8 +88,8 @@ function mlp(division: Division, options: Made): Network {
   };
   return {
     model,
-    optimize: (each) => new SGD(each, { learningRate: RATE, momentum: 0.9 }),
-    loss: (step, sample) => mseLoss(model.forward(drawn(1, step, sample)), drawn(2, step, sample)),
+    optimize: (module) => new SGD(module, { learningRate: RATE, momentum: 0.9 }),
+    loss: (step, sample) => mseLoss(model.forward(drawInput(1, step, sample)), drawInput(2, step, sample)),
   };
 }
 
@@ -102,14 +103,14 @@ const SIZES: TransformerSizes = {
   blocks: 1,
 };
 
-const transformer = (division: Division, options: Made): Network =>
-  transformerOf(division.group.backend, SIZES, { ...options, division });
+const transformer = (division: Division, options: NetworkOptions): Network =>
+  createTransformer(division.group.backend, SIZES, { ...options, division });
 
-export const dividedMlp = (setup: RankSetup): RankTask => divided(mlp, setup);
+export const dividedMlp = (setup: RankSetup): RankTask => createRankTask(mlp, setup);
 
 /** A transformer whose attention is divided by heads, and whose embeddings and loss are divided by the vocabulary. */
-export const dividedTransformer = (setup: RankSetup): RankTask => divided(transformer, setup);
+export const dividedTransformer = (setup: RankSetup): RankTask => createRankTask(transformer, setup);
 
 /** The same networks, fully sharded: each rank along dp stores some rows of every parameter. */
-export const shardedMlp = (setup: RankSetup): RankTask => divided(mlp, setup, true);
-export const shardedTransformer = (setup: RankSetup): RankTask => divided(transformer, setup, true);
+export const shardedMlp = (setup: RankSetup): RankTask => createRankTask(mlp, setup, true);
+export const shardedTransformer = (setup: RankSetup): RankTask => createRankTask(transformer, setup, true);

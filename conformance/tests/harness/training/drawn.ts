@@ -18,7 +18,7 @@ import { RandomState } from "../../../../src/quantizers/random-state.js";
 import { normal } from "../../../../src/random.js";
 import type { Variable } from "../../../../src/tape/variable.js";
 import { Scope } from "../../../../src/tensor/scope.js";
-import { RECIPES_UNDER_TEST, type RecipeName, stateOf } from "./run.js";
+import { collectState, RECIPES_UNDER_TEST, type RecipeName } from "./run.js";
 
 const ROWS = 32;
 const FEATURES = 32;
@@ -43,7 +43,7 @@ export interface DrawnPlan {
   readonly optimizer: keyof typeof OPTIMIZERS;
   readonly dtype: "bf16" | "f32";
   /** Whether weights are stored quantized from the start. */
-  readonly quantized: boolean;
+  readonly quantizesWeights: boolean;
   readonly seed: bigint;
 }
 
@@ -53,7 +53,7 @@ export function drawnPlans(recipe: RecipeName): fc.Arbitrary<DrawnPlan> {
     layers: fc.array(fc.constantFrom(...LAYERS), { minLength: 1, maxLength: 3 }),
     optimizer: fc.constantFrom(...(Object.keys(OPTIMIZERS) as (keyof typeof OPTIMIZERS)[])),
     dtype: fc.constantFrom("bf16", "f32"),
-    quantized: recipe === "bf16" ? fc.constant(false) : fc.boolean(),
+    quantizesWeights: recipe === "bf16" ? fc.constant(false) : fc.boolean(),
     seed: fc.bigInt({ min: 0n, max: 2n ** 64n - 1n }),
   });
 }
@@ -72,7 +72,7 @@ export class DrawnRun {
     this.random = new RandomState(seed);
     const recipe = RECIPES_UNDER_TEST[plan.recipe]?.();
     const make = (): Sequential => new Sequential(backend, ...plan.layers.map((kind) => this.#layer(kind)));
-    this.model = quantizedModelInit({ enabled: plan.quantized, ...(recipe ? { recipe } : {}) }, make);
+    this.model = quantizedModelInit({ enabled: plan.quantizesWeights, ...(recipe ? { recipe } : {}) }, make);
     this.optimizer = OPTIMIZERS[plan.optimizer](this.model);
   }
 
@@ -96,14 +96,14 @@ export class DrawnRun {
     const { backend, plan, model } = this;
     // the Hadamard transform of NVFP4 takes bf16 only
     const dtype = plan.recipe === "nvfp4" ? "bf16" : plan.dtype;
-    const drawn = (seed: bigint) =>
+    const drawInput = (seed: bigint) =>
       wideTensor(
         backend,
         normal({ seed, offset: BigInt(step) }, ROWS * FEATURES, 1),
         [ROWS, FEATURES],
         dtype,
       );
-    return mseLoss(model.forward(drawn(1n)), drawn(2n));
+    return mseLoss(model.forward(drawInput(1n)), drawInput(2n));
   }
 
   /** Runs steps [begin, end). Returns the loss of each step and a hash of all state after it. */
@@ -125,7 +125,7 @@ export class DrawnRun {
     const { seed, offset } = this.random;
     const hash = createHash("sha256").update(`${seed} ${offset}`);
     for (const { steps } of this.optimizer.slots.values()) hash.update(`${steps} `);
-    for (const [name, bytes] of stateOf(this)) hash.update(name).update(bytes);
+    for (const [name, bytes] of collectState(this)) hash.update(name).update(bytes);
     return hash.digest("hex");
   }
 

@@ -47,8 +47,8 @@ const LLAMA: Family = {
 };
 const GPT: Family = { layer: { activation: "gelu" }, learnsPositions: true, dropout: 0.1, recomputes: true };
 
-/** The ranks of a model: those that divide its layers, and those that divide positions. */
-interface Ranks {
+/** The ranks that divide the layers of a model (tp), and the ranks that divide its positions (cp). */
+interface ModelRanks {
   readonly tp: ProcessGroup;
   readonly cp: ProcessGroup;
   readonly sequence: boolean;
@@ -63,7 +63,7 @@ class LanguageModel extends Module {
 
   constructor(
     readonly family: Family,
-    { tp, cp, sequence }: Ranks,
+    { tp, cp, sequence }: ModelRanks,
     options: { readonly dtype: "bf16" | "f32"; readonly random: RandomState },
   ) {
     const { backend } = tp;
@@ -71,23 +71,23 @@ class LanguageModel extends Module {
     const { layer, learnsPositions, dropout } = family;
     const { vocabulary, features, ffnHidden, heads, length, blocks } = SIZES;
     const division = { group: tp, sequenceParallel: sequence };
-    const shared = { ...options, ...division };
-    this.#tokens = this.addModule("tokens", new Embedding(backend, vocabulary, features, shared));
+    const layerOptions = { ...options, ...division };
+    this.#tokens = this.addModule("tokens", new Embedding(backend, vocabulary, features, layerOptions));
     this.#positions = learnsPositions
-      ? this.addModule("positions", new Embedding(backend, length, features, shared))
+      ? this.addModule("positions", new Embedding(backend, length, features, layerOptions))
       : undefined;
     this.#layers = Array.from({ length: blocks }, (_, i) =>
       this.addModule(
         `layer${i}`,
         new TransformerLayer(backend, features, ffnHidden, heads, {
-          ...{ ...layer, ...shared, layerNumber: i + 1, cpGroup: cp },
+          ...{ ...layer, ...layerOptions, layerNumber: i + 1, cpGroup: cp },
           attentionDropout: dropout,
           hiddenDropout: sequence || cp.size > 1 ? 0 : dropout,
         }),
       ),
     );
     const { normalization, bias } = layer;
-    const head = { ...shared, parallelMode: "column", normalization, bias } as const;
+    const head = { ...layerOptions, parallelMode: "column", normalization, bias } as const;
     this.#head = this.addModule("head", new LayerNormLinear(backend, features, vocabulary, head));
     this.#rotary = new RotaryPositionEmbedding(backend, features / heads);
   }
@@ -107,45 +107,45 @@ class LanguageModel extends Module {
   }
 }
 
-function trained(family: Family, { mesh, sequence, dtype, recipe }: RankSetup): RankTask {
+function createTask(family: Family, { mesh, sequence, dtype, recipe }: RankSetup): RankTask {
   const { tp, cp } = mesh;
   const { backend } = tp;
   const model = new LanguageModel(family, { tp, cp, sequence }, { dtype, random: new RandomState(23n) });
-  const copies = cp.size > 1 ? new DataParallel(model, cp) : undefined;
+  const replicas = cp.size > 1 ? new DataParallel(model, cp) : undefined;
   const region = recipe ? { recipe, amaxReductionGroup: cp } : { enabled: false };
   const text = loadText();
   const { batch, length } = SIZES;
   const rows = length / cp.size;
   /** Moves [batch, length] to this rank's positions, [rows, batch]. */
-  const ids = (of: Int32Array): Tensor =>
+  const ids = (values: Int32Array): Tensor =>
     tensor(
       backend,
       Int32Array.from({ length: rows * batch }, (_, i) => {
         const position = cp.rank * rows + Math.floor(i / batch);
-        return of[(i % batch) * length + position] as number;
+        return values[(i % batch) * length + position] as number;
       }),
       [rows, batch],
       "i32",
     );
-  const places = Int32Array.from({ length: batch * length }, (_, i) => i % length);
+  const positions = Int32Array.from({ length: batch * length }, (_, i) => i % length);
   return {
     model,
     optimizer: new AdamW(model, { learningRate: 3e-3, weightDecay: 0.01 }),
     gradients(step) {
       using scope = new Scope();
-      const read = (shift: number): Tensor => ids(passages(SIZES, text, { step, shift }));
+      const readPassages = (shift: number): Tensor => ids(passages(SIZES, text, { step, shift }));
       const loss = autocast(region, () =>
-        crossEntropyLoss(model.forward(read(0), ids(places)), read(1), { group: tp }),
+        crossEntropyLoss(model.forward(readPassages(0), ids(positions)), readPassages(1), { group: tp }),
       );
       loss.backward();
       return [scope.keep(loss.tensor)];
     },
-    end: () => copies?.dispose(),
+    end: () => replicas?.dispose(),
   };
 }
 
 /** Rotary embeddings, grouped heads, RMSNorm and swiglu; the backward pass recomputes attention. */
-export const llama = (setup: RankSetup): RankTask => trained(LLAMA, setup);
+export const llama = (setup: RankSetup): RankTask => createTask(LLAMA, setup);
 
 /** Position embeddings, LayerNorm, gelu, biases and dropout; the backward pass recomputes layers. */
-export const gpt = (setup: RankSetup): RankTask => trained(GPT, setup);
+export const gpt = (setup: RankSetup): RankTask => createTask(GPT, setup);

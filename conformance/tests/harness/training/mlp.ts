@@ -22,21 +22,22 @@ let digits: ReturnType<typeof loadDigits> | undefined;
 
 /** The images and labels of step `step`. */
 export function batch(step: number): { readonly images: Float32Array; readonly labels: Int32Array } {
-  const loaded = digits ?? loadDigits(DIGITS);
-  digits = loaded;
-  const [round, place] = [Math.floor((step * BATCH) / DIGITS), (step * BATCH) % DIGITS];
-  const order = permutation({ seed: 1n, offset: BigInt(round) }, DIGITS).subarray(place, place + BATCH);
+  const dataset = digits ?? loadDigits(DIGITS);
+  digits = dataset;
+  const [epoch, start] = [Math.floor((step * BATCH) / DIGITS), (step * BATCH) % DIGITS];
+  const order = permutation({ seed: 1n, offset: BigInt(epoch) }, DIGITS).subarray(start, start + BATCH);
   const images = new Float32Array(BATCH * PIXELS);
-  const labels = Int32Array.from(order, (from) => loaded.labels[from] as number);
-  order.forEach((from, row) => {
-    images.set(loaded.images.subarray(from * PIXELS, (from + 1) * PIXELS), row * PIXELS);
+  const labels = Int32Array.from(order, (digit) => dataset.labels[digit] as number);
+  order.forEach((digit, row) => {
+    images.set(dataset.images.subarray(digit * PIXELS, (digit + 1) * PIXELS), row * PIXELS);
   });
   return { images, labels };
 }
 
 /** Trains on batches in random order; each epoch has a new order. */
 export function mlp(backend: Backend, random: RandomState) {
-  const linear = (from: number, to: number): Linear => new Linear(backend, from, to, { random });
+  const linear = (inFeatures: number, outFeatures: number): Linear =>
+    new Linear(backend, inFeatures, outFeatures, { random });
   const relu = (x: Variable): Variable => activation(x, "relu");
   const layers = [linear(PIXELS, HIDDEN[0]), relu, linear(...HIDDEN), relu, linear(HIDDEN[1], CLASSES)];
   const model = new Sequential(backend, ...layers);

@@ -16,74 +16,74 @@ export const RECORDS = ["training-parallel", "training-copies", "training-layers
 export type RecordName = (typeof RECORDS)[number];
 
 /** The path of a file of recorded runs. */
-export function recordOf(name: RecordName): URL {
+export function recordPath(name: RecordName): URL {
   return new URL(`../../../vectors/${name}.json`, import.meta.url);
 }
 
 export function loadParallelRuns(names: readonly RecordName[] = RECORDS): readonly RecordedParallelRun[] {
   return names.flatMap((name) => {
-    const { runs } = JSON.parse(readFileSync(recordOf(name), "utf8")) as {
+    const { runs } = JSON.parse(readFileSync(recordPath(name), "utf8")) as {
       readonly runs: readonly RecordedParallelRun[];
     };
     return runs;
   });
 }
 
-interface Place {
+interface MeshPlan {
   readonly mesh: MeshSizes;
   readonly sequence: boolean;
 }
 
-const DIVIDED: readonly Place[] = [
+const LAYER_MESHES: readonly MeshPlan[] = [
   ...[2, 4].flatMap((tp) => [false, true].map((sequence) => ({ mesh: { tp }, sequence }))),
   { mesh: { tp: 2, dp: 2 }, sequence: false },
 ];
-const STAGES: readonly Place[] = [{ mesh: { pp: 2 }, sequence: false }];
+const PIPELINE_MESHES: readonly MeshPlan[] = [{ mesh: { pp: 2 }, sequence: false }];
 
 /** One rank, and layers that are divided by heads or by positions. */
-const layersOf = (sequence: boolean): readonly Place[] => [
+const transformerMeshes = (sequence: boolean): readonly MeshPlan[] => [
   { mesh: { tp: 1 }, sequence: false },
   { mesh: { tp: 2 }, sequence },
   { mesh: { cp: 2 }, sequence: false },
 ];
 
-const COPIES: readonly Place[] = [2, 4].map((dp) => ({ mesh: { dp }, sequence: false }));
+const REPLICA_MESHES: readonly MeshPlan[] = [2, 4].map((dp) => ({ mesh: { dp }, sequence: false }));
 
-type Places = readonly (readonly [task: ParallelTaskName, places: readonly Place[]])[];
+type TaskMeshes = readonly (readonly [task: ParallelTaskName, places: readonly MeshPlan[]])[];
 
 /** The meshes of each task, by record file. */
-const PLACES: Readonly<Record<RecordName, Places>> = {
+const MESHES: Readonly<Record<RecordName, TaskMeshes>> = {
   "training-parallel": [
-    ["mlp", DIVIDED],
-    ["transformer", DIVIDED],
-    ["mlp in a pipeline", STAGES],
-    ["transformer in a pipeline", STAGES],
+    ["mlp", LAYER_MESHES],
+    ["transformer", LAYER_MESHES],
+    ["mlp in a pipeline", PIPELINE_MESHES],
+    ["transformer in a pipeline", PIPELINE_MESHES],
   ],
   "training-copies": [
-    ["mlp", COPIES],
-    ["transformer", COPIES],
-    ["sharded mlp", COPIES],
-    ["sharded transformer", COPIES],
+    ["mlp", REPLICA_MESHES],
+    ["transformer", REPLICA_MESHES],
+    ["sharded mlp", REPLICA_MESHES],
+    ["sharded transformer", REPLICA_MESHES],
   ],
   "training-layers": [
-    ["llama", layersOf(true)],
-    ["gpt", layersOf(false)],
+    ["llama", transformerMeshes(true)],
+    ["gpt", transformerMeshes(false)],
   ],
 };
 
 /** Every task under every recipe on every mesh, by record file. */
-export function plansOf(name: RecordName): readonly ParallelPlan[] {
-  return PLACES[name].flatMap(([task, places]) =>
-    RECIPE_NAMES.flatMap((recipe) => places.map((place) => ({ task, recipe, ...place }))),
+export function listPlans(name: RecordName): readonly ParallelPlan[] {
+  return MESHES[name].flatMap(([task, meshPlans]) =>
+    RECIPE_NAMES.flatMap((recipe) => meshPlans.map((meshPlan) => ({ task, recipe, ...meshPlan }))),
   );
 }
 
-export function titleOf({ task, recipe, mesh, sequence }: ParallelPlan): string {
+export function planTitle({ task, recipe, mesh, sequence }: ParallelPlan): string {
   const axes = Object.entries(mesh).map(([axis, size]) => `${axis.toUpperCase()} ${size}`);
   return `${task}, ${recipe}, ${axes.join(" x ")}${sequence ? ", sequence parallel" : ""}`;
 }
 
 /** Selects the recorded steps from the hashes of the first steps. */
-export function hashesAt(steps: readonly string[]): readonly string[] {
+export function selectRecordedHashes(steps: readonly string[]): readonly string[] {
   return steps.filter((_, i) => i < 2 || (i + 1) % 10 === 0);
 }

@@ -48,15 +48,15 @@ export interface ParallelForm {
 }
 
 /** The number of ranks of a mesh. */
-export function ranksOf({ tp = 1, cp = 1, dp = 1, pp = 1 }: MeshSizes): number {
+export function meshSize({ tp = 1, cp = 1, dp = 1, pp = 1 }: MeshSizes): number {
   return tp * cp * dp * pp;
 }
 
 /** Creates the run of one rank. */
 function rankRun(group: ProcessGroup, plan: ParallelPlan, form: ParallelForm) {
   const { accumulates = false, dtype = "bf16", parametersOnly = false } = form;
-  const { dp = 1, ...shared } = plan.mesh;
-  const mesh = group.split(accumulates ? shared : plan.mesh);
+  const { dp = 1, ...sharedMesh } = plan.mesh;
+  const mesh = group.split(accumulates ? sharedMesh : plan.mesh);
   const recipe = form.recipe ?? RECIPES_UNDER_TEST[plan.recipe]?.();
   const samples = accumulates ? Array.from({ length: dp }, (_, sample) => sample) : [mesh.dp.rank];
   const { sequence } = plan;
@@ -75,9 +75,9 @@ function rankRun(group: ProcessGroup, plan: ParallelPlan, form: ParallelForm) {
         task.fullParameters?.() ?? model.parameters().map(({ tensor }) => tensor.clone());
       const parameters = fullParameters.map((parameter) => scope.keep(parameter));
       return async () => {
-        for (const each of parametersOnly ? parameters : [...losses, ...parameters])
-          hash.update(new Uint8Array((await each.data()).buffer as ArrayBuffer));
-        for (const each of [...losses, ...parameters]) each.dispose();
+        for (const x of parametersOnly ? parameters : [...losses, ...parameters])
+          hash.update(new Uint8Array((await x.data()).buffer as ArrayBuffer));
+        for (const x of [...losses, ...parameters]) x.dispose();
         return hash.copy().digest("hex").slice(0, 16);
       };
     },
@@ -95,13 +95,13 @@ export async function parallelSteps(
   plan: ParallelPlan,
   steps: number,
 ): Promise<readonly string[]> {
-  const all = await rankSteps(groups, plan, steps);
-  return all.map(hashOfRanks);
+  const rankHashes = await rankSteps(groups, plan, steps);
+  return rankHashes.map(combineRankHashes);
 }
 
 /** Combines the ranks' hashes of a step. */
-export function hashOfRanks(each: readonly string[]): string {
-  return createHash("sha256").update(each.join(" ")).digest("hex").slice(0, 16);
+export function combineRankHashes(hashes: readonly string[]): string {
+  return createHash("sha256").update(hashes.join(" ")).digest("hex").slice(0, 16);
 }
 
 /** As `parallelSteps`, but returns each rank's hash of its losses and parameters up to that step. */

@@ -36,13 +36,17 @@ export function recordedRun({ training }: RecordedRuns, task: TaskName, recipe: 
 }
 
 /** Runs the next `steps` steps; returns them in the form of the record. */
-export function stepsOf(run: TrainingRun, steps: number): Pick<RecordedRun, "losses" | "hashes"> {
+export function runSteps(run: TrainingRun, steps: number): Pick<RecordedRun, "losses" | "hashes"> {
   const results = Array.from({ length: steps }, () => run.advance());
   return { losses: results.map(({ loss }) => loss), hashes: results.map(({ hash }) => hash) };
 }
 
 /** The steps from `begin` to below `end` of a recorded run. */
-export function partOf(run: RecordedRun, begin: number, end: number): Pick<RecordedRun, "losses" | "hashes"> {
+export function selectSteps(
+  run: RecordedRun,
+  begin: number,
+  end: number,
+): Pick<RecordedRun, "losses" | "hashes"> {
   return { losses: run.losses.slice(begin, end), hashes: run.hashes.slice(begin, end) };
 }
 
@@ -59,12 +63,15 @@ export async function resumedSteps(
   const path = join(folder, "middle.safetensors");
   try {
     using first = new TrainingRun(backends[0], task, recipe);
-    const before = stepsOf(first, middle);
+    const firstSteps = runSteps(first, middle);
     await first.save(path);
     using second = new TrainingRun(backends[1], task, recipe);
     await second.resume(path);
-    const after = stepsOf(second, end - middle);
-    return { losses: [...before.losses, ...after.losses], hashes: [...before.hashes, ...after.hashes] };
+    const laterSteps = runSteps(second, end - middle);
+    return {
+      losses: [...firstSteps.losses, ...laterSteps.losses],
+      hashes: [...firstSteps.hashes, ...laterSteps.hashes],
+    };
   } finally {
     await rm(folder, { recursive: true });
   }

@@ -94,8 +94,8 @@ export class TrainingRun {
     loss.backward();
     takeStep(task);
     const bits = loss.tensor.dataSync();
-    const hash = createHash("sha256").update(bytesOf(bits));
-    for (const [name, bytes] of stateOf(task)) hash.update(name).update(bytes);
+    const hash = createHash("sha256").update(asBytes(bits));
+    for (const [name, bytes] of collectState(task)) hash.update(name).update(bytes);
     return { loss: (bits as Float32Array)[0] as number, hash: hash.digest("hex").slice(0, HASH_DIGITS) };
   }
 
@@ -120,29 +120,29 @@ function takeStep({ optimizer, maxNorm }: Task): void {
 }
 
 /** All state that affects later steps, except the random state: parameters, optimizer, scales and amaxes. */
-export function stateOf({
+export function collectState({
   model,
   optimizer,
 }: Pick<Task, "model" | "optimizer">): readonly (readonly [name: string, bytes: Uint8Array])[] {
   const tensors = [...model.namedParameters()].flatMap(([name, { value }]) => {
     const members = value instanceof QuantizedTensor ? (value.members as readonly Tensor[]) : [value];
-    return members.map((member) => [name, bytesOf(member.dataSync())] as const);
+    return members.map((member) => [name, asBytes(member.dataSync())] as const);
   });
   const slots = [...optimizer.slots].flatMap(([name, { master, buffers }]) => [
-    [`${name} master`, bytesOf(master.dataSync())] as const,
-    ...[...buffers].map(([buffer, x]) => [`${name} ${buffer}`, bytesOf(x.dataSync())] as const),
+    [`${name} master`, asBytes(master.dataSync())] as const,
+    ...[...buffers].map(([buffer, x]) => [`${name} ${buffer}`, asBytes(x.dataSync())] as const),
   ]);
-  const scales = [...model.namedQuantizations()].flatMap(([name, each]) => {
-    const snapshot = each.snapshotSync();
+  const scales = [...model.namedQuantizations()].flatMap(([name, quantization]) => {
+    const snapshot = quantization.snapshotSync();
     if (!snapshot) return [];
     return Object.entries(snapshot).flatMap(([pass, { scale, amaxHistory }]) => [
-      [`${name} ${pass} scale`, bytesOf(scale)] as const,
-      [`${name} ${pass} amaxHistory`, bytesOf(amaxHistory)] as const,
+      [`${name} ${pass} scale`, asBytes(scale)] as const,
+      [`${name} ${pass} amaxHistory`, asBytes(amaxHistory)] as const,
     ]);
   });
   return [...tensors, ...slots, ...scales];
 }
 
-function bytesOf({ buffer, byteOffset, byteLength }: ArrayBufferView): Uint8Array {
+function asBytes({ buffer, byteOffset, byteLength }: ArrayBufferView): Uint8Array {
   return new Uint8Array(buffer as ArrayBuffer, byteOffset, byteLength);
 }

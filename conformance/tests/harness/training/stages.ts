@@ -23,13 +23,14 @@ import type { Tensor } from "../../../../src/tensor/tensor.js";
 import { PIXELS } from "./digits.js";
 import { batch, CLASSES, BATCH as DIGIT_BATCH, HIDDEN } from "./mlp.js";
 import type { RankSetup, RankTask } from "./rank-task.js";
-import { Block, loadText, type Made, passages, places, SMALL } from "./transformer.js";
+import { Block, bytePositions, loadText, type ModelOptions, passages, SMALL } from "./transformer.js";
 
 const MICROBATCHES = 4;
 const SEED = 20n;
 const { vocabulary, features, length } = SMALL;
 
-const ids = (backend: Backend, of: Int32Array, shape: Shape): Tensor => tensor(backend, of, shape, "i32");
+const ids = (backend: Backend, values: Int32Array, shape: Shape): Tensor =>
+  tensor(backend, values, shape, "i32");
 
 /** The first stage: embeddings and the first block. */
 class Front extends Module {
@@ -37,7 +38,7 @@ class Front extends Module {
   readonly #positions: Embedding;
   readonly #block: Block;
 
-  constructor(backend: Backend, options: Made) {
+  constructor(backend: Backend, options: ModelOptions) {
     super(backend, options);
     this.#tokens = this.addModule("tokens", new Embedding(backend, vocabulary, features, options));
     this.#positions = this.addModule("positions", new Embedding(backend, length, features, options));
@@ -46,17 +47,17 @@ class Front extends Module {
 
   forward(input: VariableLike): Variable {
     const { shape } = variable(input);
-    const at = ids(this.backend, places({ ...SMALL, batch: shape[0] as number }), shape);
-    return this.#block.forward(add(this.#tokens.forward(input), this.#positions.forward(at)));
+    const positions = ids(this.backend, bytePositions({ ...SMALL, batch: shape[0] as number }), shape);
+    return this.#block.forward(add(this.#tokens.forward(input), this.#positions.forward(positions)));
   }
 }
 
 const text = loadText();
 
 /** Returns one microbatch of the elements of a batch. */
-function part<A extends Int32Array | Float32Array>(of: A, i: number): A {
-  const each = of.length / MICROBATCHES;
-  return of.slice(i * each, (i + 1) * each) as A;
+function microbatch<A extends Int32Array | Float32Array>(elements: A, i: number): A {
+  const size = elements.length / MICROBATCHES;
+  return elements.slice(i * size, (i + 1) * size) as A;
 }
 
 /** One of two stages, its inputs and its targets. */
@@ -69,8 +70,8 @@ interface Stage {
   readonly target: (step: number, microbatch: number) => Tensor;
 }
 
-function pipelined(
-  make: (backend: Backend, stage: number, options: Made) => Stage,
+function createRankTask(
+  make: (backend: Backend, stage: number, options: ModelOptions) => Stage,
   { mesh: { pp: group }, dtype, recipe }: RankSetup,
 ): RankTask {
   const { backend, rank } = group;
@@ -86,17 +87,18 @@ function pipelined(
   return {
     model,
     optimizer,
-    gradients: (at) => {
-      step = at;
-      return pipeline.step((i) => input(at, i));
+    gradients: (stepIndex) => {
+      step = stepIndex;
+      return pipeline.step((i) => input(stepIndex, i));
     },
   };
 }
 
-function mlpStage(backend: Backend, stage: number, options: Made): Stage {
+function mlpStage(backend: Backend, stage: number, options: ModelOptions): Stage {
   const rows = DIGIT_BATCH / MICROBATCHES;
   const relu = (x: Variable): Variable => activation(x, "relu");
-  const linear = (from: number, to: number): Linear => new Linear(backend, from, to, options);
+  const linear = (inFeatures: number, outFeatures: number): Linear =>
+    new Linear(backend, inFeatures, outFeatures, options);
   const layers =
     stage === 0 ? [linear(PIXELS, HIDDEN[0]), relu, linear(...HIDDEN), relu] : [linear(HIDDEN[1], CLASSES)];
   const model = new Sequential(backend, ...layers);
@@ -105,15 +107,15 @@ function mlpStage(backend: Backend, stage: number, options: Made): Stage {
     optimizer: new SGD(model, { learningRate: 0.1, momentum: 0.9, weightDecay: 1e-4 }),
     shape: [rows, HIDDEN[1]],
     input: (step, i) =>
-      encode(tensor(backend, part(batch(step).images, i), [rows, PIXELS]), {
+      encode(tensor(backend, microbatch(batch(step).images, i), [rows, PIXELS]), {
         format: "bf16",
         overflow: "nonfinite",
       }),
-    target: (step, i) => ids(backend, part(batch(step).labels, i), [rows]),
+    target: (step, i) => ids(backend, microbatch(batch(step).labels, i), [rows]),
   };
 }
 
-function transformerStage(backend: Backend, stage: number, options: Made): Stage {
+function transformerStage(backend: Backend, stage: number, options: ModelOptions): Stage {
   const model: PipelineStage =
     stage === 0
       ? new Front(backend, options)
@@ -123,16 +125,16 @@ function transformerStage(backend: Backend, stage: number, options: Made): Stage
           new LayerNormLinear(backend, features, vocabulary, options),
         );
   const shape = [SMALL.batch / MICROBATCHES, length];
-  const passage = (step: number, i: number, shift: number): Tensor =>
-    ids(backend, part(passages(SMALL, text, { step, shift }), i), shape);
+  const drawPassage = (step: number, i: number, shift: number): Tensor =>
+    ids(backend, microbatch(passages(SMALL, text, { step, shift }), i), shape);
   return {
     model,
     optimizer: new AdamW(model, { learningRate: 3e-3, weightDecay: 0.01 }),
     shape: [...shape, features],
-    input: (step, i) => passage(step, i, 0),
-    target: (step, i) => passage(step, i, 1),
+    input: (step, i) => drawPassage(step, i, 0),
+    target: (step, i) => drawPassage(step, i, 1),
   };
 }
 
-export const pipelinedMlp = (setup: RankSetup): RankTask => pipelined(mlpStage, setup);
-export const pipelinedTransformer = (setup: RankSetup): RankTask => pipelined(transformerStage, setup);
+export const pipelinedMlp = (setup: RankSetup): RankTask => createRankTask(mlpStage, setup);
+export const pipelinedTransformer = (setup: RankSetup): RankTask => createRankTask(transformerStage, setup);

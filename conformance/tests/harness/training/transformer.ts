@@ -48,7 +48,7 @@ export interface Division {
 }
 
 /** Options of a model. */
-export interface Made {
+export interface ModelOptions {
   readonly random: RandomState;
   readonly dtype?: WideDType;
   /** The ranks among which the layers are divided. Absent if this rank has complete layers. */
@@ -61,24 +61,29 @@ export class Block extends Module {
   readonly #mlp: LayerNormMLP;
   readonly #heads: number;
 
-  constructor(backend: Backend, sizes: TransformerSizes, { division, ...options }: Made) {
+  constructor(backend: Backend, sizes: TransformerSizes, { division, ...options }: ModelOptions) {
     super(backend, options);
     const { features, ffnHidden, heads } = sizes;
-    const shared = division ? { ...options, ...division, overlap: true } : options;
-    const column = division ? ({ ...shared, parallelMode: "column", pieces: 3 } as const) : options;
-    const row = division ? ({ ...shared, parallelMode: "row" } as const) : options;
+    const layerOptions = division ? { ...options, ...division, overlap: true } : options;
+    const column = division ? ({ ...layerOptions, parallelMode: "column", pieces: 3 } as const) : options;
+    const row = division ? ({ ...layerOptions, parallelMode: "row" } as const) : options;
     this.#qkv = this.addModule("qkv", new LayerNormLinear(backend, features, 3 * features, column));
     this.#project = this.addModule("project", new Linear(backend, features, features, row));
-    const form = { ...shared, activation: "swiglu", normalization: "RMSNorm", bias: false } as const;
-    this.#mlp = this.addModule("mlp", new LayerNormMLP(backend, features, ffnHidden, form));
+    const mlpOptions = {
+      ...layerOptions,
+      activation: "swiglu",
+      normalization: "RMSNorm",
+      bias: false,
+    } as const;
+    this.#mlp = this.addModule("mlp", new LayerNormMLP(backend, features, ffnHidden, mlpOptions));
     this.#heads = heads / (division?.group.size ?? 1);
   }
 
   forward(input: VariableLike): Variable {
     const x = variable(input);
-    const attended = dotProductAttention(this.#qkv.forward(x), { heads: this.#heads });
-    const between = add(x, this.#project.forward(attended));
-    return add(between, this.#mlp.forward(between));
+    const attentionOutput = dotProductAttention(this.#qkv.forward(x), { heads: this.#heads });
+    const attentionResidual = add(x, this.#project.forward(attentionOutput));
+    return add(attentionResidual, this.#mlp.forward(attentionResidual));
   }
 }
 
@@ -88,14 +93,14 @@ class Model extends Module {
   readonly #blocks: readonly Block[];
   readonly #head: LayerNormLinear;
 
-  constructor(backend: Backend, sizes: TransformerSizes, modelOptions: Made) {
+  constructor(backend: Backend, sizes: TransformerSizes, modelOptions: ModelOptions) {
     const { division, ...options } = modelOptions;
     super(backend, options);
     const { vocabulary, features, length, blocks } = sizes;
-    const shared = { ...options, ...division };
-    const column = division ? ({ ...shared, parallelMode: "column", overlap: true } as const) : options;
-    this.#tokens = this.addModule("tokens", new Embedding(backend, vocabulary, features, shared));
-    this.#positions = this.addModule("positions", new Embedding(backend, length, features, shared));
+    const layerOptions = { ...options, ...division };
+    const column = division ? ({ ...layerOptions, parallelMode: "column", overlap: true } as const) : options;
+    this.#tokens = this.addModule("tokens", new Embedding(backend, vocabulary, features, layerOptions));
+    this.#positions = this.addModule("positions", new Embedding(backend, length, features, layerOptions));
     this.#blocks = Array.from({ length: blocks }, (_, i) =>
       this.addModule(`block${i}`, new Block(backend, sizes, modelOptions)),
     );
@@ -115,7 +120,7 @@ export function loadText(): Uint8Array {
 }
 
 /** Selects passages of the text. */
-interface Reading {
+interface PassageSelection {
   readonly step: number;
   /** The first byte of each passage: 0 for the inputs, 1 for the targets. */
   readonly shift: number;
@@ -127,7 +132,7 @@ interface Reading {
 export function passages(
   { batch, length, vocabulary }: TransformerSizes,
   text: Uint8Array,
-  { step, shift, sample = 0 }: Reading,
+  { step, shift, sample = 0 }: PassageSelection,
 ): Int32Array {
   const starts = Array.from(
     randomWords({ seed: 2n + 100n * BigInt(sample), offset: BigInt(step) }, batch),
@@ -140,21 +145,21 @@ export function passages(
 }
 
 /** The position of each byte in its passage. */
-export function places({ batch, length }: TransformerSizes): Int32Array {
+export function bytePositions({ batch, length }: TransformerSizes): Int32Array {
   return Int32Array.from({ length: batch * length }, (_, i) => i % length);
 }
 
 /** Trains to predict each byte of a passage from the bytes before it. */
-export function transformerOf(backend: Backend, sizes: TransformerSizes, options: Made) {
+export function createTransformer(backend: Backend, sizes: TransformerSizes, options: ModelOptions) {
   const text = loadText();
   const model = new Model(backend, sizes, options);
-  const ids = (of: Int32Array): Tensor => tensor(backend, of, [sizes.batch, sizes.length], "i32");
+  const ids = (values: Int32Array): Tensor => tensor(backend, values, [sizes.batch, sizes.length], "i32");
   return {
     model,
-    optimize: (each: Module) => new AdamW(each, { learningRate: 3e-3, weightDecay: 0.01 }),
+    optimize: (module: Module) => new AdamW(module, { learningRate: 3e-3, weightDecay: 0.01 }),
     loss(step: number, sample = 0): Variable {
-      const read = (shift: number): Tensor => ids(passages(sizes, text, { step, shift, sample }));
-      return crossEntropyLoss(model.forward(read(0), ids(places(sizes))), read(1), {
+      const readPassages = (shift: number): Tensor => ids(passages(sizes, text, { step, shift, sample }));
+      return crossEntropyLoss(model.forward(readPassages(0), ids(bytePositions(sizes))), readPassages(1), {
         group: options.division?.group,
       });
     },
@@ -163,6 +168,6 @@ export function transformerOf(backend: Backend, sizes: TransformerSizes, options
 
 /** The model of the recorded runs on one rank; its gradients are clipped. */
 export function transformer(backend: Backend, random: RandomState) {
-  const { model, optimize, loss } = transformerOf(backend, SMALL, { random });
+  const { model, optimize, loss } = createTransformer(backend, SMALL, { random });
   return { model, optimizer: optimize(model), loss, maxNorm: 1 };
 }

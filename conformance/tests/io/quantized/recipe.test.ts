@@ -13,7 +13,7 @@ import { RHT_SIGNS } from "../../../../src/ops/quantize/hadamard.js";
 import { DIRECTIONS } from "../../../../src/tensor/quantized.js";
 import { WIDE_DTYPES } from "../../../../src/tensor/shape.js";
 import { layoutsOf, specsOf } from "../../../arbitraries/specs.js";
-import { sampled } from "../../harness/draws.js";
+import { sampleCases } from "../../harness/draws.js";
 
 const SHAPE = [2, 128, 256];
 const USAGES = [...DIRECTIONS.map((each) => [each]), DIRECTIONS] as const;
@@ -59,7 +59,7 @@ describe("metadata of a quantized tensor", () => {
       const recorded: readonly string[] = options
         .filter((each) => !added.includes(each))
         .map((each) => (each === "amaxEpsilon" ? "epsilon" : each));
-      for (const recipe of sampled(recipesOf(name), 4)) {
+      for (const recipe of sampleCases(recipesOf(name), 4)) {
         const fields = fieldsOf(recipe);
         expect(read(formatRecipe(recipe))).toEqual(recipe);
         expect(Object.keys(fields)).toEqual(expect.arrayContaining([...REQUIRED, ...recorded]));

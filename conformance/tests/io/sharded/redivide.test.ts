@@ -10,7 +10,7 @@ import { quantizedModelInit } from "../../../../src/modules/quantized-init.js";
 import { fullyShard } from "../../../../src/parallel/fsdp/fully-shard.js";
 import { RandomState } from "../../../../src/quantizers/random-state.js";
 import { membersOf } from "../../../../src/tape/value.js";
-import { draws, sampled } from "../../harness/draws.js";
+import { draws, sampleCases } from "../../harness/draws.js";
 import { useBackends } from "../../harness/ranks/backends.js";
 import { RECIPE_NAMES, RECIPES_UNDER_TEST, type RecipeName } from "../../harness/training/run.js";
 import { useFolder } from "../folder.js";
@@ -94,7 +94,7 @@ const GATED = {
 };
 
 describe("quantized parameters", () => {
-  it.each(sampled(QUANTIZED))(
+  it.each(sampleCases(QUANTIZED))(
     "%s: have the codes and scales of the whole, however their rows are divided",
     async (recipe) => {
       const drawn = fc.record({
@@ -113,13 +113,13 @@ describe("quantized parameters", () => {
     },
   );
 
-  it.each(sampled(QUANTIZED, 2, 1))(
+  it.each(sampleCases(QUANTIZED, 2, 1))(
     "%s: go to a rank that has no rows, and come back from one",
     async (recipe) => {
       const layer = { rows: 128, columns: 128, pieces: 1, recipe };
       const ways = [1, 2, 4].map((dp) => ({ tp: 1, dp, rowMultiple: 128 }));
       const pairs = ways.flatMap((before) => ways.map((after) => [before, after] as const));
-      for (const [before, after] of sampled(pairs, 3)) await roundTrip(layer, before, after);
+      for (const [before, after] of sampleCases(pairs, 3)) await roundTrip(layer, before, after);
     },
   );
 

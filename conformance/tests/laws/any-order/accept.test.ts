@@ -2,22 +2,22 @@
 import { describe, expect, it } from "vitest";
 import { ArgumentError, openBackend } from "../../../../src/index.js";
 import { acceptAnyOrder, backendSubject, fromCodes } from "../../../index.js";
-import { IS_FULL, SEED, sampled } from "../../harness/draws.js";
-import { CORRECT } from "../../harness/order-kernels/correct.js";
-import { type OrderKernel, subjectOf } from "../../harness/order-kernels/kernel.js";
-import { WRONG } from "../../harness/order-kernels/wrong.js";
+import { IS_FULL, SEED, sampleCases } from "../../harness/draws.js";
+import { CORRECT_KERNELS } from "../../harness/order-kernels/correct.js";
+import { kernelSubject, type OrderKernel } from "../../harness/order-kernels/kernel.js";
+import { WRONG_KERNELS } from "../../harness/order-kernels/wrong.js";
 
 const RUNS = IS_FULL ? 36 : 18;
 
 const verdictOf = async (kernel: OrderKernel) => {
   const { supported: gemm, accumulator } = kernel;
   const options = { runs: RUNS, seed: SEED, supported: { gemm }, accumulator };
-  const { ok, operations } = await acceptAnyOrder(subjectOf(kernel), options);
+  const { ok, operations } = await acceptAnyOrder(kernelSubject(kernel), options);
   return { ok, report: operations[0] as (typeof operations)[number] };
 };
 
 describe("a right kernel is accepted", () => {
-  it.each(sampled(CORRECT, 2))(
+  it.each(sampleCases(CORRECT_KERNELS, 2))(
     "$name",
     async (kernel) => {
       const { ok, report } = await verdictOf(kernel);
@@ -29,7 +29,7 @@ describe("a right kernel is accepted", () => {
 });
 
 describe("a planted bug is found", () => {
-  it.each(sampled(WRONG, 3))(
+  it.each(sampleCases(WRONG_KERNELS, 3))(
     "$name",
     async (kernel) => {
       const { ok, report } = await verdictOf(kernel);
@@ -43,7 +43,7 @@ describe("a planted bug is found", () => {
 });
 
 const named = (name: string): OrderKernel =>
-  [...CORRECT, ...WRONG].find((each) => each.name === name) as OrderKernel;
+  [...CORRECT_KERNELS, ...WRONG_KERNELS].find((each) => each.name === name) as OrderKernel;
 
 describe("a verdict says", () => {
   it("the order, and how much wider tolerances are", async () => {
@@ -113,7 +113,7 @@ describe("refuses", () => {
   ])(
     "%j",
     async (options, message) => {
-      const subject = subjectOf(named("2 lanes"));
+      const subject = kernelSubject(named("2 lanes"));
       await expect(acceptAnyOrder(subject, options as never)).rejects.toThrow(message);
       await expect(acceptAnyOrder(subject, options as never)).rejects.toThrow(ArgumentError);
     },

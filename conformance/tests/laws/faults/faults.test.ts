@@ -13,7 +13,7 @@ import { confirmed, sameAnswer } from "../../../counterexamples/diagnose.js";
 import type { Evidence } from "../../../counterexamples/suspects/suspect.js";
 import { backendSubject } from "../../../operations/operations.js";
 import { type QuantizeCase, quantizeCaseBy } from "../../../operations/quantize/quantize.js";
-import { drawsOr, SEED, sampled } from "../../harness/draws.js";
+import { drawsOr, SEED, sampleCases } from "../../harness/draws.js";
 import { useBackend } from "../../harness/suite.js";
 import { NAMED, UNNAMED } from "./faults.js";
 import type { Fault } from "./stages.js";
@@ -108,7 +108,7 @@ async function saidOf(fault: Fault, spec: QuantizeSpec) {
 }
 
 /** A fault with its name, as a row of a table. */
-const rowsOf = (faults: readonly Fault[]) => sampled(faults.map((fault) => [fault.name, fault] as const));
+const rowsOf = (faults: readonly Fault[]) => sampleCases(faults.map((fault) => [fault.name, fault] as const));
 
 /** Calls `check` for `RUNS` specs in which the fault shows, and at least for one. */
 async function whereShown(

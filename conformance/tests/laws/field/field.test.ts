@@ -5,7 +5,7 @@ import { compareWith } from "../../../laws/run.js";
 import type { Answer } from "../../../operations/operation.js";
 import { backendSubject, type Subject } from "../../../operations/operations.js";
 import { fromCodes, wideValues } from "../../../values/plain.js";
-import { draws, sampled } from "../../harness/draws.js";
+import { draws, sampleCases } from "../../harness/draws.js";
 import { useBackend } from "../../harness/suite.js";
 import { BUGS, RIGHT } from "./mistakes.js";
 import { encodeBy, encode as narrow, type Up } from "./narrow.js";
@@ -69,7 +69,7 @@ const hold = (
   });
 
 describe("a right kernel", () => {
-  it.each(sampled(Object.keys(RIGHT) as (keyof typeof RIGHT)[], 1))(
+  it.each(sampleCases(Object.keys(RIGHT) as (keyof typeof RIGHT)[], 1))(
     "raises no alarm (%s)",
     async (kernel) => {
       const { laws } = await hold(kernel, {}, undefined, RUNS);
@@ -82,7 +82,7 @@ describe("a right kernel", () => {
 
 describe("a mistake of the field", () => {
   it.each(
-    sampled(
+    sampleCases(
       BUGS.map((bug) => [bug.name, bug] as const),
       1,
     ),
@@ -105,13 +105,13 @@ describe("a product", () => {
       runs,
     });
 
-  it.each(sampled([true, false], 1))("that is right raises no alarm (scaled: %s)", async (scaled) => {
+  it.each(sampleCases([true, false], 1))("that is right raises no alarm (scaled: %s)", async (scaled) => {
     const { ok, laws } = await multiplied(scaled, {}, RUNS);
     expect(ok, laws[0]?.failure?.found?.text).toBe(true);
   });
 
   it.each(
-    sampled(
+    sampleCases(
       PRODUCT_BUGS.map((bug) => [bug.name, bug] as const),
       1,
     ),
@@ -156,7 +156,7 @@ describe("a cast", () => {
     expect(ok, laws[0]?.failure?.found?.text).toBe(true);
   });
 
-  it.each(sampled(CASTS, 1))("that is wrong is named: %s", async (_, encode, called) => {
+  it.each(sampleCases(CASTS, 1))("that is wrong is named: %s", async (_, encode, called) => {
     const { laws } = await compareWith(cast(encode), backendSubject(backend()), {
       supported,
       comparing: true,

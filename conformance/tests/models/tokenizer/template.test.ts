@@ -2,7 +2,7 @@
 import { Template } from "@huggingface/jinja";
 import { expect, it } from "vitest";
 import { renderBounded } from "../../../../src/models/tokenizer/template.js";
-import { sampled } from "../../harness/draws.js";
+import { sampleCases } from "../../harness/draws.js";
 
 const VALUES = { messages: [{ role: "user", content: "Hi" }], bos_token: "<s>" };
 const rendered = (source: string): string => renderBounded(new Template(source), VALUES);
@@ -30,7 +30,7 @@ const ENDLESS = [
   DOUBLED.replace("START", "'abcdefgh'"),
 ];
 
-it.each(sampled(ENDLESS))("%s ends with an error", (source) => {
+it.each(sampleCases(ENDLESS))("%s ends with an error", (source) => {
   expect(() => rendered(source)).toThrow(
     /it takes more than 16777216 steps|65536 are the most|string length/,
   );

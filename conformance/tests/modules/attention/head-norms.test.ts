@@ -8,14 +8,14 @@ import { cast } from "../../../oracle/training/matrix.js";
 import { sums } from "../../../oracle/training/sums.js";
 import { PlainTensor, wideValues } from "../../../values/plain.js";
 import { draws } from "../../harness/draws.js";
-import { scoped, useBackend } from "../../harness/suite.js";
+import { testInScope, useBackend } from "../../harness/suite.js";
 import { waves } from "./drawn.js";
 
 const backend = useBackend({ threads: 1, datapath: "hopper" });
 const f = Math.fround;
 
 describe("l2Normalize", () => {
-  scoped("divides each row by its length: an f32 sum of squares, rsqrt, one rounded product", () => {
+  testInScope("divides each row by its length: an f32 sum of squares, rsqrt, one rounded product", () => {
     fc.assert(
       fc.property(
         fc.constantFrom<"f32" | "bf16" | "f16">("f32", "bf16", "f16"),

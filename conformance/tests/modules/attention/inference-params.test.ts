@@ -7,7 +7,7 @@ import { zeros } from "../../../../src/ops/create.js";
 import { noGrad } from "../../../../src/tape/grad-mode.js";
 import { Scope } from "../../../../src/tensor/scope.js";
 import { draws } from "../../harness/draws.js";
-import { scoped, useBackend } from "../../harness/suite.js";
+import { testInScope, useBackend } from "../../harness/suite.js";
 import { waves } from "./drawn.js";
 
 const backend = useBackend({ threads: 1, datapath: "hopper" });
@@ -15,7 +15,7 @@ describe("a cache", () => {
   const cacheOf = (options = {}) =>
     new InferenceParams(backend(), 2, 8, { numHeadsKv: 1, headDimK: 16, ...options });
 
-  scoped("counts the positions of its sequences, and forgets those that a step leaves out", () => {
+  testInScope("counts the positions of its sequences, and forgets those that a step leaves out", () => {
     using cache = cacheOf({ isPaged: true, pageSize: 4, totalNumPages: 3 });
     cache.preStep(new Map([["a", 5]]));
     expect(() =>
@@ -36,7 +36,7 @@ describe("a cache", () => {
     expect([...cache.sequences]).toEqual([["b", 1]]);
   });
 
-  scoped("of pages that do not divide a sequence, and steps that are no steps, are refused", () => {
+  testInScope("of pages that do not divide a sequence, and steps that are no steps, are refused", () => {
     expect(() => cacheOf({ isPaged: true, pageSize: 3 })).toThrow("multiple");
     expect(() => cacheOf({ isPaged: true })).toThrow("pageSize");
     expect(() => cacheOf({ pageSize: 4 })).toThrow("isPaged");
@@ -54,7 +54,7 @@ describe("a cache", () => {
     expect(() => cache.preStep([] as never)).toThrow("Map");
   });
 
-  scoped("is refused outside noGrad and before a step", () => {
+  testInScope("is refused outside noGrad and before a step", () => {
     using cache = cacheOf();
     using layer = new TransformerLayer(backend(), 16, 32, 1, { hiddenDropout: 0 });
     const x = waves(backend(), 1, [1, 1, 16]);

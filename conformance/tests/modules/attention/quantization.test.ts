@@ -25,7 +25,7 @@ import { memoryOf } from "../../../../src/tensor/memory.js";
 import { Scope } from "../../../../src/tensor/scope.js";
 import type { Tensor } from "../../../../src/tensor/tensor.js";
 import { expectSame } from "../../harness/drawn-tensor.js";
-import { scoped, useBackend, useFreshBackend } from "../../harness/suite.js";
+import { testInScope, useBackend, useBackendPerTest } from "../../harness/suite.js";
 import { waves } from "./drawn.js";
 
 const backend = useBackend({ threads: 1, datapath: "hopper" });
@@ -108,7 +108,7 @@ describe("FP8 attention", () => {
     for (const seed of [3, 4]) expectAll(step(resumed, make(name), seed), step(whole, make(name), seed));
   });
 
-  scoped("refuses snapshots of other numbers of tensors, and keeps its state", () => {
+  testInScope("refuses snapshots of other numbers of tensors, and keeps its state", () => {
     using layer = makeLayer();
     step(layer, make("delayed, fp8Dpa"), 1);
     const state = stateOf(layer);
@@ -119,7 +119,7 @@ describe("FP8 attention", () => {
     expect(state.slots).toEqual({ forward: 3, backward: 3 });
   });
 
-  scoped("takes the largest amax of the calls of a region, over the ranks of its group", () => {
+  testInScope("takes the largest amax of the calls of a region, over the ranks of its group", () => {
     using core = new DotProductAttention(backend(), 1, WIDTH);
     const reduced: number[][] = [];
     const group = {
@@ -145,23 +145,26 @@ describe("FP8 attention", () => {
     expect(scale).toBe(Math.fround(448 / (2 * (amaxes[0] as number))));
   });
 
-  scoped("uses the scales of its forward pass, if the recipe has changed before the backward pass", () => {
-    const run = (between: (layer: MultiheadAttention) => void): readonly Tensor[] => {
-      using layer = makeLayer({ attentionDropout: 0 });
-      step(layer, make("delayed, fp8Dpa"), 1);
-      const x = inputOf(2);
-      const out = autocast({ recipe: make("delayed, fp8Dpa") }, () => layer.forward(x));
-      between(layer);
-      out.backward(waves(backend(), 52, out.shape));
-      return [out.tensor, ...gradientsOf(x, layer)];
-    };
-    const other = inputOf(7).tensor;
-    const expected = run(() => undefined);
-    const actual = run((layer) => {
-      noGrad(() => autocast({ recipe: make("current, fp8Mha") }, () => layer.forward(other)));
-    });
-    expectAll(actual, expected);
-  });
+  testInScope(
+    "uses the scales of its forward pass, if the recipe has changed before the backward pass",
+    () => {
+      const run = (between: (layer: MultiheadAttention) => void): readonly Tensor[] => {
+        using layer = makeLayer({ attentionDropout: 0 });
+        step(layer, make("delayed, fp8Dpa"), 1);
+        const x = inputOf(2);
+        const out = autocast({ recipe: make("delayed, fp8Dpa") }, () => layer.forward(x));
+        between(layer);
+        out.backward(waves(backend(), 52, out.shape));
+        return [out.tensor, ...gradientsOf(x, layer)];
+      };
+      const other = inputOf(7).tensor;
+      const expected = run(() => undefined);
+      const actual = run((layer) => {
+        noGrad(() => autocast({ recipe: make("current, fp8Mha") }, () => layer.forward(other)));
+      });
+      expectAll(actual, expected);
+    },
+  );
 
   it("gives the same results without gradients", () => {
     for (const name of NAMES) {
@@ -202,7 +205,7 @@ describe("attention is in high precision", () => {
     return step(layer, recipe, 1);
   };
 
-  scoped("where a rule of setLayerRecipes or an Inspector says so, and without fp8Dpa", () => {
+  testInScope("where a rule of setLayerRecipes or an Inspector says so, and without fp8Dpa", () => {
     const expected = high(new DelayedScaling());
     const recipe = make("delayed, fp8Mha");
     const rule = { layers: "coreAttention", recipe: null };
@@ -220,7 +223,7 @@ describe("attention is in high precision", () => {
     expect(quantized[0]?.dataSync()).not.toEqual(expected[0]?.dataSync());
   });
 
-  scoped("and passes no codes to or from projections under other recipes", () => {
+  testInScope("and passes no codes to or from projections under other recipes", () => {
     const recipe = make("delayed, fp8Mha");
     const layers = ["qkv", "proj"];
     const results = layers.map((name) =>
@@ -238,7 +241,7 @@ describe("FP8 attention refuses", () => {
     expect(new Made({ fp8Dpa: false, fp8Mha: false }).attention).toBeUndefined();
   });
 
-  scoped("softcap and caches", () => {
+  testInScope("softcap and caches", () => {
     const recipe = new DelayedScaling({ fp8Dpa: true });
     const x = waves(backend(), 1, [4, 1, 2, WIDTH]);
     using core = new DotProductAttention(backend(), 2, WIDTH);
@@ -253,14 +256,14 @@ describe("FP8 attention refuses", () => {
     expect(state?.snapshotSync()).toBeUndefined();
   });
 
-  scoped("rules of an Inspector that match nothing else and change or log products", () => {
+  testInScope("rules of an Inspector that match nothing else and change or log products", () => {
     using layer = makeLayer();
     const rule = (layers: readonly string[]) => [{ layers, LogTensorStats: {} }];
     expect(() => new Inspector(layer, rule(["coreAttention"]))).toThrow("matches only attention");
     new Inspector(layer, rule(["*"])).dispose();
   });
 
-  scoped("numbers of keys that blocks do not divide", () => {
+  testInScope("numbers of keys that blocks do not divide", () => {
     const recipe = new MXFP8BlockScaling({ fp8Dpa: true });
     const x = waves(backend(), 1, [33, 1, 2, WIDTH]);
     using core = new DotProductAttention(backend(), 2, WIDTH);
@@ -269,7 +272,7 @@ describe("FP8 attention refuses", () => {
 });
 
 describe("the memory of FP8 attention", () => {
-  scoped("keeps 3 bytes for each pair in bf16, and nothing if it is checkpointed", () => {
+  testInScope("keeps 3 bytes for each pair in bf16, and nothing if it is checkpointed", () => {
     const heads = 4;
     const recipe = new Float8CurrentScaling({ fp8Dpa: true });
     using core = new DotProductAttention(backend(), heads, 16, { attnMaskType: "no_mask" });
@@ -321,7 +324,7 @@ describe("the memory of FP8 attention", () => {
 
 describe("a captured step with FP8 attention", () => {
   let fresh: Backend;
-  useFreshBackend((opened) => {
+  useBackendPerTest((opened) => {
     fresh = opened;
   });
 

@@ -10,7 +10,7 @@ import {
   tensor,
 } from "../../../../src/index.js";
 import { draws } from "../../harness/draws.js";
-import { quantizationOf } from "../../harness/state/world.js";
+import { linearQuantization } from "../../harness/state/world.js";
 import { useBackend } from "../../harness/suite.js";
 
 const backend = useBackend();
@@ -42,7 +42,7 @@ function states(options: DelayedScalingOptions, amaxes: readonly number[]): numb
     const values = new Float32Array(SIZE * SIZE);
     values[3] = -amax;
     autocast({ recipe }, () => layer.forward(tensor(backend(), values, [SIZE, SIZE])));
-    const { scale, amaxHistory } = quantizationOf(layer).snapshotSync()?.forward ?? {};
+    const { scale, amaxHistory } = linearQuantization(layer).snapshotSync()?.forward ?? {};
     if (!scale || !amaxHistory) throw new Error("there is no state under delayed scaling");
     return [...scale, Number.NaN, ...amaxHistory];
   });

@@ -36,7 +36,7 @@ import { quantizerFor } from "../../../../src/recipes/quantizer-for.js";
 import { PRODUCTS, type Product, type Role } from "../../../../src/recipes/table.js";
 import { COLUMNWISE, ROWWISE } from "../../../../src/tensor/quantized.js";
 import { pairwise } from "../../../arbitraries/covering.js";
-import { draws, sampled } from "../../harness/draws.js";
+import { draws, sampleCases } from "../../harness/draws.js";
 import { DETERMINISTIC_RECIPES } from "../../harness/recipes.js";
 import { useBackend } from "../../harness/suite.js";
 
@@ -97,7 +97,7 @@ const CASES = pairwise(
 );
 
 describe("LogTensorStats", () => {
-  it.each(sampled(CASES))("changes no bit of %o", ({ layer, recipe: name, recomputes }) => {
+  it.each(sampleCases(CASES))("changes no bit of %o", ({ layer, recipe: name, recomputes }) => {
     using plain = layerOf(layer);
     using module = layerOf(layer);
     const expected = trained(plain, { recipe: recipeOf(name), recomputes });
@@ -191,7 +191,7 @@ describe("DisableFP8Layer and DisableFP8GEMM", () => {
     { layers: ["*"], DisableFP8GEMM: { gemms: PRODUCTS } },
   ];
 
-  it.each(sampled(CASES))(
+  it.each(sampleCases(CASES))(
     "a disabled layer has the bits of high precision: %o",
     ({ layer, recipe: name, recomputes }) => {
       using plain = layerOf(layer);
@@ -211,7 +211,7 @@ describe("DisableFP8Layer and DisableFP8GEMM", () => {
     RECIPES.flatMap((name) => [false, true].map((again) => [gemms, name, again] as const)),
   );
 
-  it.each(sampled(PAIRS))(
+  it.each(sampleCases(PAIRS))(
     "each product is computed as the rule says: %o %s recompute=%s",
     (gemms, name, recomputes) => {
       type Step = { y: unknown; grads: readonly unknown[] };

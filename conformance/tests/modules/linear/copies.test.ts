@@ -14,11 +14,11 @@ import { Variable } from "../../../../src/tape/variable.js";
 import { QuantizedTensor } from "../../../../src/tensor/quantized.js";
 import { Scope } from "../../../../src/tensor/scope.js";
 import type { Tensor } from "../../../../src/tensor/tensor.js";
-import { draws, sampled } from "../../harness/draws.js";
+import { draws, sampleCases } from "../../harness/draws.js";
 import { rowsWhere } from "../../harness/modules/calls.js";
-import type { Built } from "../../harness/modules/row.js";
+import type { BuiltModule } from "../../harness/modules/row.js";
 import { moduleRow } from "../../harness/modules/table.js";
-import { ROW_SCALED, recipeNamed, STANDARD_NAMES } from "../../harness/step/library-recipes.js";
+import { ROW_SCALED, recipeByName, STANDARD_RECIPE_NAMES } from "../../harness/step/library-recipes.js";
 import { MICROBATCHES, type MicrobatchCall } from "../../harness/step/options.js";
 import { useBackend } from "../../harness/suite.js";
 import { CopiesBackend } from "../../harness/surface/copies-backend.js";
@@ -30,7 +30,7 @@ const [ROWS, FROM, MIDDLE, TO] = [64, 128, 256, 512];
 const SIZES = { rows: ROWS, from: FROM, to: TO, middle: MIDDLE };
 /** Modules whose result may be quantized, which have all forms of products. */
 const LAYERS = Object.fromEntries(rowsWhere(({ call }) => call.includes("fp8Output")));
-const resultOf = (built: Built, x: Variable, call?: LinearCall): Variable =>
+const resultOf = (built: BuiltModule, x: Variable, call?: LinearCall): Variable =>
   built.run([x], call)[0] as Variable;
 
 type Forward = (x: Variable) => Variable;
@@ -40,7 +40,7 @@ const WAYS = {
   recomputed: (forward: Forward, x: Variable) => recompute(forward, x),
 };
 
-const NAMES = [...STANDARD_NAMES, "custom"] as const;
+const NAMES = [...STANDARD_RECIPE_NAMES, "custom"] as const;
 const PER_TENSOR = NAMES.filter((name) => name.startsWith("delayed") || name.startsWith("current"));
 
 const step = fc
@@ -63,7 +63,7 @@ const step = fc
 type Step = typeof step extends fc.Arbitrary<infer S> ? S : never;
 
 /** Sets which parameters require a gradient. Weights also get a `mainGrad`. */
-function prepare({ module: layer }: Built, wanted: Step["wanted"], name = ""): void {
+function prepare({ module: layer }: BuiltModule, wanted: Step["wanted"], name = ""): void {
   for (const [each, parameter] of layer.namedParameters()) {
     parameter.requiresGrad = wanted(name + each);
     const { shape } = parameter;
@@ -73,14 +73,14 @@ function prepare({ module: layer }: Built, wanted: Step["wanted"], name = ""): v
 
 /** Runs all microbatches of a step. `begin` is called before each run of the layer, also before a recomputation. */
 function run(
-  built: Built,
+  built: BuiltModule,
   { recipe: name, way, microbatches, fp8Output, wanted }: Step,
   [rows, columns]: readonly [number, number],
   begin: () => void,
 ): void {
   const layer = built.module;
   const { backend } = layer;
-  const recipe = recipeNamed(name);
+  const recipe = recipeByName(name);
   for (const { isFirstMicrobatch, skip, rewritten } of microbatches) {
     const skipFp8WeightUpdate = skip === undefined ? undefined : zeros(backend, "f32", [1]);
     if (rewritten) for (const { tensor } of layer.parameters()) tensor.paste(tensor.clone(), 0);
@@ -109,7 +109,7 @@ it("each copy of a quantized tensor is made once, and a product reads it", () =>
       using layer = moduleRow(name).build(backend, SIZES, options);
       prepare(layer, wanted);
       run(layer, drawn, [ROWS, FROM], () => backend.begin());
-      expect(backend.created).toBeGreaterThan(0);
+      expect(backend.createdCopies).toBeGreaterThan(0);
       expect(backend.finish()).toEqual([]);
     }),
     { numRuns: draws(200) },
@@ -119,17 +119,17 @@ it("each copy of a quantized tensor is made once, and a product reads it", () =>
 it.each(Object.entries(LAYERS))(
   "%s makes no copy in a region that is off, and to calibrate only to record amaxes",
   (layerName, row) => {
-    for (const name of sampled(NAMES, 2, layerName.length)) {
+    for (const name of sampleCases(NAMES, 2, layerName.length)) {
       using _scope = new Scope();
       const backend = new CopiesBackend(reference());
       using layer = row.build(backend, SIZES);
       const x = empty(backend, "bf16", [ROWS, FROM]);
       const made = (calibrating: boolean): number => {
-        const before = backend.created;
-        autocast({ recipe: recipeNamed(name), enabled: false, calibrating }, () =>
+        const before = backend.createdCopies;
+        autocast({ recipe: recipeByName(name), enabled: false, calibrating }, () =>
           resultOf(layer, new Variable(x)),
         );
-        return backend.created - before;
+        return backend.createdCopies - before;
       };
       const weights = layer.module.parameters().filter(({ shape }) => shape.length === 2).length;
       expect([made(false), made(true)], name).toEqual([0, name.startsWith("delayed") ? 2 * weights : 0]);
@@ -182,7 +182,7 @@ it("codes that a layer passes to the next one, or a gradient's codes, are read",
       prepare(layer, wanted);
       for (const [each, parameter] of next.namedParameters()) parameter.requiresGrad = wanted(`next${each}`);
       const x = new Variable(empty(backend, "bf16", [ROWS, FROM]), wanted(""));
-      const recipe = recipeNamed(named);
+      const recipe = recipeByName(named);
       const y = autocast({ recipe }, () => next.forward(resultOf(layer, x, { fp8Output }), { fp8Grad }));
       if (y.requiresGrad) y.backward(empty(backend, "bf16", y.shape) as Tensor<"bf16">);
       for (const each of [x, ...layer.module.parameters(), ...next.parameters()]) each.zeroGrad();

@@ -10,11 +10,11 @@ import { Variable } from "../../../../src/tape/variable.js";
 import { Scope } from "../../../../src/tensor/scope.js";
 import type { Tensor } from "../../../../src/tensor/tensor.js";
 import { draws } from "../../harness/draws.js";
-import { combined, regionOf, rowsWhere } from "../../harness/modules/calls.js";
+import { combineResults, regionOptions, rowsWhere } from "../../harness/modules/calls.js";
 import { moduleRow } from "../../harness/modules/table.js";
-import { recipeNamed } from "../../harness/step/library-recipes.js";
+import { recipeByName } from "../../harness/step/library-recipes.js";
 import { useBackend } from "../../harness/suite.js";
-import { AskedBackend } from "../../harness/surface/asked-backend.js";
+import { RecordingBackend } from "../../harness/surface/asked-backend.js";
 
 const reference = useBackend({ threads: 1, datapath: "hopper" });
 const [ROWS, FROM, MIDDLE, TO] = [32, 64, 96, 128];
@@ -40,7 +40,7 @@ const steps = fc.record({
 type Split = Readonly<Record<"fprop" | "dgrad" | "wgrad", boolean>>;
 
 /** A recipe. If `split`, its products use the split accumulator. */
-function recipeOf(name: Parameters<typeof recipeNamed>[0], split: Split | undefined): Recipe | undefined {
+function recipeOf(name: Parameters<typeof recipeByName>[0], split: Split | undefined): Recipe | undefined {
   const products = split && {
     ...{ fprop: { useSplitAccumulator: split.fprop }, dgrad: { useSplitAccumulator: split.dgrad } },
     wgrad: { useSplitAccumulator: split.wgrad },
@@ -48,7 +48,7 @@ function recipeOf(name: Parameters<typeof recipeNamed>[0], split: Split | undefi
   if (name === "none") return undefined;
   if (name === "delayed") return new DelayedScaling({ ...products, amaxHistoryLen: 2 });
   if (name === "current") return new Float8CurrentScaling({ ...products });
-  return recipeNamed(name);
+  return recipeByName(name);
 }
 
 /** A description of a product: the shape and dtype of its result, and its options. */
@@ -59,7 +59,7 @@ it("modules compute a product only if its result is needed, with its own options
   fc.assert(
     fc.property(steps, ({ layer: name, recipe: kind, split, wanted, isFirstMicrobatch, ...drawn }) => {
       using _scope = new Scope();
-      const backend = new AskedBackend(reference());
+      const backend = new RecordingBackend(reference());
       const row = moduleRow(name);
       const products = row.products?.(SIZES) ?? [];
       const options = { ...drawn, saveOriginalInput: drawn.saveOriginalInput && kind !== "delayed" };
@@ -76,26 +76,26 @@ it("modules compute a product only if its result is needed, with its own options
       const x = new Variable(empty(backend, "bf16", [ROWS, FROM]), wanted(""));
       const gemms = (): string[] => {
         const isPart = kind === "delayed" || kind === "current";
-        const found = backend.asked.flatMap(({ op, args }) => (op === "gemm" ? [said(args, isPart)] : []));
-        backend.asked.length = 0;
+        const found = backend.calls.flatMap(({ op, args }) => (op === "gemm" ? [said(args, isPart)] : []));
+        backend.calls.length = 0;
         return found.sort();
       };
       const part = (product: keyof Split): string =>
         kind === "delayed" || kind === "current"
           ? ` in parts: ${split?.[product] ?? product !== "fprop"}`
           : "";
-      backend.asked.length = 0;
+      backend.calls.length = 0;
       const call = isFirstMicrobatch === undefined ? {} : { isFirstMicrobatch };
       // the weight is cached in the first microbatch
-      const y = autocast(regionOf(recipe), () => combined(built.run([x], call)));
+      const y = autocast(regionOptions(recipe), () => combineResults(built.run([x], call)));
       expect(gemms()).toEqual(products.map(({ to }) => `[${ROWS},${to}] bf16${part("fprop")}`).sort());
       const anyone = ["", ...parameters.keys()].some(isWanted);
       expect(y.requiresGrad).toBe(anyone);
       if (!anyone) return;
       y.backward(empty(backend, "bf16", y.shape) as Tensor<"bf16">);
       const { fuseWgradAccumulation: fuses } = options;
-      const backward = products.flatMap(({ weight, before, from, to }) => [
-        ...(before.some(isWanted) ? [`[${ROWS},${from}] bf16${part("dgrad")}`] : []),
+      const backward = products.flatMap(({ weight, predecessors, from, to }) => [
+        ...(predecessors.some(isWanted) ? [`[${ROWS},${from}] bf16${part("dgrad")}`] : []),
         ...(isWanted(weight)
           ? [`[${to},${from}] ${fuses ? `f32${isFirstMicrobatch ? "" : " + 1 c"}` : "bf16"}${part("wgrad")}`]
           : []),

@@ -23,7 +23,7 @@ import type { Variable } from "../../../../src/tape/variable.js";
 import type { DType, Shape } from "../../../../src/tensor/shape.js";
 import type { Tensor } from "../../../../src/tensor/tensor.js";
 import { rowsWhere } from "../../harness/modules/calls.js";
-import { type Refusal, refusals, wrong } from "../../harness/refusals.js";
+import { type Refusal, refusals, untyped } from "../../harness/refusals.js";
 import { useBackend } from "../../harness/suite.js";
 
 const SIZES = { rows: 32, from: 32, to: 32, middle: 32 };
@@ -67,10 +67,10 @@ refusals("recipes", [
         ArgumentError,
         [Made.name, "E2M1", "E4M3"],
       ],
-      [`${Made.name} of no format`, () => new Made({ format: wrong("E3M4") }), ArgumentError, ["E3M4"]],
+      [`${Made.name} of no format`, () => new Made({ format: untyped("E3M4") }), ArgumentError, ["E3M4"]],
       [
         `${Made.name} with an accumulator that is not an object`,
-        () => new Made({ wgrad: wrong(true) }),
+        () => new Made({ wgrad: untyped(true) }),
         ArgumentError,
         [Made.name, "wgrad", "useSplitAccumulator"],
       ],
@@ -85,14 +85,14 @@ refusals("recipes", [
   ["NVFP4 of HYBRID", () => new NVFP4BlockScaling({ format: "HYBRID" }), ArgumentError, ["HYBRID", "E2M1"]],
   [
     "NVFP4 with an unknown way to choose four or six",
-    () => new NVFP4BlockScaling({ fourOverSixErrMode: wrong("l2") }),
+    () => new NVFP4BlockScaling({ fourOverSixErrMode: untyped("l2") }),
     ArgumentError,
     ["fourOverSixErrMode", "l2", "mse"],
   ],
   ...(["fourOverSix", "e4m3Use256"] as const).map(
     (option): Refusal => [
       `NVFP4 with ${option} for tensors that there are not`,
-      () => new NVFP4BlockScaling({ [option]: wrong("gradients") }),
+      () => new NVFP4BlockScaling({ [option]: untyped("gradients") }),
       ArgumentError,
       [option, "gradients", "none, weights, activations, all"],
     ],
@@ -116,7 +116,7 @@ refusals("recipes", [
   ...[{ xBlockScalingDim: 2 }, { gradBlockScalingDim: 2 }].map(
     (dims): Refusal => [
       `block scales for squares of two operands: ${Object.keys(dims)} beside weights`,
-      () => new Float8BlockScaling(wrong(dims)),
+      () => new Float8BlockScaling(untyped(dims)),
       ArgumentError,
       ["wBlockScalingDim", ...Object.keys(dims), "128x128"],
     ],
@@ -124,7 +124,7 @@ refusals("recipes", [
   ...[0, 3, "2", "toString"].map(
     (wBlockScalingDim): Refusal => [
       `blocks of ${wBlockScalingDim} dimensions`,
-      () => new Float8BlockScaling({ wBlockScalingDim: wrong(wBlockScalingDim) }),
+      () => new Float8BlockScaling({ wBlockScalingDim: untyped(wBlockScalingDim) }),
       ArgumentError,
       ["wBlockScalingDim", String(wBlockScalingDim), "1 or 2"],
     ],
@@ -157,25 +157,25 @@ refusals("recipes", [
   ),
   [
     "an unknown way to choose an amax",
-    () => new DelayedScaling({ amaxComputeAlgo: wrong("mean") }),
+    () => new DelayedScaling({ amaxComputeAlgo: untyped("mean") }),
     ArgumentError,
     ["amaxComputeAlgo", "mean", "mostRecent"],
   ],
   [
     "a scaling factor that is not a function",
-    () => new DelayedScaling({ scalingFactorComputeAlgo: wrong(2) }),
+    () => new DelayedScaling({ scalingFactorComputeAlgo: untyped(2) }),
     ArgumentError,
     ["scalingFactorComputeAlgo", "function"],
   ],
   [
     "a custom recipe without a factory",
-    () => new CustomRecipe(wrong({})),
+    () => new CustomRecipe(untyped({})),
     ArgumentError,
     ["quantizerFactory"],
   ],
   [
     "a factory that makes no quantizer",
-    () => pass(new CustomRecipe({ quantizerFactory: () => wrong(undefined) })),
+    () => pass(new CustomRecipe({ quantizerFactory: () => untyped(undefined) })),
     ArgumentError,
     ["quantizerFactory", "input", "quantizer"],
   ],
@@ -184,19 +184,19 @@ refusals("recipes", [
 refusals("autocast and quantizedModelInit", [
   [
     "the class of a recipe",
-    () => autocast({ recipe: wrong(DelayedScaling) }, () => 1),
+    () => autocast({ recipe: untyped(DelayedScaling) }, () => 1),
     ArgumentError,
     ["autocast", "recipe", "new DelayedScaling()"],
   ],
   [
     "the name of a recipe",
-    () => autocast({ recipe: wrong("mxfp8") }, () => 1),
+    () => autocast({ recipe: untyped("mxfp8") }, () => 1),
     ArgumentError,
     ["autocast", "mxfp8"],
   ],
   [
     "the name of a recipe for weights",
-    () => quantizedModelInit({ recipe: wrong("mxfp8") }, () => 1),
+    () => quantizedModelInit({ recipe: untyped("mxfp8") }, () => 1),
     ArgumentError,
     ["quantizedModelInit", "mxfp8"],
   ],
@@ -307,7 +307,9 @@ refusals("linear layers under a recipe", [
   [
     "a flag for the cached weight that is not one f32",
     () =>
-      pass(new Float8CurrentScaling(), undefined, { call: { skipFp8WeightUpdate: wrong(zero([2], "f32")) } }),
+      pass(new Float8CurrentScaling(), undefined, {
+        call: { skipFp8WeightUpdate: untyped(zero([2], "f32")) },
+      }),
     ShapeError,
     ["skipFp8WeightUpdate", "[2]"],
   ],
@@ -366,13 +368,13 @@ refusals("linear layers", [
   ]),
   [
     "parameters of codes",
-    () => new Linear(backend(), 64, 32, { dtype: wrong("e4m3") }),
+    () => new Linear(backend(), 64, 32, { dtype: untyped("e4m3") }),
     DTypeError,
     ["e4m3", "bf16"],
   ],
   [
     "parameters of f64",
-    () => new RMSNorm(backend(), 64, { dtype: wrong("f64") }),
+    () => new RMSNorm(backend(), 64, { dtype: untyped("f64") }),
     DTypeError,
     ["f64", "f32"],
   ],

@@ -16,17 +16,17 @@ import type { Tensor } from "../../../../src/tensor/tensor.js";
 import { covering, product } from "../../../arbitraries/covering.js";
 import { download, upload } from "../../../values/plain.js";
 import {
-  combined,
-  gradientOf,
-  inputsOf,
-  leavesOf,
-  regionOf,
+  combineResults,
+  createInputs,
+  inputsWithGradients,
+  randomGradient,
+  regionOptions,
   rowsWhere,
 } from "../../harness/modules/calls.js";
-import type { Built, WithBias } from "../../harness/modules/row.js";
+import type { BuiltModule, WithBias } from "../../harness/modules/row.js";
 import { moduleRow } from "../../harness/modules/table.js";
 import { DETERMINISTIC_RECIPES, drawnValues } from "../../harness/recipes.js";
-import { scoped, useBackend } from "../../harness/suite.js";
+import { testInScope, useBackend } from "../../harness/suite.js";
 
 const backend = useBackend({ threads: 1, datapath: "hopper" });
 const [SIZE, ROWS] = [128, 32];
@@ -44,7 +44,7 @@ const CASES = covering(
 );
 
 /** The parameters that a layer returns; empty for a layer without biases. */
-function returnedBy(layer: string, { module }: Built): readonly Parameter[] {
+function returnedBy(layer: string, { module }: BuiltModule): readonly Parameter[] {
   const parameters = module.namedParameters();
   return (moduleRow(layer).lastBiases ?? []).flatMap((name) => parameters.get(name) ?? []);
 }
@@ -61,13 +61,16 @@ const bitsOf = (x: Tensor | undefined): unknown => x && download(x);
 
 /** The sum of a result, biases, and a norm if there is one. */
 const sumOf = ({ out, biases, norm }: WithBias): Variable =>
-  combined([biases.reduce<Variable>((sum, bias) => functional.add(sum, bias), out), ...(norm ? [norm] : [])]);
+  combineResults([
+    biases.reduce<Variable>((sum, bias) => functional.add(sum, bias), out),
+    ...(norm ? [norm] : []),
+  ]);
 
 describe("the result and its gradients are those of a bias of 0, and the bias is returned", () => {
   it.each(CASES.map((row, i) => [`${i}: ${JSON.stringify(row)}`, row] as const))("%s", (_, row) => {
     using _scope = new Scope();
-    const region = regionOf(DETERMINISTIC_RECIPES[row.recipe]?.());
-    const make = (): Built =>
+    const region = regionOptions(DETERMINISTIC_RECIPES[row.recipe]?.());
+    const make = (): BuiltModule =>
       moduleRow(row.layer).build(backend(), SIZES, {
         ...{ dtype: row.dtype, bias: row.bias, random: new RandomState(3n) },
       });
@@ -76,7 +79,7 @@ describe("the result and its gradients are those of a bias of 0, and the bias is
     const biases = returnedBy(row.layer, returning);
     expect(biases.length > 0).toBe(row.bias);
     draw(biases);
-    const inputs = [returning, plain].map((each) => inputsOf(backend(), each, SIZES));
+    const inputs = [returning, plain].map((each) => createInputs(backend(), each, SIZES));
     let returned: unknown;
     const body = (...given: readonly Variable[]): Variable => {
       const result = returning.withBias?.(given) as WithBias;
@@ -93,14 +96,14 @@ describe("the result and its gradients are those of a bias of 0, and the bias is
     });
     expect(download(y.tensor)).toEqual(download(expected.tensor));
     expect(returned).toEqual(leaves.map((each) => bitsOf(each.tensor)));
-    const dy = gradientOf(y);
+    const dy = randomGradient(y);
     y.backward(dy);
     expected.backward(dy);
     expect(biases.map(({ grad }) => bitsOf(grad))).toEqual(
       leaves.map(({ grad }) => bitsOf(functional.cast(grad as Tensor, row.dtype).tensor)),
     );
     expect(x.map(({ grad }) => bitsOf(grad))).toEqual(others.map(({ grad }) => bitsOf(grad)));
-    const grads = (each: Built) => {
+    const grads = (each: BuiltModule) => {
       const own = returnedBy(row.layer, each);
       const parameters = [...each.module.namedParameters()].filter(
         ([, parameter]) => !own.includes(parameter),
@@ -108,14 +111,14 @@ describe("the result and its gradients are those of a bias of 0, and the bias is
       return parameters.map(([name, { grad }]) => [name, bitsOf(grad)]);
     };
     expect(grads(returning)).toEqual(grads(plain));
-    const states = ({ module }: Built) =>
+    const states = ({ module }: BuiltModule) =>
       [...module.namedQuantizations().values()].map((each) => each.snapshotSync());
     expect(states(returning)).toEqual(states(plain));
-    for (const each of [...leaves, ...inputs.flatMap(leavesOf)]) each.zeroGrad();
+    for (const each of [...leaves, ...inputs.flatMap(inputsWithGradients)]) each.zeroGrad();
   });
 });
 
-scoped("without gradients the bias is returned too, and nothing is recorded", () => {
+testInScope("without gradients the bias is returned too, and nothing is recorded", () => {
   using layer = new Linear(backend(), SIZE, SIZE);
   const x = upload(backend(), drawnValues(1, [ROWS, SIZE]));
   const [out, bias] = noGrad(() => layer.forwardWithBias(x));

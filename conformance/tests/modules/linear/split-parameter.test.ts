@@ -24,7 +24,7 @@ import { covering, product } from "../../../arbitraries/covering.js";
 import { download, upload } from "../../../values/plain.js";
 import { useBackends } from "../../harness/ranks/backends.js";
 import { DETERMINISTIC_RECIPES, drawnValues } from "../../harness/recipes.js";
-import { scoped, useBackend } from "../../harness/suite.js";
+import { testInScope, useBackend } from "../../harness/suite.js";
 
 const backend = useBackend({ threads: 1, datapath: "hopper" });
 const [IN, OUT, ROWS] = [32, 96, 32];
@@ -140,7 +140,7 @@ describe("results, gradients and steps equal those of one weight", () => {
   });
 });
 
-scoped("state dictionaries have TransformerEngine's names", () => {
+testInScope("state dictionaries have TransformerEngine's names", () => {
   using layer = new LayerNormLinear(backend(), IN, OUT, { parametersSplit: SPLITS.rows });
   expect([...layer.namedParameters().keys()]).toEqual([
     ...["layerNormWeight", "layerNormBias", "queryWeight", "keyWeight", "valueProjWeight"],

@@ -9,27 +9,36 @@ import { RandomState } from "../../../../src/quantizers/random-state.js";
 import type { Recipe } from "../../../../src/recipes/recipe.js";
 import { Scope } from "../../../../src/tensor/scope.js";
 import { download } from "../../../values/plain.js";
-import { sampled } from "../../harness/draws.js";
-import { inputsOf, leavesOf, rowsWhere, step } from "../../harness/modules/calls.js";
-import type { Built } from "../../harness/modules/row.js";
-import { CUSTOM_NAMES, recipeNamed, STANDARD_NAMES } from "../../harness/step/library-recipes.js";
+import { sampleCases } from "../../harness/draws.js";
+import { createInputs, inputsWithGradients, rowsWhere, step } from "../../harness/modules/calls.js";
+import type { BuiltModule } from "../../harness/modules/row.js";
+import {
+  CUSTOM_RECIPE_NAMES,
+  recipeByName,
+  STANDARD_RECIPE_NAMES,
+} from "../../harness/step/library-recipes.js";
 import type { RecipeName } from "../../harness/step/options.js";
 import { useBackend } from "../../harness/suite.js";
 import { fill } from "../attention/drawn.js";
 
 const backend = useBackend({ threads: 1, datapath: "hopper" });
 const SIZES = { rows: 32, from: 32, to: 32, middle: 32 };
-const NAMES = [...STANDARD_NAMES, ...CUSTOM_NAMES];
+const NAMES = [...STANDARD_RECIPE_NAMES, ...CUSTOM_RECIPE_NAMES];
 
 /** The recipe of a layer's state between two calls under the recipe `name`. */
 const otherThan = (name: RecipeName): RecipeName =>
   NAMES[(NAMES.indexOf(name) + 5) % NAMES.length] as RecipeName;
 
 /** The bits of a step's result and gradients. */
-function bitsOf(built: Built, recipe: Recipe | undefined, seed: number, call: object): readonly unknown[] {
+function bitsOf(
+  built: BuiltModule,
+  recipe: Recipe | undefined,
+  seed: number,
+  call: object,
+): readonly unknown[] {
   using _ = new Scope();
-  const inputs = inputsOf(backend(), built, { ...SIZES, seed });
-  const leaves = [...leavesOf(inputs), ...built.module.parameters()];
+  const inputs = createInputs(backend(), built, { ...SIZES, seed });
+  const leaves = [...inputsWithGradients(inputs), ...built.module.parameters()];
   const y = step(built, inputs, recipe, { call, seed: seed + 1 });
   const bits = [y.tensor, ...leaves.map(({ grad }) => grad)].map(
     (each) => each && String(download(each).codes),
@@ -41,12 +50,12 @@ function bitsOf(built: Built, recipe: Recipe | undefined, seed: number, call: ob
 /**
  * The steps of a module, each after a change that drops its cached weight or renews it. `caches`: whether calls cache the weight.
  */
-function stepsOf(built: Built, recipe: RecipeName, caches: boolean): Readonly<Record<string, unknown>> {
+function stepsOf(built: BuiltModule, recipe: RecipeName, caches: boolean): Readonly<Record<string, unknown>> {
   const recipes = new Map<RecipeName, Recipe | undefined>();
   const take = (name: RecipeName, seed: number, isFirstMicrobatch = false, call = {}): readonly unknown[] => {
     fill(seed, built.module);
     // custom recipes are equal only to themselves
-    const made = recipes.get(name) ?? recipeNamed(name);
+    const made = recipes.get(name) ?? recipeByName(name);
     recipes.set(name, made);
     return bitsOf(built, made, seed, caches ? { isFirstMicrobatch, ...call } : {});
   };
@@ -66,7 +75,7 @@ const CASES = rowsWhere(
 ).flatMap(([name, row]) => NAMES.map((recipe) => [name, recipe, row] as const));
 /** The cases that each run tests: a Linear under custom quantizers, which may differ between the copies. */
 const isTested = ([name, recipe]: (typeof CASES)[number]): boolean =>
-  name === "Linear" && CUSTOM_NAMES.includes(recipe);
+  name === "Linear" && CUSTOM_RECIPE_NAMES.includes(recipe);
 
 // a layer warns that its recipe changes
 beforeEach(() => {
@@ -76,7 +85,7 @@ beforeEach(() => {
 
 it.each([
   ...CASES.filter(isTested),
-  ...sampled(
+  ...sampleCases(
     CASES.filter((each) => !isTested(each)),
     8,
   ),

@@ -17,10 +17,16 @@ import { Scope } from "../../../../src/tensor/scope.js";
 import { WIDE_DTYPES, type WideDType } from "../../../../src/tensor/shape.js";
 import type { Tensor } from "../../../../src/tensor/tensor.js";
 import { drawnTensor, expectSame } from "../../harness/drawn-tensor.js";
-import { sampled } from "../../harness/draws.js";
-import { casesOf, inputsOf, leavesOf, rowsWhere, step } from "../../harness/modules/calls.js";
-import type { Built, ModuleRow } from "../../harness/modules/row.js";
-import { libraryRecipe, recipeNamed, STANDARD_NAMES } from "../../harness/step/library-recipes.js";
+import { sampleCases } from "../../harness/draws.js";
+import {
+  createInputs,
+  inputsWithGradients,
+  rowsWhere,
+  step,
+  testedCases,
+} from "../../harness/modules/calls.js";
+import type { BuiltModule, ModuleRow } from "../../harness/modules/row.js";
+import { libraryRecipe, recipeByName, STANDARD_RECIPE_NAMES } from "../../harness/step/library-recipes.js";
 import { RECIPES, type RecipeName } from "../../harness/step/options.js";
 import { useBackend } from "../../harness/suite.js";
 
@@ -41,14 +47,14 @@ function quantized(name: RecipeName, role: Role, x: Tensor): QuantizedTensor {
     zeros(backend(), "f32", [1]).write(Float32Array.of(1)),
     zeros(backend(), "f32", [1]),
   ];
-  const quantizer = quantizerFor(recipeNamed(name), role, { ...seeded(), scale, amax });
+  const quantizer = quantizerFor(recipeByName(name), role, { ...seeded(), scale, amax });
   return quantizer.setUsage({ rowwise: true, columnwise: false }).quantize(x);
 }
 
 describe.each(PRODUCTS)("fp8Output of %s", (name, row) => {
   it.each(
-    sampled(
-      [...STANDARD_NAMES, "custom"] as const,
+    sampleCases(
+      [...STANDARD_RECIPE_NAMES, "custom"] as const,
       3,
       PRODUCTS.findIndex(([each]) => each === name),
     ),
@@ -56,7 +62,7 @@ describe.each(PRODUCTS)("fp8Output of %s", (name, row) => {
     using _scope = new Scope();
     const [coded, wide] = [true, false].map((fp8Output) => {
       using built = make(row);
-      const [out] = autocast({ recipe: recipeNamed(recipe) }, () =>
+      const [out] = autocast({ recipe: recipeByName(recipe) }, () =>
         built.run([new Variable(input())], { fp8Output }),
       );
       return out?.value;
@@ -81,8 +87,8 @@ describe.each(PRODUCTS)("fp8Output of %s", (name, row) => {
 });
 
 describe.each(PRODUCTS)("fp8Grad behind %s", (moduleName, row) => {
-  const resultOf = (built: Built, x: Variable): Variable => built.run([x])[0] as Variable;
-  const WAYS: Readonly<Record<string, (built: Built, x: Variable) => Variable>> = {
+  const resultOf = (built: BuiltModule, x: Variable): Variable => built.run([x])[0] as Variable;
+  const WAYS: Readonly<Record<string, (built: BuiltModule, x: Variable) => Variable>> = {
     itself: resultOf,
     "it in a Sequential": (built, x) => new Sequential(backend(), (h) => resultOf(built, h)).forward(x),
     "it computed again": (built, x) => recompute((h) => resultOf(built, h), x),
@@ -91,7 +97,7 @@ describe.each(PRODUCTS)("fp8Grad behind %s", (moduleName, row) => {
     (["current", "current, E4M3"] as const).map((recipe) => [way, recipe, run] as const),
   );
   it.each(
-    sampled(
+    sampleCases(
       cases,
       2,
       PRODUCTS.findIndex(([each]) => each === moduleName),
@@ -102,7 +108,7 @@ describe.each(PRODUCTS)("fp8Grad behind %s", (moduleName, row) => {
     using behind = new Linear(backend(), SIZE, SIZE, { random: new RandomState(8n) });
     const dy = input(3);
     let between: Tensor | undefined;
-    autocast({ recipe: recipeNamed(name) }, () => {
+    autocast({ recipe: recipeByName(name) }, () => {
       const y = run(built, new Variable(input()));
       between = y.tensor;
       return behind.forward(y, { fp8Grad: true });
@@ -111,7 +117,7 @@ describe.each(PRODUCTS)("fp8Grad behind %s", (moduleName, row) => {
     behind.weight.zeroGrad();
     const h = new Variable(input(), true);
     h.tensor.write((between as Tensor).dataSync());
-    autocast({ recipe: recipeNamed(name) }, () => behind.forward(h)).backward(dy);
+    autocast({ recipe: recipeByName(name) }, () => behind.forward(h)).backward(dy);
     const codes = quantized(name, "gradInput", h.grad as Tensor);
     expectSame("the gradient of the bias", sums, columnSum(dequantize(codes), "bf16"));
     h.zeroGrad();
@@ -123,17 +129,17 @@ const ROWWISE = rowsWhere(({ rowwise }) => rowwise).flatMap(([name, row]) =>
 );
 
 describe("leading dimensions of an input are rows", () => {
-  it.each(casesOf(ROWWISE, ([, , row]) => row))("of %s, under %s", (_, recipe, row) => {
+  it.each(testedCases(ROWWISE, ([, , row]) => row))("of %s, under %s", (_, recipe, row) => {
     using _scope = new Scope();
     const seen = [[SIZE], [2, 16], [4, 1, 8]].map((leading) => {
       using built = make(row);
-      const inputs = inputsOf(backend(), built, SIZES).map((x) => {
+      const inputs = createInputs(backend(), built, SIZES).map((x) => {
         const shape = [...leading, ...x.shape.slice(1)];
         return new Variable(x.value.reshape(shape), x.requiresGrad);
       });
       const y = step(built, inputs, libraryRecipe(RECIPES[recipe]));
       expect(y.shape).toEqual([...leading, y.shape.at(-1)]);
-      const leaves = leavesOf(inputs);
+      const leaves = inputsWithGradients(inputs);
       for (const x of leaves) expect(x.grad?.shape).toEqual(x.shape);
       const grads = [...leaves, ...built.module.parameters()].map(({ grad }) => grad?.dataSync().slice());
       for (const x of leaves) x.zeroGrad();
@@ -149,13 +155,13 @@ const CALIBRATED = rowsWhere(({ quantizes }) => quantizes).flatMap(([name, row])
 );
 
 describe("calibrating changes no bit of the results, in any type", () => {
-  it.each(casesOf(CALIBRATED, ([, , row]) => row))("of %s, under %s", (_, name, row) => {
+  it.each(testedCases(CALIBRATED, ([, , row]) => row))("of %s, under %s", (_, name, row) => {
     using _scope = new Scope();
     for (const dtype of WIDE_DTYPES) {
       const [calibrated, plain] = [true, false].map((calibrating) => {
         using built = make(row, { dtype });
-        const inputs = inputsOf(backend(), built, { ...SIZES, dtype, requiresGrad: false });
-        const recipe = recipeNamed(name);
+        const inputs = createInputs(backend(), built, { ...SIZES, dtype, requiresGrad: false });
+        const recipe = recipeByName(name);
         return autocast({ recipe, enabled: false, calibrating }, () => built.run(inputs)).map(
           ({ value }) => value,
         );

@@ -23,13 +23,13 @@ import { Scope } from "../../../../src/tensor/scope.js";
 import type { WideDType } from "../../../../src/tensor/shape.js";
 import type { Tensor } from "../../../../src/tensor/tensor.js";
 import {
-  casesOf,
-  combined,
-  gradientOf,
-  inputsOf,
-  leavesOf,
-  regionOf,
+  combineResults,
+  createInputs,
+  inputsWithGradients,
+  randomGradient,
+  regionOptions,
   rowsWhere,
+  testedCases,
 } from "../../harness/modules/calls.js";
 import { libraryRecipe } from "../../harness/step/library-recipes.js";
 import { RECIPES, type RecipeName } from "../../harness/step/options.js";
@@ -104,20 +104,20 @@ const CALLS = rowsWhere().flatMap(([name, row]) =>
 );
 
 describe("inputs, results and parameters are the caller's after both passes, and have the same elements", () => {
-  it.each(casesOf(CALLS, ([, , row]) => row))("of %s, under %s", (_, name, row) => {
+  it.each(testedCases(CALLS, ([, , row]) => row))("of %s, under %s", (_, name, row) => {
     using _scope = new Scope();
     const recipe = libraryRecipe(RECIPES[name]);
     for (const saveOriginalInput of name.startsWith("delayed") ? [false] : [false, true]) {
       using built = row.build(hopper(), SIZES, { random: new RandomState(7n), saveOriginalInput });
-      const inputs = inputsOf(hopper(), built, SIZES);
-      const results = autocast(regionOf(recipe), () => built.run(inputs));
+      const inputs = createInputs(hopper(), built, SIZES);
+      const results = autocast(regionOptions(recipe), () => built.run(inputs));
       const kept = [...inputs, ...results, ...built.module.parameters()];
       const elements = () => kept.map(({ value }) => [...(value as Tensor).dataSync()]);
       const before = elements();
-      const y = combined(results);
-      y.backward(gradientOf(y));
+      const y = combineResults(results);
+      y.backward(randomGradient(y));
       expect(elements()).toEqual(before);
-      for (const each of leavesOf(inputs)) each.zeroGrad();
+      for (const each of inputsWithGradients(inputs)) each.zeroGrad();
       if (!row.takes.includes("saveOriginalInput")) return;
     }
   });

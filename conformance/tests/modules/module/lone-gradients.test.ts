@@ -4,9 +4,15 @@ import { RandomState } from "../../../../src/quantizers/random-state.js";
 import type { Variable } from "../../../../src/tape/variable.js";
 import { Scope } from "../../../../src/tensor/scope.js";
 import { download } from "../../../values/plain.js";
-import { casesOf, inputsOf, leavesOf, rowsWhere, step } from "../../harness/modules/calls.js";
+import {
+  createInputs,
+  inputsWithGradients,
+  rowsWhere,
+  step,
+  testedCases,
+} from "../../harness/modules/calls.js";
 import type { ModuleRow } from "../../harness/modules/row.js";
-import { recipeNamed } from "../../harness/step/library-recipes.js";
+import { recipeByName } from "../../harness/step/library-recipes.js";
 import { RECIPES, type RecipeName } from "../../harness/step/options.js";
 import { useBackend } from "../../harness/suite.js";
 
@@ -21,11 +27,13 @@ function gradients(
 ): ReadonlyMap<string, unknown> {
   using _ = new Scope();
   using built = row.build(backend(), SIZES, { random: new RandomState(7n) });
-  const inputs = leavesOf(inputsOf(backend(), built, SIZES)).map((x, i) => [`input ${i}`, x] as const);
+  const inputs = inputsWithGradients(createInputs(backend(), built, SIZES)).map(
+    (x, i) => [`input ${i}`, x] as const,
+  );
   const leaves: readonly (readonly [string, Variable])[] = [...built.module.namedParameters(), ...inputs];
   for (const [name, leaf] of leaves) leaf.requiresGrad = isRequired(name);
-  const own = inputs.length > 0 ? inputs.map(([, x]) => x) : inputsOf(backend(), built, SIZES);
-  step(built, own, recipe === "none" ? undefined : recipeNamed(recipe));
+  const own = inputs.length > 0 ? inputs.map(([, x]) => x) : createInputs(backend(), built, SIZES);
+  step(built, own, recipe === "none" ? undefined : recipeByName(recipe));
   const bits = leaves.flatMap(([name, { grad }]) => (grad ? [[name, download(grad)] as const] : []));
   for (const [, x] of inputs) x.zeroGrad();
   return new Map(bits);
@@ -43,7 +51,7 @@ const CASES = rowsWhere().flatMap(([name, row]) =>
     .map((recipe) => [name, recipe, row] as const),
 );
 
-it.each(casesOf(CASES, ([, , row]) => row))("%s, %s", (_, recipe, row) => {
+it.each(testedCases(CASES, ([, , row]) => row))("%s, %s", (_, recipe, row) => {
   const all = gradients(row, recipe, () => true);
   for (const [name, grad] of all) {
     const lone = gradients(row, recipe, (each) => each === name);

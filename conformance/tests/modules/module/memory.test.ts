@@ -23,15 +23,15 @@ import { Variable } from "../../../../src/tape/variable.js";
 import { Scope } from "../../../../src/tensor/scope.js";
 import type { Shape, WideDType } from "../../../../src/tensor/shape.js";
 import { covering, product } from "../../../arbitraries/covering.js";
-import { sampled } from "../../harness/draws.js";
+import { sampleCases } from "../../harness/draws.js";
 import {
-  casesOf,
-  combined,
-  inputsOf,
-  leavesOf,
-  recomputed,
-  regionOf,
+  combineResults,
+  createInputs,
+  inputsWithGradients,
+  recomputeModule,
+  regionOptions,
   rowsWhere,
+  testedCases,
 } from "../../harness/modules/calls.js";
 import type { SettingName } from "../../harness/modules/row.js";
 import { useBackend } from "../../harness/suite.js";
@@ -80,7 +80,7 @@ const CASES = rowsWhere().flatMap(([name, row]) =>
 
 describe("a module holds no additional memory after each pass, whichever gradients are required", () => {
   it.each(
-    casesOf(
+    testedCases(
       CASES,
       ([, , row]) => row,
       () => false,
@@ -97,7 +97,7 @@ describe("a module holds no additional memory after each pass, whichever gradien
       wanted: [true, false],
       again: [false, true],
     });
-    for (const { option, frozen, wanted, again } of sampled(
+    for (const { option, frozen, wanted, again } of sampleCases(
       covering(rows, 2),
       2,
       name.length + kind.length,
@@ -105,18 +105,18 @@ describe("a module holds no additional memory after each pass, whichever gradien
       const built = row.build(backend(), SIZES, option);
       for (const [each, parameter] of built.module.namedParameters())
         parameter.requiresGrad = !FROZEN[frozen]?.(each);
-      const inputs = inputsOf(backend(), built, { ...SIZES, requiresGrad: wanted, isZero: true });
+      const inputs = createInputs(backend(), built, { ...SIZES, requiresGrad: wanted, isZero: true });
       const forward = (): readonly Variable[] =>
-        autocast(regionOf(recipe), () => (again ? [recomputed(built, inputs)] : built.run(inputs)));
+        autocast(regionOptions(recipe), () => (again ? [recomputeModule(built, inputs)] : built.run(inputs)));
       const scope = (): Scope | undefined => (row.leavesResults ? new Scope() : undefined);
       const step = (): void => {
         using _scope = scope();
         const results = forward();
-        const last = combined(results);
+        const last = combineResults(results);
         const grad = zeros(backend(), last.value.dtype as WideDType, last.shape);
         if (last.requiresGrad) last.backward(grad);
         for (const { value } of [...results, last]) value.dispose();
-        for (const each of [...leavesOf(inputs), ...built.module.parameters()]) each.zeroGrad();
+        for (const each of [...inputsWithGradients(inputs), ...built.module.parameters()]) each.zeroGrad();
         grad.dispose();
       };
       // the first step allocates persistent state

@@ -12,11 +12,11 @@ import type { Variable } from "../../../../src/tape/variable.js";
 import { memoryOf } from "../../../../src/tensor/memory.js";
 import { QuantizedTensor } from "../../../../src/tensor/quantized.js";
 import { Tensor } from "../../../../src/tensor/tensor.js";
-import { combined, inputsOf, leavesOf, rowsWhere } from "../../harness/modules/calls.js";
-import { PLAIN_NAMES, recipeNamed } from "../../harness/step/library-recipes.js";
+import { combineResults, createInputs, inputsWithGradients, rowsWhere } from "../../harness/modules/calls.js";
+import { recipeByName, SINGLE_QUANTIZER_RECIPE_NAMES } from "../../harness/step/library-recipes.js";
 
 // products in high precision keep their operands to the end of the operation, in a region and outside
-const NAMES = PLAIN_NAMES;
+const NAMES = SINGLE_QUANTIZER_RECIPE_NAMES;
 const SIZES = { rows: 32, from: 64, to: 32, middle: 96 };
 
 interface Block {
@@ -87,18 +87,18 @@ describe.each(FREEING)("%s", (_, row) => {
     const watched = new Watched(backend);
     for (const saveOriginalInput of recipe.startsWith("delayed") ? [false] : [false, true]) {
       const built = row.build(backend, SIZES, { saveOriginalInput });
-      const inputs = inputsOf(backend, built, { ...SIZES, isZero: true });
+      const inputs = createInputs(backend, built, { ...SIZES, isZero: true });
       let grad: Tensor | undefined;
       const step = () => {
         let y: Variable | undefined;
         const forward = watched.during(() => {
-          y = autocast({ recipe: recipeNamed(recipe) }, () => combined(built.run(inputs)));
+          y = autocast({ recipe: recipeByName(recipe) }, () => combineResults(built.run(inputs)));
         });
         grad ??= zeros(backend, "bf16", y?.shape ?? []);
         const dy = grad;
         const backward = watched.during(() => y?.backward(dy));
         y?.value.dispose();
-        for (const each of [...leavesOf(inputs), ...built.module.parameters()]) each.zeroGrad();
+        for (const each of [...inputsWithGradients(inputs), ...built.module.parameters()]) each.zeroGrad();
         return { forward, backward };
       };
       step();

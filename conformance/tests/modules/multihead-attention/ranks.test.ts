@@ -4,8 +4,8 @@
  */
 import { describe, expect, it } from "vitest";
 import { covering, product } from "../../../arbitraries/covering.js";
-import { sampled } from "../../harness/draws.js";
-import { DIVIDED_NAMES } from "../../harness/step/library-recipes.js";
+import { sampleCases } from "../../harness/draws.js";
+import { DIVIDED_LAYER_RECIPE_NAMES } from "../../harness/step/library-recipes.js";
 import { RECIPES } from "../../harness/step/options.js";
 import { difference } from "../../harness/step/seen.js";
 import { useRanks } from "../tensor-parallel/ranks.js";
@@ -34,7 +34,7 @@ const OPTIONS = covering(
   2,
 );
 
-const NAMES = ["none", ...DIVIDED_NAMES] as const;
+const NAMES = ["none", ...DIVIDED_LAYER_RECIPE_NAMES] as const;
 
 /** The options with each recipe in turn, each at least once. */
 const CASES = Array.from({ length: Math.max(OPTIONS.length, NAMES.length) }, (_, i): RanksCase => {
@@ -55,7 +55,7 @@ const CASES = Array.from({ length: Math.max(OPTIONS.length, NAMES.length) }, (_,
 
 /** The recipes with FP8 attention whose scales are of tensors, with each option of it. */
 const FP8 = product({
-  recipe: DIVIDED_NAMES.filter((name) => ["delayed", "current"].includes(RECIPES[name].kind)),
+  recipe: DIVIDED_LAYER_RECIPE_NAMES.filter((name) => ["delayed", "current"].includes(RECIPES[name].kind)),
   attention: ["fp8Mha", "fp8Dpa"] as const,
 });
 const FP8_CASES = Array.from({ length: Math.max(OPTIONS.length, FP8.length) }, (_, i): RanksCase => {
@@ -75,7 +75,7 @@ const FP8_CASES = Array.from({ length: Math.max(OPTIONS.length, FP8.length) }, (
 });
 
 describe("a module divided by heads has the bits of the model on one rank", () => {
-  const all = [...sampled(CASES, 1), ...sampled(FP8_CASES, 8)];
+  const all = [...sampleCases(CASES, 1), ...sampleCases(FP8_CASES, 8)];
   it.each(all)("$module, $recipe, $attention, $weights weights, $groups groups", async (of) => {
     const whole = modelled(of);
     const results = await Promise.all(groups(of.ranks).map((group) => ranked(of, group)));

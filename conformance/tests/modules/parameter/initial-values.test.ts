@@ -8,7 +8,7 @@ import { expectSame } from "../../harness/drawn-tensor.js";
 import { draws } from "../../harness/draws.js";
 import { rowsWhere } from "../../harness/modules/calls.js";
 import type { ModuleRow, ModuleSettings } from "../../harness/modules/row.js";
-import { scoped, useBackend } from "../../harness/suite.js";
+import { testInScope, useBackend } from "../../harness/suite.js";
 
 const backend = useBackend();
 const SIZES = { rows: 8, from: 16, to: 24, middle: 40 };
@@ -51,7 +51,7 @@ const drawn = fc
   .map(({ seed, ...rest }): Drawn => ({ ...rest, random: new RandomState(seed, 3n) }));
 
 for (const [name, row] of rowsWhere())
-  scoped(`the parameters of ${name} have the documented initial values`, () => {
+  testInScope(`the parameters of ${name} have the documented initial values`, () => {
     fc.assert(
       fc.property(drawn, (each) => {
         const { seed } = each.random;

@@ -20,9 +20,9 @@ import { QuantizedTensor } from "../../../../src/tensor/quantized.js";
 import { Scope } from "../../../../src/tensor/scope.js";
 import { covering, product } from "../../../arbitraries/covering.js";
 import { download, upload } from "../../../values/plain.js";
-import { sampled } from "../../harness/draws.js";
+import { sampleCases } from "../../harness/draws.js";
 import { DETERMINISTIC_RECIPES, drawnValues } from "../../harness/recipes.js";
-import { scoped, useBackend } from "../../harness/suite.js";
+import { testInScope, useBackend } from "../../harness/suite.js";
 
 const backend = useBackend({ threads: 1, datapath: "hopper" });
 const [SIZE, ROWS] = [128, 32];
@@ -74,7 +74,7 @@ const CASES = covering(
 );
 
 describe("results, gradients and steps equal those with both copies", () => {
-  it.each(sampled(CASES.map((row, i) => [`${i}: ${JSON.stringify(row)}`, row] as const)))(
+  it.each(sampleCases(CASES.map((row, i) => [`${i}: ${JSON.stringify(row)}`, row] as const)))(
     "%s",
     (_name, row) => {
       using _scope = new Scope();
@@ -124,7 +124,7 @@ describe("results, gradients and steps equal those with both copies", () => {
   );
 });
 
-scoped("a copy for the backward pass is freed with its graph", () => {
+testInScope("a copy for the backward pass is freed with its graph", () => {
   const recipe = RECIPES.current?.();
   using layer = make("current", "Linear", true);
   const x = new Variable(upload(backend(), drawnValues(1, [ROWS, SIZE])), true);

@@ -24,7 +24,7 @@ import { persistent } from "../../../../src/modules/parameter.js";
 import { variable } from "../../../../src/tape/differentiable.js";
 import { draws } from "../../harness/draws.js";
 import { digest } from "../../harness/state/training.js";
-import { scoped, useBackend } from "../../harness/suite.js";
+import { testInScope, useBackend } from "../../harness/suite.js";
 
 const SIZE = 16;
 const PARAMETERS = 4;
@@ -239,7 +239,7 @@ describe("a recomputed part", () => {
     },
   );
 
-  scoped("saves nothing if nothing in it requires a gradient", () => {
+  testInScope("saves nothing if nothing in it requires a gradient", () => {
     using layer = new Linear(backend(), SIZE, SIZE, { random: new RandomState(1n) });
     const x = sample(1);
     const recipe = new DelayedScaling();

@@ -14,18 +14,18 @@ import {
   zeros,
 } from "../../../../src/index.js";
 import { persistent } from "../../../../src/modules/parameter.js";
-import { sampled } from "../../harness/draws.js";
+import { sampleCases } from "../../harness/draws.js";
 import {
+  createLinear,
   digest,
+  drawMatrix,
   FEATURES,
   Learner,
-  linear,
+  layerStates,
   RECIPE_NAMES,
   RECIPES,
-  sample,
-  seen,
 } from "../../harness/state/training.js";
-import { scoped, useBackend } from "../../harness/suite.js";
+import { testInScope, useBackend } from "../../harness/suite.js";
 
 const backend = useBackend();
 const STEPS = 3;
@@ -44,7 +44,7 @@ function learned(step: (part: Part, x: Variable, layers: readonly [Linear, Linea
     model.learn(model.loss((x, layers) => step(part, new Variable(x), layers))),
   );
   model.loss((x, layers) => step(part, new Variable(x), layers)).backward();
-  return { losses, layers: seen(model.layers) };
+  return { losses, layers: layerStates(model.layers) };
 }
 
 describe.each(RECIPE_NAMES)("recomputed, %s", (name) => {
@@ -118,7 +118,7 @@ describe.each(RECIPE_NAMES)("recomputed, %s", (name) => {
         autocast({ recipe }, () => a.forward(b.forward(part((h) => a.forward(a.forward(h)), a.forward(x))))),
   };
 
-  it.each(sampled(Object.keys(programs), 1, RECIPE_NAMES.indexOf(name)))(
+  it.each(sampleCases(Object.keys(programs), 1, RECIPE_NAMES.indexOf(name)))(
     "%s has the same bits as without recompute",
     (program) => {
       const step = programs[program]?.(make()) ?? ((_, x) => x);
@@ -130,33 +130,33 @@ describe.each(RECIPE_NAMES)("recomputed, %s", (name) => {
 });
 
 describe("a recomputed part", () => {
-  scoped("outside of regions is in high precision, even if the backward pass is in a region", () => {
-    using layer = linear(backend(), 1);
+  testInScope("outside of regions is in high precision, even if the backward pass is in a region", () => {
+    using layer = createLinear(backend(), 1);
     const gradient = (part: Part): unknown => {
-      const y = part((x) => layer.forward(x), new Variable(sample(backend(), 1)));
-      autocast({ recipe: RECIPES.delayed() }, () => y.backward(sample(backend(), 2)));
+      const y = part((x) => layer.forward(x), new Variable(drawMatrix(backend(), 1)));
+      autocast({ recipe: RECIPES.delayed() }, () => y.backward(drawMatrix(backend(), 2)));
       const bits = digest(layer.weight.grad?.dataSync());
       layer.weight.zeroGrad();
       return bits;
     };
     expect(gradient(recomputedRun)).toEqual(gradient(plainRun));
-    expect(seen([layer])[0]?.state).toBe(undefined);
+    expect(layerStates([layer])[0]?.state).toBe(undefined);
   });
 
   it.each(
-    sampled(RECIPE_NAMES.map((name, i) => [name, RECIPE_NAMES[(i + 1) % RECIPE_NAMES.length]] as const)),
+    sampleCases(RECIPE_NAMES.map((name, i) => [name, RECIPE_NAMES[(i + 1) % RECIPE_NAMES.length]] as const)),
   )("calls one layer under two recipes, each time as the first run did: %s, then %s", (...names) => {
     const recipes = names.map((name) => RECIPES[name as (typeof RECIPE_NAMES)[number]]());
     using warn = vi.spyOn(console, "warn").mockImplementation(() => {});
     const gradients = [plainRun, recomputedRun].map((part) => {
       using _scope = new Scope();
-      using layer = linear(backend(), 1);
+      using layer = createLinear(backend(), 1);
       const body = (x: Variable): Variable =>
         recipes.reduce<Variable>((h, recipe) => autocast({ recipe }, () => layer.forward(h)), x);
       // the second pass begins with the scales of the first
       for (const seed of [3, 4]) {
-        const y = part(body, new Variable(sample(backend(), seed)));
-        y.backward(sample(backend(), seed + 2));
+        const y = part(body, new Variable(drawMatrix(backend(), seed)));
+        y.backward(drawMatrix(backend(), seed + 2));
       }
       return [layer.weight.grad, layer.bias?.grad].map((grad) => grad?.dataSync().slice());
     });
@@ -164,7 +164,7 @@ describe("a recomputed part", () => {
     expect(warn).toHaveBeenCalled();
   });
 
-  scoped("makes the same calls of the group in the same order", () => {
+  testInScope("makes the same calls of the group in the same order", () => {
     const calls = (part: Part): unknown => {
       using model = new Learner(backend(), 1);
       const rows: number[][][] = [];
@@ -189,7 +189,7 @@ describe("a recomputed part", () => {
   });
 
   it.each([1, 2, 3])("leaks nothing if its body throws in computation number %s", (failing) => {
-    using layer = linear(backend(), 1);
+    using layer = createLinear(backend(), 1);
     const recipe = RECIPES.delayed();
     let times = 0;
     const body = (x: Variable): Variable => {
@@ -199,8 +199,8 @@ describe("a recomputed part", () => {
     };
     expect(() => {
       using _scope = new Scope();
-      const x = new Variable(sample(backend(), 1));
-      autocast({ recipe }, () => recompute((h) => recompute(body, h), x)).backward(sample(backend(), 2));
+      const x = new Variable(drawMatrix(backend(), 1));
+      autocast({ recipe }, () => recompute((h) => recompute(body, h), x)).backward(drawMatrix(backend(), 2));
     }).toThrow("the body failed");
   });
 
@@ -220,21 +220,21 @@ describe("a recomputed part", () => {
     ],
   ])("is refused if its body %s the second time, and no gradient is set", (_, body) => {
     using _scope = new Scope();
-    using layer = linear(backend(), 1);
+    using layer = createLinear(backend(), 1);
     let times = 0;
     const y = autocast({ recipe: RECIPES.delayed() }, () =>
-      recompute((x) => body(layer, times++ > 0, x), sample(backend(), 1)),
+      recompute((x) => body(layer, times++ > 0, x), drawMatrix(backend(), 1)),
     );
-    expect(() => y.backward(sample(backend(), 2))).toThrow(ArgumentError);
+    expect(() => y.backward(drawMatrix(backend(), 2))).toThrow(ArgumentError);
     expect(layer.weight.grad).toBe(undefined);
   });
 
-  scoped("in evaluation saves nothing, and updates no scale", () => {
-    using layer = linear(backend(), 1);
+  testInScope("in evaluation saves nothing, and updates no scale", () => {
+    using layer = createLinear(backend(), 1);
     const recipe = RECIPES.delayed();
-    const x = new Variable(sample(backend(), 1));
+    const x = new Variable(drawMatrix(backend(), 1));
     noGrad(() => recompute((h) => autocast({ recipe }, () => layer.forward(h)), x));
-    expect(seen([layer])[0]?.state?.forward.scale).toEqual([1, 1, 1]);
+    expect(layerStates([layer])[0]?.state?.forward.scale).toEqual([1, 1, 1]);
   });
 });
 
@@ -244,12 +244,12 @@ describe("gradients accumulated in f32", () => {
   /** The main gradients, initially filled with `start`, after each microbatch of two iterations. */
   function accumulated(recipe: Recipe | undefined, start: number) {
     using _scope = new Scope();
-    using layer = linear(backend(), 1, { fuseWgradAccumulation: true });
+    using layer = createLinear(backend(), 1, { fuseWgradAccumulation: true });
     const { weight } = layer;
     weight.mainGrad = mainGrad(start);
     return Array.from({ length: MICROBATCHES }, (_, i) => {
-      const body = () => layer.forward(sample(backend(), i), { isFirstMicrobatch: i % 3 === 0 });
-      (recipe ? autocast({ recipe }, body) : body()).backward(sample(backend(), i + 10));
+      const body = () => layer.forward(drawMatrix(backend(), i), { isFirstMicrobatch: i % 3 === 0 });
+      (recipe ? autocast({ recipe }, body) : body()).backward(drawMatrix(backend(), i + 10));
       expect(weight.grad).toBe(undefined);
       return digest(weight.mainGrad?.dataSync());
     });
@@ -260,7 +260,7 @@ describe("gradients accumulated in f32", () => {
     return made.write(new Float32Array(FEATURES * FEATURES).fill(start));
   }
 
-  it.each(sampled(["no recipe", ...RECIPE_NAMES] as const))(
+  it.each(sampleCases(["no recipe", ...RECIPE_NAMES] as const))(
     "start again with each first microbatch, under %s",
     (name) => {
       const recipe = () => (name === "no recipe" ? undefined : RECIPES[name]());
@@ -270,21 +270,21 @@ describe("gradients accumulated in f32", () => {
     },
   );
 
-  scoped("are computed by products that add to the main gradient", () => {
-    using layer = linear(backend(), 1, { fuseWgradAccumulation: true });
+  testInScope("are computed by products that add to the main gradient", () => {
+    using layer = createLinear(backend(), 1, { fuseWgradAccumulation: true });
     layer.weight.mainGrad = mainGrad(7);
     const byHand = zeros(backend(), "f32", [FEATURES, FEATURES]);
     for (const accumulate of [false, true, true]) {
-      const [x, grad] = [sample(backend(), 1), sample(backend(), 2)];
+      const [x, grad] = [drawMatrix(backend(), 1), drawMatrix(backend(), 2)];
       layer.forward(x, { isFirstMicrobatch: !accumulate }).backward(grad);
       gemm({ a: x, b: grad, layout: "NT", out: byHand, accumulate });
       expect(layer.weight.mainGrad.dataSync()).toEqual(byHand.dataSync());
     }
   });
 
-  scoped("need a main gradient", () => {
-    using layer = linear(backend(), 1, { fuseWgradAccumulation: true });
-    const y = layer.forward(sample(backend(), 1));
-    expect(() => y.backward(sample(backend(), 2))).toThrow(ArgumentError);
+  testInScope("need a main gradient", () => {
+    using layer = createLinear(backend(), 1, { fuseWgradAccumulation: true });
+    const y = layer.forward(drawMatrix(backend(), 1));
+    expect(() => y.backward(drawMatrix(backend(), 2))).toThrow(ArgumentError);
   });
 });

@@ -28,7 +28,7 @@ import { Variable } from "../../../../src/tape/variable.js";
 import type { QuantizedTensor } from "../../../../src/tensor/quantized.js";
 import { Scope } from "../../../../src/tensor/scope.js";
 import type { Tensor, TensorData } from "../../../../src/tensor/tensor.js";
-import { sampled } from "../../harness/draws.js";
+import { sampleCases } from "../../harness/draws.js";
 import { useRanks } from "./ranks.js";
 
 const RANKS = 2;
@@ -84,7 +84,7 @@ describe("a column-parallel layer whose rows are divided", () => {
   const cases = Object.entries(RECIPES).flatMap(([name, [recipe, unit]]) =>
     [unit, 8].map((rows) => ({ name, recipe, unit, rows })),
   );
-  it.each(sampled(cases, 6))(
+  it.each(sampleCases(cases, 6))(
     "$name, $rows rows of each rank: has the columns of the whole, to the bit",
     async (given) => {
       const { recipe, unit, rows } = given;

@@ -42,7 +42,7 @@ import {
 import { persistent } from "../../../../src/modules/parameter.js";
 import { membersOf } from "../../../../src/tape/value.js";
 import { download } from "../../../values/plain.js";
-import { draws, seeded } from "../../harness/draws.js";
+import { derivedSeed, draws } from "../../harness/draws.js";
 import { useBackends } from "../../harness/ranks/backends.js";
 
 const MOST = 4;
@@ -300,7 +300,7 @@ describe("data parallelism", () => {
       }),
       {
         numRuns: draws(25, FUSED.length + 3),
-        seed: seeded(11),
+        seed: derivedSeed(11),
         examples: [...FUSED, RING].map((given) => [given]),
       },
     );
@@ -360,7 +360,7 @@ describe("data parallelism", () => {
         expect(told).toEqual(expected);
         model.dispose();
       }),
-      { numRuns: draws(20, 12), seed: seeded(12) },
+      { numRuns: draws(20, 12), seed: derivedSeed(12) },
     );
   });
 

@@ -32,7 +32,7 @@ import {
 import { castTo } from "../../../../src/ops/cast/cast.js";
 import { memoryOf } from "../../../../src/tensor/memory.js";
 import { elementCount } from "../../../../src/tensor/shape.js";
-import { draws, sampled } from "../../harness/draws.js";
+import { draws, sampleCases } from "../../harness/draws.js";
 import { useBackends } from "../../harness/ranks/backends.js";
 import { RECIPE_NAMES, RECIPES_UNDER_TEST, type RecipeName } from "../../harness/training/run.js";
 
@@ -161,7 +161,7 @@ describe("prefetch of parameters", () => {
     ]).flat();
   };
 
-  it.each(sampled(RECIPE_NAMES, 1))(
+  it.each(sampleCases(RECIPE_NAMES, 1))(
     "%s: gathers in one exchange, before the products of the running operation, forward and backward",
     async (recipe) => {
       const logs: Event[][] = [];
@@ -180,7 +180,7 @@ describe("prefetch of parameters", () => {
     },
   );
 
-  it.each(sampled(RECIPE_NAMES, 1, 1))(
+  it.each(sampleCases(RECIPE_NAMES, 1, 1))(
     "%s: gathers several parameters of an operation in one exchange",
     async (recipe) => {
       const logs: Event[][] = [];
@@ -308,7 +308,7 @@ function countBytes({ backend }: ProcessGroup): { live: number; max: number } {
 }
 
 describe("memory", () => {
-  it.each(sampled(RECIPE_NAMES, 1, 2))("%s: has the parameters of at most two operations", (recipe) => {
+  it.each(sampleCases(RECIPE_NAMES, 1, 2))("%s: has the parameters of at most two operations", (recipe) => {
     // one rank does not wait for others, so memory is freed at once
     const [group] = loopbackOver(backends.slice(0, 1), 20_000) as [ProcessGroup];
     const model = new Stack(group, "linear");
@@ -419,7 +419,7 @@ describe("a parameter that changes", () => {
   });
 
   it.each(
-    sampled(
+    sampleCases(
       RECIPE_NAMES.filter((name) => name !== "bf16"),
       1,
     ),
@@ -466,7 +466,7 @@ describe("a parameter that changes", () => {
   const pairs = quantizing.map(
     (name, i) => [name, quantizing[(i + 1) % quantizing.length] as RecipeName] as const,
   );
-  it.each(sampled(pairs, 1))(
+  it.each(sampleCases(pairs, 1))(
     "%s: is quantized as in the first run of recompute, if the layer ran under %s since",
     (first, between) => {
       const warn = vi.spyOn(console, "warn").mockImplementation(() => undefined);

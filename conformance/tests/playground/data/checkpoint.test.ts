@@ -23,7 +23,7 @@ import { valueOfCode } from "../../../../src/formats/derive.js";
 import { MemorySource } from "../../../../src/io/source.js";
 import { FIXTURES, inFolder, VECTORS } from "../../checkpoints/files/checkpoints.js";
 import { float, KINDS, weights } from "../../checkpoints/files/weights.js";
-import { draws, sampled } from "../../harness/draws.js";
+import { draws, sampleCases } from "../../harness/draws.js";
 
 let backend: Awaited<ReturnType<typeof openReference>>;
 beforeAll(async () => {
@@ -131,7 +131,7 @@ describe.each([true, false])(
       },
     );
 
-    it.each(sampled(FIXTURES, 4))("%s shows no codes and no parts of weights as values", async (name) => {
+    it.each(sampleCases(FIXTURES, 4))("%s shows no codes and no parts of weights as values", async (name) => {
       await opened(name, isConfigured, async ({ page, known }) => {
         const parts = known.weights.flatMap(({ codes, scale, global }) => [
           codes,

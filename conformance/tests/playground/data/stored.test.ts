@@ -18,7 +18,7 @@ import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { openFile } from "../../../../playground/src/data/file.js";
 import { CHOICES, openReference, scaleIndex } from "../../../../playground/src/reference/index.js";
 import { words } from "../../../arbitraries/random.js";
-import { draws, sampled } from "../../harness/draws.js";
+import { draws, sampleCases } from "../../harness/draws.js";
 
 let backend: Awaited<ReturnType<typeof openReference>>;
 let folder: string;
@@ -73,7 +73,7 @@ function wholeOf(made: QuantizedTensor) {
 }
 
 describe("a quantized tensor of a file", () => {
-  it.each(sampled(FORMS, 10))(
+  it.each(sampleCases(FORMS, 10))(
     "has its codes, scales and values, $quantizer $format $tile, $scaleLayout scales",
     async (form) => {
       const sizes = fc.record({

@@ -3,9 +3,9 @@ import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import { percent } from "../../../../playground/src/words.js";
 import { draws } from "../../harness/draws.js";
-import { shownText, viewOf } from "../../harness/playground-views.js";
+import { loadView, renderText } from "../../harness/playground-views.js";
 
-const view = await viewOf("histograms", "Histograms");
+const view = await loadView("histograms", "Histograms");
 
 describe("the histograms of errors", () => {
   it("give the share of elements without an error for A and for B", () => {
@@ -22,7 +22,7 @@ describe("the histograms of errors", () => {
       });
     fc.assert(
       fc.property(sides, ({ a, b }) => {
-        const text = shownText(view, { pair: { a, b } });
+        const text = renderText(view, { pair: { a, b } });
         expect(text).toContain(`Exact: ${percent(a.exact)} of A, ${percent(b.exact)} of B`);
       }),
       { numRuns: draws(60) },

@@ -2,9 +2,9 @@
 import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import { draws } from "../../harness/draws.js";
-import { shownText, viewOf } from "../../harness/playground-views.js";
+import { loadView, renderText } from "../../harness/playground-views.js";
 
-const view = await viewOf("stored", "StoredPanel");
+const view = await loadView("stored", "StoredPanel");
 
 const size = fc.integer({ min: 1, max: 12 });
 const stored = fc.record({
@@ -22,7 +22,7 @@ describe("the panel of a stored tensor", () => {
         const count = rows * columns;
         const [across, down] = [Math.ceil(columns / block.columns), Math.ceil(rows / block.rows)];
         const values = Float32Array.from({ length: count }, (_, i) => i + 0.5);
-        const panel = shownText(view, {
+        const panel = renderText(view, {
           stored: {
             ...{ format: "e4m3", rows, columns, block, values, from, notes: [], hasFields: true },
             ...{ codes: new Uint32Array(count), elements: new Float32Array(count), description: "a tensor" },

@@ -12,7 +12,7 @@ import { WIDE_DTYPES, type WideDType } from "../../../../src/tensor/shape.js";
 import { SpecQuantizer } from "../../../operations/quantize/quantized.js";
 import { codeEdges } from "../../arbitraries/code-edges.js";
 import { scaledSpecs } from "../../arbitraries/scaled-specs.js";
-import { sampled } from "../../harness/draws.js";
+import { sampleCases } from "../../harness/draws.js";
 import { useBackend } from "../../harness/suite.js";
 
 const backend = useBackend({ threads: 1 });
@@ -43,18 +43,17 @@ describe.each(WIDE_DTYPES)("of %s", (dtype) => {
   const own = BLOCK_FORMAT_NAMES.filter(
     (name) => blockFormat(name).scaleSource === "whole" && blockFormat(name).multiple === 1,
   ).flatMap(scaledSpecs);
-  it.each(sampled(own.filter(({ tile }) => tile === "tensor").map((spec) => [nameOf(spec), spec] as const)))(
-    "%s: many elements under a given amax have the codes that each has alone",
-    (_, spec) => {
-      for (const amax of AMAXES) {
-        const alone = WORDS.flatMap((word) => codesOf(spec, floats([word]), dtype, amax));
-        expect(codesOf(spec, floats([...WORDS, ...WORDS]), dtype, amax)).toEqual([...alone, ...alone]);
-      }
-    },
-  );
+  it.each(
+    sampleCases(own.filter(({ tile }) => tile === "tensor").map((spec) => [nameOf(spec), spec] as const)),
+  )("%s: many elements under a given amax have the codes that each has alone", (_, spec) => {
+    for (const amax of AMAXES) {
+      const alone = WORDS.flatMap((word) => codesOf(spec, floats([word]), dtype, amax));
+      expect(codesOf(spec, floats([...WORDS, ...WORDS]), dtype, amax)).toEqual([...alone, ...alone]);
+    }
+  });
 
   const blocks = BLOCK_FORMAT_NAMES.filter((name) => blockFormat(name).multiple > 1).flatMap(scaledSpecs);
-  it.each(sampled(blocks.map((spec) => [nameOf(spec), spec] as const)))(
+  it.each(sampleCases(blocks.map((spec) => [nameOf(spec), spec] as const)))(
     "%s: a block has the codes that it has beside a block with NaN",
     (_, spec) => {
       const size = 64;

@@ -9,8 +9,8 @@ import type { QuantizeSpec } from "../../../../src/tensor/quantized.js";
 import { makeSpec } from "../../../../src/tensor/spec.js";
 import type { Tensor } from "../../../../src/tensor/tensor.js";
 import { SpecQuantizer } from "../../../operations/quantize/quantized.js";
-import { refusals, wrong } from "../../harness/refusals.js";
-import { scoped, useBackend } from "../../harness/suite.js";
+import { refusals, untyped } from "../../harness/refusals.js";
+import { testInScope, useBackend } from "../../harness/suite.js";
 
 const backend = useBackend();
 const other = useBackend();
@@ -34,7 +34,7 @@ const SCALARS = ["scale", "amaxRecord", "amax", "amaxColumnwise", "noop"] as con
 
 describe.each(Object.entries(METHODS))("%s", (op, method) => {
   const spec = makeSpec("fp8-current", {});
-  scoped("refuses an input that is not one f32 on the backend, by its name", () => {
+  testInScope("refuses an input that is not one f32 on the backend, by its name", () => {
     for (const name of SCALARS)
       for (const [value, error, words] of [
         ["1", DTypeError, `${op}: ${name} is "1"`],
@@ -42,19 +42,19 @@ describe.each(Object.entries(METHODS))("%s", (op, method) => {
         [empty(backend(), "f32", [2]), ShapeError, `${op}: ${name} is [2]`],
         [empty(other(), "f32", [1]), ArgumentError, `${op}: its tensors live on different backends`],
       ] as const) {
-        const run = () => method(quantizerWith(spec, { [name]: wrong(value) }));
+        const run = () => method(quantizerWith(spec, { [name]: untyped(value) }));
         expect(run, `${name} ${value}`).toThrow(error);
         expect(run).toThrow(words);
       }
   });
 
-  scoped("refuses a quantization by a given scale without one", () => {
+  testInScope("refuses a quantization by a given scale without one", () => {
     const run = () => method(quantizerWith(makeSpec("fp8-delayed", {}), {}));
     expect(run).toThrow(ArgumentError);
     expect(run).toThrow(`${op}: fp8-delayed needs a scale tensor, f32 [1]`);
   });
 
-  scoped("refuses an amax, of either copy, where each row has its own", () => {
+  testInScope("refuses an amax, of either copy, where each row has its own", () => {
     const spec = makeSpec("nvfp4", { rowScaled: true });
     const one = empty(backend(), "f32", [1]);
     for (const amaxes of [{ amax: one }, { amaxColumnwise: one }, { amax: one, amaxColumnwise: one }]) {
@@ -81,19 +81,19 @@ refusals("a quantizer refuses", [
   ],
   [
     "what is no backend, for a new tensor",
-    () => block.makeEmpty(wrong({}), [16, 32]),
+    () => block.makeEmpty(untyped({}), [16, 32]),
     ArgumentError,
     ["makeEmpty: backend is a plain object"],
   ],
   [
     "a list in place of a norm",
-    () => block.normQuantize(x(), wrong([])),
+    () => block.normQuantize(x(), untyped([])),
     ArgumentError,
     ["normQuantize: norm is an array of 0"],
   ],
   [
     "what is no type of values, for a new tensor",
-    () => block.makeEmpty(backend(), [16, 32], wrong("e4m3")),
+    () => block.makeEmpty(backend(), [16, 32], untyped("e4m3")),
     ArgumentError,
     ['makeEmpty: dtype "e4m3" is not one of'],
   ],

@@ -10,8 +10,8 @@ import { optionsOf, QUANTIZERS } from "../../../arbitraries/specs.js";
 import { assertSameAnswer } from "../../../laws/laws.js";
 import { quantizeOperation } from "../../../operations/quantize/quantize.js";
 import { nameOf, type Told, toldTogether } from "../../arbitraries/quantizations.js";
-import { sampled, seeded } from "../../harness/draws.js";
-import { scoped, useBackend } from "../../harness/suite.js";
+import { derivedSeed, sampleCases } from "../../harness/draws.js";
+import { testInScope, useBackend } from "../../harness/suite.js";
 
 describe("rows chosen to cover a table of options", () => {
   it("have every combination of values that any row has, and are few", () => {
@@ -54,10 +54,10 @@ describe.each(QUANTIZERS)("%s", (name) => {
     return wideMatrix({ dtype, shape, block, max: factsOf(spec.format).max });
   };
 
-  for (const each of sampled(told, 2, QUANTIZERS.indexOf(name))) {
-    scoped(nameOf(each), () => {
+  for (const each of sampleCases(told, 2, QUANTIZERS.indexOf(name))) {
+    testInScope(nameOf(each), () => {
       const { dtype: _, ...how } = each;
-      for (const x of fc.sample(matrix(each), { numRuns: 1, seed: seeded(1) })) {
+      for (const x of fc.sample(matrix(each), { numRuns: 1, seed: derivedSeed(1) })) {
         const input = { ...how, x, random: { seed: 5n, offset: 9n }, scale: 0.3 };
         assertSameAnswer(quantizeOperation.run(backend(), input), quantizeOperation.oracle(input));
       }

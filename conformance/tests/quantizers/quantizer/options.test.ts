@@ -35,9 +35,9 @@ import { makeSpec } from "../../../../src/tensor/spec.js";
 import type { Tensor } from "../../../../src/tensor/tensor.js";
 import { layoutsOf, QUANTIZERS, sourceTypes, specsOf, USAGES } from "../../../arbitraries/specs.js";
 import { drawnTensor, expectSame } from "../../harness/drawn-tensor.js";
-import { draws, sampled } from "../../harness/draws.js";
-import { type Refusal, refusals, wrong } from "../../harness/refusals.js";
-import { scoped, useBackend } from "../../harness/suite.js";
+import { draws, sampleCases } from "../../harness/draws.js";
+import { type Refusal, refusals, untyped } from "../../harness/refusals.js";
+import { testInScope, useBackend } from "../../harness/suite.js";
 
 const backend = useBackend();
 const elsewhere = useBackend();
@@ -174,7 +174,7 @@ describe.each(QUANTIZERS)("%s", (name) => {
   });
 
   it("gives results of its input's type by each of its methods, and advances the random state once for each", () => {
-    for (const spec of sampled(specsOf(name))) {
+    for (const spec of sampleCases(specsOf(name))) {
       for (const dtype of sourceTypes(spec)) {
         using _scope = new Scope();
         const random = new RandomState(3n, 7n);
@@ -207,7 +207,7 @@ describe.each(QUANTIZERS)("%s", (name) => {
   it("takes a format by any of its names", () => {
     for (const format of row.elements)
       for (const [alias, of] of [[format, format], ...Object.entries(FORMAT_ALIASES)])
-        if (of === format) expect(makeSpec(name, { format: wrong(alias) }).format).toBe(format);
+        if (of === format) expect(makeSpec(name, { format: untyped(alias) }).format).toBe(format);
   });
 
   refusals("refuses invalid options", [
@@ -258,13 +258,13 @@ refusals("refuses invalid tensors", [
   ],
   [
     "whose usage is set to 1",
-    () => new Theirs({}).setUsage({ columnwise: wrong(1) }),
+    () => new Theirs({}).setUsage({ columnwise: untyped(1) }),
     ArgumentError,
     ["columnwise"],
   ],
   [
     "whose usage has another name",
-    () => new Theirs({}).setUsage(wrong({ colwise: true })),
+    () => new Theirs({}).setUsage(untyped({ colwise: true })),
     ArgumentError,
     ["colwise"],
   ],
@@ -273,14 +273,14 @@ refusals("refuses invalid tensors", [
     () =>
       new Theirs({}).updateQuantized(
         zeros(backend(), "f32", [32, 32]),
-        wrong(zeros(backend(), "f32", [32, 32])),
+        untyped(zeros(backend(), "f32", [32, 32])),
       ),
     DTypeError,
     ["updateQuantized", "target"],
   ],
   [
     "whose call has an option that there is not",
-    () => new Theirs({}).quantize(zeros(backend(), "f32", [32, 32]), wrong({ random: 1 })),
+    () => new Theirs({}).quantize(zeros(backend(), "f32", [32, 32]), untyped({ random: 1 })),
     ArgumentError,
     ["quantize", "random"],
   ],
@@ -306,7 +306,7 @@ refusals("refuses invalid tensors", [
     ["backend"],
   ],
   ["whose seed is negative", () => new RandomState(-1n), ArgumentError, ["seed"]],
-  ["whose seed is a number", () => new RandomState(wrong(1)), ArgumentError, ["seed"]],
+  ["whose seed is a number", () => new RandomState(untyped(1)), ArgumentError, ["seed"]],
   ["whose offset is 2^64", () => new RandomState(0n, 1n << 64n), ArgumentError, ["offset"]],
 ]);
 
@@ -325,7 +325,7 @@ it("a random state has the seed and the offset that it was given, at first and l
   expect(new RandomState(4n).current).toEqual({ seed: 4n, offset: 0n });
 });
 
-scoped("further options given with a name are used in each quantization", () => {
+testInScope("further options given with a name are used in each quantization", () => {
   const [scale, amax] = [tensor(backend(), [0.5]), tensor(backend(), [0])];
   const delayed = quantizerNamed("fp8-delayed", { scale, amax }) as Float8Quantizer;
   expect([delayed.scale, delayed.amax]).toEqual([scale, amax]);
@@ -335,7 +335,7 @@ scoped("further options given with a name are used in each quantization", () => 
   expect((quantizerNamed("nvfp4", { random, stochastic: true }) as NVFP4Quantizer).random).toBe(random);
 });
 
-scoped("a given amax replaces the tensor's own, in every rounding mode", () => {
+testInScope("a given amax replaces the tensor's own, in every rounding mode", () => {
   const [amax, amaxColumnwise] = [tensor(backend(), [48]), tensor(backend(), [96])];
   const x = tensor(backend(), new Float32Array(256).fill(1), [16, 16]);
   for (const stochastic of [false, true]) {
@@ -373,7 +373,7 @@ it.each(STOCHASTIC)("%s rounds by the bits at each offset of its random state", 
   expect(seen[0]).not.toEqual(seen[1]);
 });
 
-scoped(
+testInScope(
   "a given scale quantizes the f32 values of a norm and of an activation; other scales those of the input's type",
   () => {
     const x = drawnTensor(backend(), 1, [32, 64], "bf16");

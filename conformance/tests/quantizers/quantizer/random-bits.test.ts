@@ -20,8 +20,8 @@ import { backendSubject, ORACLE } from "../../../operations/operations.js";
 import { quantizeCaseBy, quantizeOperation, randomBitsFor } from "../../../operations/quantize/quantize.js";
 import { random8, random16 } from "../../../oracle/core/philox.js";
 import { fromCodes, upload } from "../../../values/plain.js";
-import { draws, seeded } from "../../harness/draws.js";
-import { scoped, useBackend } from "../../harness/suite.js";
+import { derivedSeed, draws } from "../../harness/draws.js";
+import { testInScope, useBackend } from "../../harness/suite.js";
 
 const backend = useBackend({ threads: 2 });
 const BOTH = { rowwise: true, columnwise: true } as const;
@@ -36,7 +36,10 @@ describe("random bits that the caller gives", () => {
       fc.nat().map((seed) => ({ ...input, noop: undefined, ...randomBitsFor(input, input.x.matrix, seed) })),
     );
     const law = over({ quantize: cases }, lawNamed("quantize agrees with the reference"));
-    const result = await law.check(backendSubject(backend()), ORACLE, { runs: draws(100), seed: seeded(3) });
+    const result = await law.check(backendSubject(backend()), ORACLE, {
+      runs: draws(100),
+      seed: derivedSeed(3),
+    });
     expect(result).toEqual({ runs: draws(100), declined: [], failure: undefined });
   });
 
@@ -71,7 +74,7 @@ describe("random bits that the caller gives", () => {
         const [ours, theirs] = [own, given].map((each) => quantizeOperation.run(backend(), each));
         assertSameAnswer(ours as Answer, theirs as Answer);
       }),
-      { numRuns: draws(200), seed: seeded(4) },
+      { numRuns: draws(200), seed: derivedSeed(4) },
     );
   });
 
@@ -89,28 +92,31 @@ describe("random bits that the caller gives", () => {
         const [ours, theirs] = [own, given].map((each) => encodeOperation.run(backend(), each));
         assertSameAnswer(ours as Answer, theirs as Answer);
       }),
-      { numRuns: draws(300), seed: seeded(5) },
+      { numRuns: draws(300), seed: derivedSeed(5) },
     );
   });
 
-  scoped("go up where their sum with the fraction carries out of 32 bits, and 2^-32 less does not", () => {
-    // 1 + k/2^23 has the fraction k/2^16 in bf16; 2^-19 and 2^-31 are 2^-10 and 2^-22 of the smallest e4m3
-    const at = [1 + 2 ** -23, 1 + 2 ** -8, 1 + 3 * 2 ** -9];
-    const x = upload(backend(), fromCodes("f32", [3], new Uint32Array(Float32Array.from(at).buffer)));
-    const codes = (format: string, bits: readonly number[]) => [
-      ...encode(x, { format, rounding: "stochastic", randomBits: words(bits) }).dataSync(),
-    ];
-    expect(codes("bf16", [0xffff0000, 0x80000000, 0x40000000])).toEqual([0x3f81, 0x3f81, 0x3f81]);
-    expect(codes("bf16", [0xfffeffff, 0x7fffffff, 0x3fffffff])).toEqual([0x3f80, 0x3f80, 0x3f80]);
-    const small = upload(backend(), fromCodes("f32", [2], [0x36000000, 0x30000000]));
-    const least = (bits: readonly number[]) => [
-      ...encode(small, { format: "e4m3", rounding: "stochastic", randomBits: words(bits) }).dataSync(),
-    ];
-    expect(least([0xffc00000, 0xfffffc00])).toEqual([1, 1]);
-    expect(least([0xffbfffff, 0xfffffbff])).toEqual([0, 0]);
-  });
+  testInScope(
+    "go up where their sum with the fraction carries out of 32 bits, and 2^-32 less does not",
+    () => {
+      // 1 + k/2^23 has the fraction k/2^16 in bf16; 2^-19 and 2^-31 are 2^-10 and 2^-22 of the smallest e4m3
+      const at = [1 + 2 ** -23, 1 + 2 ** -8, 1 + 3 * 2 ** -9];
+      const x = upload(backend(), fromCodes("f32", [3], new Uint32Array(Float32Array.from(at).buffer)));
+      const codes = (format: string, bits: readonly number[]) => [
+        ...encode(x, { format, rounding: "stochastic", randomBits: words(bits) }).dataSync(),
+      ];
+      expect(codes("bf16", [0xffff0000, 0x80000000, 0x40000000])).toEqual([0x3f81, 0x3f81, 0x3f81]);
+      expect(codes("bf16", [0xfffeffff, 0x7fffffff, 0x3fffffff])).toEqual([0x3f80, 0x3f80, 0x3f80]);
+      const small = upload(backend(), fromCodes("f32", [2], [0x36000000, 0x30000000]));
+      const least = (bits: readonly number[]) => [
+        ...encode(small, { format: "e4m3", rounding: "stochastic", randomBits: words(bits) }).dataSync(),
+      ];
+      expect(least([0xffc00000, 0xfffffc00])).toEqual([1, 1]);
+      expect(least([0xffbfffff, 0xfffffbff])).toEqual([0, 0]);
+    },
+  );
 
-  scoped("leave the random state as it is", () => {
+  testInScope("leave the random state as it is", () => {
     const random = new RandomState(1n, 7n);
     const quantizer = new MXFP8Quantizer({ ...BOTH, stochastic: true, random });
     const x = zeros(backend(), "bf16", [32, 64]);
@@ -134,7 +140,7 @@ describe("random bits that the caller gives", () => {
     }
   });
 
-  scoped("are refused where nothing rounds by them, of another copy, size or type", () => {
+  testInScope("are refused where nothing rounds by them, of another copy, size or type", () => {
     const x = zeros(backend(), "bf16", [5, 32]);
     const rowwise = zeros(backend(), "u32", [5, 32]);
     const columnwise = zeros(backend(), "u32", [32, 32]);

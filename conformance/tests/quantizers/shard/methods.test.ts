@@ -22,7 +22,7 @@ import type { Tensor } from "../../../../src/tensor/tensor.js";
 import { quantizeSpec, sourceTypes } from "../../../arbitraries/specs.js";
 import { drawnTensor } from "../../harness/drawn-tensor.js";
 import { draws } from "../../harness/draws.js";
-import { scoped, useBackend } from "../../harness/suite.js";
+import { testInScope, useBackend } from "../../harness/suite.js";
 
 const backend = useBackend();
 const MAX_RANKS = 3;
@@ -310,7 +310,7 @@ describe("the parts of a tensor on several ranks", () => {
     );
   });
 
-  scoped("have the amax that was given, of which no rank asks another", () => {
+  testInScope("have the amax that was given, of which no rank asks another", () => {
     const group = { rank: 1, size: 2, reduceMax: () => expect.unreachable() };
     const x = drawnTensor(backend(), 3, [32, 32], "f32");
     const amax = tensor(backend(), [40]);
@@ -331,18 +331,21 @@ describe("the parts of a tensor on several ranks", () => {
     }
   });
 
-  scoped("share the amax of values that the Hadamard transform gives by the signs of the quantizer", () => {
-    const x = drawnTensor(backend(), 3, [32, 32], "bf16");
-    const group = { rank: 1, size: 2, reduceMax: () => expect.unreachable() };
-    const found = [true, false].map((randomSigns) => {
-      const quantizer = new NVFP4Quantizer({ rht: true, randomSigns, shard: { group, dimension: "rows" } });
-      const transformed = castTo(hadamard(x, randomSigns ? RHT_SIGNS : 0), "f32").dataSync();
-      const wanted = [castTo(x, "f32").dataSync(), transformed].map((values) =>
-        Math.max(...Array.from(values, (value) => Math.abs(Number(value)))),
-      );
-      expect(quantizer.amaxesOf(x).map((each) => each.dataSync()[0])).toEqual(wanted);
-      return wanted;
-    });
-    expect(found[0]).not.toEqual(found[1]);
-  });
+  testInScope(
+    "share the amax of values that the Hadamard transform gives by the signs of the quantizer",
+    () => {
+      const x = drawnTensor(backend(), 3, [32, 32], "bf16");
+      const group = { rank: 1, size: 2, reduceMax: () => expect.unreachable() };
+      const found = [true, false].map((randomSigns) => {
+        const quantizer = new NVFP4Quantizer({ rht: true, randomSigns, shard: { group, dimension: "rows" } });
+        const transformed = castTo(hadamard(x, randomSigns ? RHT_SIGNS : 0), "f32").dataSync();
+        const wanted = [castTo(x, "f32").dataSync(), transformed].map((values) =>
+          Math.max(...Array.from(values, (value) => Math.abs(Number(value)))),
+        );
+        expect(quantizer.amaxesOf(x).map((each) => each.dataSync()[0])).toEqual(wanted);
+        return wanted;
+      });
+      expect(found[0]).not.toEqual(found[1]);
+    },
+  );
 });

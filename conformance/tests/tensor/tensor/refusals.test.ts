@@ -18,7 +18,7 @@ import { Scope } from "../../../../src/tensor/scope.js";
 import { byteLength, DTYPES, elementCount, MAX_BYTES, type Shape } from "../../../../src/tensor/shape.js";
 import { Tensor, type TensorData } from "../../../../src/tensor/tensor.js";
 import { draws } from "../../harness/draws.js";
-import { scoped, useBackend } from "../../harness/suite.js";
+import { testInScope, useBackend } from "../../harness/suite.js";
 
 const backend = useBackend();
 let other: Backend;
@@ -102,7 +102,7 @@ const ENTRANCES: Readonly<Record<string, (shape: Shape) => { readonly shape: Sha
 
 describe("a shape", () => {
   for (const [name, make] of Object.entries(ENTRANCES)) {
-    scoped(
+    testInScope(
       `of ${name} is the tensor's own: what the caller does with the array afterwards changes nothing`,
       () => {
         const shape = [32, 64];
@@ -115,7 +115,7 @@ describe("a shape", () => {
       },
     );
 
-    scoped(`an invalid ${name} is refused`, () => {
+    testInScope(`an invalid ${name} is refused`, () => {
       for (const shape of NO_SHAPES) {
         if (shape === undefined) continue;
         const { live, blocks } = backend().memoryUse();
@@ -127,7 +127,7 @@ describe("a shape", () => {
     });
   }
 
-  scoped(
+  testInScope(
     "and an element type cannot be assigned to a tensor, so neither can disagree with its memory",
     () => {
       const x = zeros(backend(), "u8", [4]);
@@ -146,7 +146,7 @@ describe("a shape", () => {
     refused(() => empty(backend(), "u8", Object.freeze([2, -3])), ShapeError);
   });
 
-  scoped("is read once, so that a size that changes between two reads cannot pass the check", () => {
+  testInScope("is read once, so that a size that changes between two reads cannot pass the check", () => {
     let reads = 0;
     const shifty = new Proxy([4, 4], {
       get: (target, key, self) => (key === "0" && reads++ > 0 ? 2 ** 20 : Reflect.get(target, key, self)),
@@ -236,7 +236,7 @@ const ARRAYS = [
 
 describe("values that are written to a tensor", () => {
   for (const dtype of DTYPES) {
-    scoped(
+    testInScope(
       `of ${dtype} are an array of the type that data() returns, or its bytes; other arrays are refused, not reinterpreted`,
       () => {
         const x = zeros(backend(), dtype, [16]);
@@ -252,7 +252,7 @@ describe("values that are written to a tensor", () => {
       },
     );
 
-    scoped(`of ${dtype} whose memory was transferred are refused`, () => {
+    testInScope(`of ${dtype} whose memory was transferred are refused`, () => {
       const x = zeros(backend(), dtype, [16]);
       for (const data of [x.dataSync(), new Uint8Array(x.byteLength)]) {
         structuredClone(data, { transfer: [data.buffer as ArrayBuffer] });
@@ -264,7 +264,7 @@ describe("values that are written to a tensor", () => {
     });
   }
 
-  scoped("are read with the same bits, for every type and length, from any offset in a buffer", () => {
+  testInScope("are read with the same bits, for every type and length, from any offset in a buffer", () => {
     fc.assert(
       fc.property(
         fc.constantFrom(...DTYPES),
@@ -313,7 +313,7 @@ describe("values that are written to a tensor", () => {
     expect(() => tensor(backend(), wrong<number[]>(nested))).toThrow("data.flat()");
   });
 
-  scoped("are refused if their number differs from the tensor's, and leave the tensor unchanged", () => {
+  testInScope("are refused if their number differs from the tensor's, and leave the tensor unchanged", () => {
     const x = tensor(backend(), [1, 2, 3]);
     for (const length of [0, 2, 4]) refused(() => x.write(new Float32Array(length)), ShapeError, [x]);
     for (const value of [
@@ -329,7 +329,7 @@ describe("values that are written to a tensor", () => {
 });
 
 describe("slice, view and paste", () => {
-  scoped("refuse a first element that is not an integer within the tensor", () => {
+  testInScope("refuse a first element that is not an integer within the tensor", () => {
     const x = tensor(
       backend(),
       Float32Array.from({ length: 256 }, (_, i) => i),
@@ -357,7 +357,7 @@ describe("slice, view and paste", () => {
     }
   });
 
-  scoped("refuse a pasted tensor of another type", () => {
+  testInScope("refuse a pasted tensor of another type", () => {
     for (const dtype of DTYPES) {
       const target = zeros(backend(), dtype, [16]);
       for (const of of DTYPES) {
@@ -368,7 +368,7 @@ describe("slice, view and paste", () => {
     }
   });
 
-  scoped("refuse a pasted tensor of another backend", () => {
+  testInScope("refuse a pasted tensor of another backend", () => {
     const x = tensor(backend(), [1, 2]);
     using foreign = tensor(other, [3, 4]);
     refused(() => x.paste(foreign, 0), ArgumentError, [x]);
@@ -376,7 +376,7 @@ describe("slice, view and paste", () => {
       refused(() => x.paste(wrong(source), 0), DTypeError, [x]);
   });
 
-  scoped("refuse to paste elements over some of themselves", () => {
+  testInScope("refuse to paste elements over some of themselves", () => {
     fc.assert(
       fc.property(fc.nat(3), fc.nat(3), fc.nat(200), fc.nat(200), (from, to, length, at) => {
         using _scope = new Scope();

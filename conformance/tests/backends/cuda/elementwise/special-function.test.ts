@@ -8,7 +8,7 @@ import {
   type SpecialFunctionName,
   type SpecialFunctionRow,
 } from "../../../../../src/formats/special-functions.js";
-import { NAMES_OF_ONE } from "../../../harness/special-functions.js";
+import { UNARY_FUNCTION_NAMES } from "../../../harness/special-functions.js";
 
 /** The answer of `supports` on a GPU of a name and a compute capability. */
 function supportOn(gpu: string, [major, minor]: [number, number], name: SpecialFunctionName) {
@@ -24,7 +24,7 @@ function unverifiedOn(gpu: string, name: SpecialFunctionName) {
   return { ok: true, agrees: "bits", unverified };
 }
 
-it.each(NAMES_OF_ONE)(
+it.each(UNARY_FUNCTION_NAMES)(
   "%s is verified on an H200, and elsewhere the chips that were measured are named",
   (name) => {
     expect(supportOn("NVIDIA H200", [9, 0], name)).toEqual({ ok: true, agrees: "bits" });

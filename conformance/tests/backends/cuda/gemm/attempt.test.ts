@@ -8,19 +8,19 @@ import type { GemmArgs } from "../../../../../src/backends/ops/gemm.js";
 import { tensor, zeros } from "../../../../../src/ops/create.js";
 import { linesOf } from "../../../../../src/ops/gemm/operand.js";
 import { Float8CurrentScalingQuantizer } from "../../../../../src/quantizers/float8.js";
-import { algorithmNumbered, FakeGpu, gemmArgs } from "../../../harness/addon/fake-gpu.js";
-import { scoped, useBackend } from "../../../harness/suite.js";
+import { FakeGpu, fakeAlgorithm, gemmArgs } from "../../../harness/addon/fake-gpu.js";
+import { testInScope, useBackend } from "../../../harness/suite.js";
 
 const backend = useBackend();
 
 function run(args: GemmArgs): FakeGpu {
-  const gpu = new FakeGpu([algorithmNumbered(66)]);
+  const gpu = new FakeGpu([fakeAlgorithm(66)]);
   lowering.run(gpu.context, args);
   return gpu;
 }
 
 describe("cuBLASLt", () => {
-  scoped(
+  testInScope(
     "is not given device scale factors with split-K, because it omits the addition where those are zero",
     () => {
       const operand = (lines: number) =>
@@ -36,25 +36,25 @@ describe("cuBLASLt", () => {
       const operands = { x: operand(64), w: operand(32) };
       const product = (splitK: number) =>
         run(gemmArgs(backend(), "e4m3", [64, 32, 256], { operands, splitK }));
-      expect(product(1).launched()).toEqual(["gemm"]);
+      expect(product(1).launches()).toEqual(["gemm"]);
       const split = product(2);
-      expect(split.launched()).toEqual(["gemm", "gemmEpilogue"]);
-      expect(split.named("gemmPlan").at(-1)).toMatchObject({ aScaleMode: undefined, dType: 0 });
-      expect(split.named("gemmForget")).toHaveLength(1);
+      expect(split.launches()).toEqual(["gemm", "gemmEpilogue"]);
+      expect(split.callsOf("gemmPlan").at(-1)).toMatchObject({ aScaleMode: undefined, dType: 0 });
+      expect(split.callsOf("gemmForget")).toHaveLength(1);
     },
   );
 
-  scoped("is not given beta = 1 where it adds in place, because it would round twice", () => {
+  testInScope("is not given beta = 1 where it adds in place, because it would round twice", () => {
     const apart = gemmArgs(backend(), "bf16", [64, 32, 96], { out: "bf16", c: "bf16", beta: 1 });
-    expect(run(apart).named("gemmPlan")[0]).toMatchObject({ deviceScalars: false });
+    expect(run(apart).callsOf("gemmPlan")[0]).toMatchObject({ deviceScalars: false });
     const c = apart.out as NonNullable<GemmArgs["c"]>;
     const gpu = run({ ...apart, c });
-    expect(gpu.launched()).toEqual(["gemmAlpha", "gemm"]);
-    expect(gpu.named("gemmPlan")[0]).toMatchObject({ deviceScalars: true });
-    expect(run({ ...apart, c, beta: 0.5 }).named("gemmPlan")[0]).toMatchObject({ deviceScalars: false });
+    expect(gpu.launches()).toEqual(["gemmAlpha", "gemm"]);
+    expect(gpu.callsOf("gemmPlan")[0]).toMatchObject({ deviceScalars: true });
+    expect(run({ ...apart, c, beta: 0.5 }).callsOf("gemmPlan")[0]).toMatchObject({ deviceScalars: false });
   });
 
-  scoped("takes factors of FP8 operands on the device with alpha, where beta is hidden from it", () => {
+  testInScope("takes factors of FP8 operands on the device with alpha, where beta is hidden from it", () => {
     const args = gemmArgs(backend(), "e4m3", [64, 32, 256], { beta: 1 });
     const tensorScale = tensor(backend(), [2]);
     const [x, w] = [
@@ -62,19 +62,19 @@ describe("cuBLASLt", () => {
       { ...args.w, tensorScale },
     ];
     const gpu = run({ ...args, x, w, c: args.out as NonNullable<GemmArgs["c"]> });
-    expect(gpu.launched()).toEqual(["gemmAlpha", "gemm"]);
-    expect(gpu.named("gemmPlan")[0]).toMatchObject({ aScaleMode: undefined, bScaleMode: undefined });
-    expect(gpu.named("gemmAlpha")[0]).toMatchObject({
+    expect(gpu.launches()).toEqual(["gemmAlpha", "gemm"]);
+    expect(gpu.callsOf("gemmPlan")[0]).toMatchObject({ aScaleMode: undefined, bScaleMode: undefined });
+    expect(gpu.callsOf("gemmAlpha")[0]).toMatchObject({
       factors: { scaleW: tensorScale, scaleX: tensorScale },
     });
   });
 
-  scoped(
+  testInScope(
     "is not given split-K if its parts, floor(K / splitK) in whole tiles, would not reach the end of K",
     () => {
       const depths = (depth: number, splitK: number) =>
         run(gemmArgs(backend(), "bf16", [32, 32, depth], { transposed: true, splitK }))
-          .named("gemmPlan")
+          .callsOf("gemmPlan")
           .map(({ k }) => k);
       expect(depths(259, 3)).toEqual([259]);
       expect(depths(259, 4).at(-1)).toBe(320);

@@ -3,13 +3,8 @@ import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import { describe as describeProduct } from "../../../../../src/backends/cuda/gemm/descriptor.js";
 import { Scope } from "../../../../../src/tensor/scope.js";
-import {
-  algorithmNumbered,
-  FakeGpu,
-  type FakeOptions,
-  runsProducts,
-} from "../../../harness/addon/fake-gpu.js";
-import { scoped, useBackend } from "../../../harness/suite.js";
+import { FakeGpu, type FakeOptions, fakeAlgorithm, productRunner } from "../../../harness/addon/fake-gpu.js";
+import { testInScope, useBackend } from "../../../harness/suite.js";
 
 const backend = useBackend();
 
@@ -30,28 +25,28 @@ it("a batch is one product with a stride from each matrix to the next", () => {
 });
 
 describe("a product on a GPU", () => {
-  const run = runsProducts(backend);
-  const fresh = (): FakeGpu => new FakeGpu([algorithmNumbered(66)]);
+  const run = productRunner(backend);
+  const fresh = (): FakeGpu => new FakeGpu([fakeAlgorithm(66)]);
 
-  scoped("of a batch is one call as well, matrix after matrix", () => {
+  testInScope("of a batch is one call as well, matrix after matrix", () => {
     const gpu = fresh();
     run(gpu, "bf16", [64, 32, 96], { batch: 5, out: "bf16" });
     run(gpu, "bf16", [64, 32, 96], { batch: 5, out: "bf16", transposed: true });
     run(gpu, "bf16", [64, 32, 96], { out: "bf16" });
-    expect(gpu.launched()).toEqual(["gemm", "gemm", "gemm"]);
+    expect(gpu.launches()).toEqual(["gemm", "gemm", "gemm"]);
     const strides = { aStride: 32 * 96, bStride: 64 * 96, dStride: 64 * 32 };
-    expect(gpu.named("gemmPlan")[0]).toMatchObject({ batch: 5, m: 32, n: 64, k: 96, ...strides });
-    expect(gpu.named("gemmPlan")[1]).toMatchObject({ batch: 5, transposeA: false, ...strides });
-    expect(gpu.named("gemmPlan")[2]).toMatchObject({ batch: 1 });
+    expect(gpu.callsOf("gemmPlan")[0]).toMatchObject({ batch: 5, m: 32, n: 64, k: 96, ...strides });
+    expect(gpu.callsOf("gemmPlan")[1]).toMatchObject({ batch: 5, transposeA: false, ...strides });
+    expect(gpu.callsOf("gemmPlan")[2]).toMatchObject({ batch: 1 });
   });
 
-  scoped("of a ragged batch is padded by one call, and rounded by one call", () => {
+  testInScope("of a ragged batch is padded by one call, and rounded by one call", () => {
     const gpu = fresh();
     run(gpu, "bf16", [5, 7, 9], { batch: 3, out: "bf16" });
-    expect(gpu.launched()).toEqual(["gemmOperand", "gemmOperand", "gemm", "gemmEpilogue"]);
-    expect(gpu.named("gemmOperand")[0]).toMatchObject({ lines: 15, depth: 9, outLines: 15, outPitch: 32 });
-    expect(gpu.named("gemmPlan")[0]).toMatchObject({ batch: 3, k: 16, bStride: 5 * 16, dStride: 5 * 8 });
-    expect(gpu.named("gemmEpilogue")[0]).toMatchObject({
+    expect(gpu.launches()).toEqual(["gemmOperand", "gemmOperand", "gemm", "gemmEpilogue"]);
+    expect(gpu.callsOf("gemmOperand")[0]).toMatchObject({ lines: 15, depth: 9, outLines: 15, outPitch: 32 });
+    expect(gpu.callsOf("gemmPlan")[0]).toMatchObject({ batch: 3, k: 16, bStride: 5 * 16, dStride: 5 * 8 });
+    expect(gpu.callsOf("gemmEpilogue")[0]).toMatchObject({
       rows: 15,
       columns: 7,
       sumsPitch: 8,
@@ -61,17 +56,17 @@ describe("a product on a GPU", () => {
     const across = fresh();
     const { x } = run(across, "bf16", [5, 7, 9], { batch: 3, out: "bf16", transposed: true });
     const item = { batch: 3, lines: 5, outLines: 5, data: x.data };
-    expect(across.named("gemmOperand")[0]).toMatchObject(item);
+    expect(across.callsOf("gemmOperand")[0]).toMatchObject(item);
 
     const tiled = fresh();
-    tiled.smallest = 16;
+    tiled.minimumRows = 16;
     const { out } = run(tiled, "bf16", [5, 7, 9], { batch: 2, out: "bf16" });
-    expect(tiled.named("gemmOperand")[0]).toMatchObject({ batch: 2, lines: 5, outLines: 16 });
+    expect(tiled.callsOf("gemmOperand")[0]).toMatchObject({ batch: 2, lines: 5, outLines: 16 });
     const rounded = { rows: 10, itemRows: 5, sumsPitch: 16, sumsSkipped: 11, out };
-    expect(tiled.named("gemmEpilogue")).toMatchObject([rounded]);
+    expect(tiled.callsOf("gemmEpilogue")).toMatchObject([rounded]);
   });
 
-  scoped("of a batch enqueues as much as one of its items, whatever its sizes and directions", () => {
+  testInScope("of a batch enqueues as much as one of its items, whatever its sizes and directions", () => {
     const size = fc.integer({ min: 1, max: 70 });
     const kinds = fc.record({
       format: fc.constantFrom<"bf16" | "f32">("bf16", "f32"),
@@ -90,9 +85,9 @@ describe("a product on a GPU", () => {
           const datapath = format === "f32" ? "fp32" : "hopper";
           const launched = (options: FakeOptions): readonly string[] => {
             const gpu = fresh();
-            gpu.smallest = smallest;
+            gpu.minimumRows = smallest;
             run(gpu, format, [rows, columns, depth], { transposed, datapath, out: "f32", ...options });
-            return gpu.launched();
+            return gpu.launches();
           };
           expect(launched({ batch })).toEqual(launched({}));
         },
@@ -101,11 +96,11 @@ describe("a product on a GPU", () => {
     );
   });
 
-  scoped("of a batch of f32 is our own kernel once", () => {
+  testInScope("of a batch of f32 is our own kernel once", () => {
     const gpu = fresh();
     run(gpu, "f32", [4, 3, 8], { batch: 6, out: "f32", datapath: "fp32" });
-    expect(gpu.launched()).toEqual(["gemmPlain", "gemmEpilogue"]);
-    expect(gpu.named("gemmPlain")[0]).toMatchObject({ batch: 6, rows: 4, columns: 3, depth: 8 });
-    expect(gpu.named("gemmEpilogue")[0]).toMatchObject({ rows: 24 });
+    expect(gpu.launches()).toEqual(["gemmPlain", "gemmEpilogue"]);
+    expect(gpu.callsOf("gemmPlain")[0]).toMatchObject({ batch: 6, rows: 4, columns: 3, depth: 8 });
+    expect(gpu.callsOf("gemmEpilogue")[0]).toMatchObject({ rows: 24 });
   });
 });

@@ -5,7 +5,7 @@
 import { execFile } from "node:child_process";
 import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
-import { draws, sampled } from "../../../harness/draws.js";
+import { draws, sampleCases } from "../../../harness/draws.js";
 
 /** The time limits for a call and for a whole process. */
 const CALL_MS = 5_000;
@@ -135,7 +135,7 @@ function printed(source: string): Promise<{ stdout: string; stderr: string; ende
 }
 
 describe("a worker that during a job", () => {
-  for (const [name, death] of sampled(Object.entries(DEATHS))) {
+  for (const [name, death] of sampleCases(Object.entries(DEATHS))) {
     it(`${name}: the call throws an error that names it, and the backend refuses later calls`, async () => {
       await fc.assert(
         fc.asyncProperty(cases, fc.boolean(), async (drawn, dispose) => {

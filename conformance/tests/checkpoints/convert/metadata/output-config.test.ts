@@ -8,7 +8,7 @@ import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import type { JsonObject } from "../../../../../src/io/json/json-object.js";
 import { useWorkspace } from "../../../harness/cli.js";
-import { draws, sampled } from "../../../harness/draws.js";
+import { draws, sampleCases } from "../../../harness/draws.js";
 import { useBackend } from "../../../harness/suite.js";
 import {
   convertTo,
@@ -52,7 +52,7 @@ const LISTING = FIXTURES.filter((name) => {
 });
 
 describe("after the conversion of some weights to a wide type", () => {
-  it.each(sampled(LISTING))("%s lists them beside those that it listed before", async (name) => {
+  it.each(sampleCases(LISTING))("%s lists them beside those that it listed before", async (name) => {
     const weights = (await reportOf(join(VECTORS, name))).weights.map((each) => each.name);
     const others = fc.uniqueArray(fc.stringMatching(/^other\.[a-z]{1,5}$/), { maxLength: 2 });
     const some = fc.subarray(weights, { minLength: 1 });
@@ -103,7 +103,7 @@ describe("the type of the model", () => {
   ];
 
   it.each(TYPED)("of %s is the type of weights in the metadata of %s", async (fixture, to) => {
-    for (const [i, declared] of sampled(
+    for (const [i, declared] of sampleCases(
       keys,
       3,
       TYPED.findIndex(([name]) => name === fixture),

@@ -13,7 +13,7 @@ import {
 import { quantizerOf } from "../../../../../src/dialects/quantizer-of.js";
 import { isLineWide, isTensorWide, tileSize } from "../../../../../src/formats/block.js";
 import type { FileDType } from "../../../../../src/io/dtypes.js";
-import { sampled } from "../../../harness/draws.js";
+import { sampleCases } from "../../../harness/draws.js";
 import { useBackend } from "../../../harness/suite.js";
 import { convertTo, type Held, inFolder, valuesIn, writeContents } from "../../files/checkpoints.js";
 
@@ -98,7 +98,7 @@ async function writeWeight(folder: string, name: ConventionName, kind: ScaleKind
 }
 
 describe("scales of every type of a convention are repacked exactly", () => {
-  it.each(sampled(CASES, 4))("%s, a scale for each %s, in %s", async (name, kind, dtype) => {
+  it.each(sampleCases(CASES, 4))("%s, a scale for each %s, in %s", async (name, kind, dtype) => {
     const fitting = DIALECT_TARGETS.filter((target) => isExact(conventionOf(name), kind, target));
     // one target for each type and kind of its scales
     const about = (target: string): string => `${parseTarget(target).dialectTarget?.scale} ${kindOf(target)}`;

@@ -4,7 +4,7 @@ import { describe, expect, it } from "vitest";
 import { LOCKSTEP_TARGETS } from "../../../../../src/checkpoints/convert/targets/lockstep.js";
 import { blockFormat } from "../../../../../src/formats/block.js";
 import { useWorkspace } from "../../../harness/cli.js";
-import { sampled } from "../../../harness/draws.js";
+import { sampleCases } from "../../../harness/draws.js";
 import { useBackend } from "../../../harness/suite.js";
 import {
   type Contents,
@@ -46,7 +46,7 @@ it("every quantizer that makes its own scales is a form", () => {
   expect(LOCKSTEP_TARGETS.has("lockstep-fp8-delayed")).toBe(false);
 });
 
-describe.each(sampled([...LOCKSTEP_TARGETS], 4))("%s", (to, quantizer) => {
+describe.each(sampleCases([...LOCKSTEP_TARGETS], 4))("%s", (to, quantizer) => {
   it("has the tensors that quantize writes, and its values are those of dequantize", async () => {
     const input = join(ORIGINAL, "model.safetensors");
     await w.succeed("quantize", input, "-o", "@q.safetensors", "--quantizer", quantizer, "--tensors", LINEAR);
@@ -88,7 +88,7 @@ describe.each(sampled([...LOCKSTEP_TARGETS], 4))("%s", (to, quantizer) => {
   it("becomes forms of other libraries, and theirs become it", async () => {
     await convertTo(backend(), ORIGINAL, w.path("own"), to);
     const salt = [...LOCKSTEP_TARGETS.keys()].indexOf(to);
-    for (const other of sampled(["ct-mxfp8", "modelopt-fp8", "gguf-mxfp4"], 1, salt)) {
+    for (const other of sampleCases(["ct-mxfp8", "modelopt-fp8", "gguf-mxfp4"], 1, salt)) {
       const { plan } = await convertTo(backend(), w.path("own"), w.path(`${other}-there`), other);
       expect([...plan.converted.values()]).toEqual(Array(7).fill("quantized"));
       const there = await reportOf(w.path(`${other}-there`));

@@ -6,7 +6,7 @@ import { describe, expect, it } from "vitest";
 import { Changes } from "../../../../../src/checkpoints/convert/changes/changes.js";
 import { encodeWide } from "../../../../../src/checkpoints/convert/dequantize/round.js";
 import { DIALECT_TARGETS } from "../../../../../src/checkpoints/convert/targets/named.js";
-import { sampled } from "../../../harness/draws.js";
+import { sampleCases } from "../../../harness/draws.js";
 import { useBackend } from "../../../harness/suite.js";
 import {
   convertTo,
@@ -111,7 +111,7 @@ it("the record has every form that a library loads, and what the loaders read is
   }
 });
 
-describe.each(sampled(Object.entries(RECORD.loaded), 3))("%s", (chain, { sha256 }) => {
+describe.each(sampleCases(Object.entries(RECORD.loaded), 3))("%s", (chain, { sha256 }) => {
   it("has the values that the library reads, and verify finds no error", async () => {
     await inFolder(async (folder) => {
       await writeModel(folder);

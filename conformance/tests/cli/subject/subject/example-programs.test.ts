@@ -5,7 +5,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, describe, expect, it } from "vitest";
 import { useWorkspace } from "../../../harness/cli.js";
-import { draws, IS_FULL, sampled } from "../../../harness/draws.js";
+import { draws, IS_FULL, sampleCases } from "../../../harness/draws.js";
 
 const ROOT = new URL("../../../../../", import.meta.url).pathname;
 const EXAMPLES = join(ROOT, "examples/subjects");
@@ -127,7 +127,7 @@ describe.each([
     expect(status).toBe(0);
   });
 
-  it.for(sampled(MISTAKES[source], 1))(
+  it.for(sampleCases(MISTAKES[source], 1))(
     "is found out with %j as %j",
     { timeout: TIMEOUT },
     async ([from, to, words], { skip }) => {

@@ -11,7 +11,7 @@ import { tensor } from "../../../../../src/ops/create.js";
 import { Scope } from "../../../../../src/tensor/scope.js";
 import type { Tensor } from "../../../../../src/tensor/tensor.js";
 import { splitmix32 } from "../../../../arbitraries/random.js";
-import { draws, sampled } from "../../../harness/draws.js";
+import { draws, sampleCases } from "../../../harness/draws.js";
 import { useBackend } from "../../../harness/suite.js";
 
 const backend = useBackend({ threads: 1 });
@@ -30,7 +30,7 @@ const BUFFERS: readonly (readonly [
   ["padded, transposed", (down, across) => [across, up(down, 4)], true],
 ];
 
-describe.each(sampled(BUFFERS))("scales %s, buffer %#", (arrangement, sizeOf, isTransposed) => {
+describe.each(sampleCases(BUFFERS))("scales %s, buffer %#", (arrangement, sizeOf, isTransposed) => {
   it("are read in the order of blocks", () => {
     const size = fc.integer({ min: 2, max: 150 });
     fc.assert(
@@ -98,14 +98,14 @@ describe("the place of a scale that differs", () => {
     ["modelopt-fp8", [4, 32], () => "of the tensor"],
   ];
 
-  it.each(sampled(CASES))("%s: is that of its first element", (dialect, size, placeOf) => {
+  it.each(sampleCases(CASES))("%s: is that of its first element", (dialect, size, placeOf) => {
     using _scope = new Scope();
     const x = drawn(size);
     const quantized = quantizerOf({ dialect }).quantize(x);
     const { spec } = quantized;
     const { data, scaleInv } = quantized.copy("rowwise");
     const stored = scaleInv.dataSync();
-    for (const at of sampled([...stored.keys()], 4)) {
+    for (const at of sampleCases([...stored.keys()], 4)) {
       const other = stored.slice() as Float32Array | Uint8Array;
       other[at] = other instanceof Float32Array ? (other[at] as number) * 1.5 : (other[at] as number) ^ 1;
       const scales =
@@ -138,7 +138,7 @@ const PRODUCTS = {
   "x * (1 / s)": (x: number, s: number) => Math.fround(x * Math.fround(1 / s)),
 } as const;
 
-describe.each(sampled(Object.entries(PRODUCTS), 1))("elements %s", (formula, of) => {
+describe.each(sampleCases(Object.entries(PRODUCTS), 1))("elements %s", (formula, of) => {
   it.each([
     ["bf16", "tiesToAway", "half away from zero"],
     ["bf16", "towardZero", "toward zero"],

@@ -10,49 +10,50 @@ import type { Shape } from "../../../../../src/tensor/shape.js";
 import type { Tensor } from "../../../../../src/tensor/tensor.js";
 import { assertSame } from "../../../../values/difference.js";
 import { download, PlainTensor } from "../../../../values/plain.js";
-import { DROPOUT, keysOf, type Problem, type Results, rowsOf, shapesOf } from "./problem.js";
+import { copyKeys, copyRows, DROPOUT, type Problem, type Results, tensorShapes } from "./problem.js";
 import type { LargeShape } from "./shapes.js";
 
 /** The number of keys that are compared at once, and the number of queries of a step of the datapath's chain. */
 export const KEYS = 16;
 
-/** The queries that see a key from `first` on, and the first key of the smaller attention. */
-interface Part {
+/** The queries that see any of the 16 keys, and the first key of the smaller attention. */
+interface KeySubproblem {
   readonly queries: readonly number[];
   readonly firstKey: number;
 }
 
 /**
- * The first query is a multiple of 16, because a chain of the datapath begins a step every 16 queries. If the distance of a query
- * and a key matters, the first key has the number of the first query.
+ * The smaller attention for the 16 keys from `firstKey` on. Its first query is a multiple of 16, because a chain of the datapath
+ * begins a step every 16 queries. If the distance of a query and a key matters, the first key has the number of the first query.
  */
-function partOf(shape: LargeShape, first: number): Part {
-  const [left] = shape.window;
-  const right = shape.causal ? 0 : shape.window[1];
-  const begin = right < 0 ? 0 : Math.max(0, Math.floor((first - right) / KEYS) * KEYS);
-  const end = left < 0 ? shape.queries : Math.min(shape.queries, first + KEYS + left);
+function subproblemAt(shape: LargeShape, firstKey: number): KeySubproblem {
+  const [leftWindow] = shape.window;
+  const rightWindow = shape.causal ? 0 : shape.window[1];
+  const begin = rightWindow < 0 ? 0 : Math.max(0, Math.floor((firstKey - rightWindow) / KEYS) * KEYS);
+  const end = leftWindow < 0 ? shape.queries : Math.min(shape.queries, firstKey + KEYS + leftWindow);
   return {
     queries: Array.from({ length: end - begin }, (_, i) => begin + i),
-    firstKey: right >= 0 ? begin : first,
+    firstKey: rightWindow >= 0 ? begin : firstKey,
   };
 }
 
-/** The elements of a tensor [1, planes, Sq, Sk] at queries and keys of the smaller attention. */
-function pairsOf<T extends Uint8Array | Uint16Array>(
+/** Selects the elements of a tensor [1, planes, Sq, Sk] at the queries and keys of the smaller attention. */
+function selectPairs<T extends Uint8Array | Uint16Array>(
   pairs: T,
   { queries: rows, keys: columns }: LargeShape,
   planes: readonly number[],
-  { queries, firstKey }: Part,
+  { queries, firstKey }: KeySubproblem,
   end: number,
 ): T {
-  const lines = planes.flatMap((plane) => queries.map((query) => (plane * rows + query) * columns));
+  const offsets = planes.flatMap((plane) => queries.map((query) => (plane * rows + query) * columns));
   const width = end - firstKey;
-  const copy = pairs.slice(0, lines.length * width) as T;
-  for (const [i, line] of lines.entries()) copy.set(pairs.subarray(line + firstKey, line + end), i * width);
+  const copy = pairs.slice(0, offsets.length * width) as T;
+  for (const [i, offset] of offsets.entries())
+    copy.set(pairs.subarray(offset + firstKey, offset + end), i * width);
   return copy;
 }
 
-/** Compares dk and dv of 16 keys from `first` on, a multiple of 16. */
+/** Compares dk and dv of the 16 keys that begin at `first`, a multiple of 16. */
 export function checkKeys(
   reference: Backend,
   problem: Problem,
@@ -62,82 +63,91 @@ export function checkKeys(
   using _scope = new Scope();
   const { shape, mask, bias, slopes, sinks } = problem;
   const { dtype, widths, heads, causal, window, softcap, plan } = shape;
-  const shapes = shapesOf(shape);
-  const part = partOf(shape, first);
+  const shapes = tensorShapes(shape);
+  const subproblem = subproblemAt(shape, first);
   const end = first + KEYS;
-  const group = heads[0] / heads[1];
-  const members = Array.from({ length: group }, (_, n) => keyHead * group + n);
-  const rowCount = part.queries.length;
-  const queriesOn = (codes: Uint16Array, dimensions: Shape): Tensor =>
+  const headsPerKeyHead = heads[0] / heads[1];
+  const queryHeads = Array.from({ length: headsPerKeyHead }, (_, n) => keyHead * headsPerKeyHead + n);
+  const rowCount = subproblem.queries.length;
+  const uploadQueries = (codes: Uint16Array, dimensions: Shape): Tensor =>
     tensor(
       reference,
-      rowsOf(shape, codes, dimensions, { b, rows: part.queries, heads: members }),
-      [1, rowCount, group, dimensions.at(-1) as number],
+      copyRows(shape, codes, dimensions, { b, rows: subproblem.queries, heads: queryHeads }),
+      [1, rowCount, headsPerKeyHead, dimensions.at(-1) as number],
       dtype,
     );
-  const span = { b, head: keyHead, first: part.firstKey, end };
-  const keysOn = (codes: Uint16Array, dimensions: Shape): Tensor =>
+  const keyRange = { b, head: keyHead, first: subproblem.firstKey, end };
+  const uploadKeys = (codes: Uint16Array, dimensions: Shape): Tensor =>
     tensor(
       reference,
-      keysOf(problem, codes, dimensions, span),
-      [1, end - part.firstKey, 1, dimensions.at(-1) as number],
+      copyKeys(problem, codes, dimensions, keyRange),
+      [1, end - subproblem.firstKey, 1, dimensions.at(-1) as number],
       dtype,
     );
-  const lse = members.flatMap((head) =>
-    part.queries.map((query) => results.lse[(b * heads[0] + head) * shape.queries + query] as number),
+  const lse = queryHeads.flatMap((head) =>
+    subproblem.queries.map((query) => results.lse[(b * heads[0] + head) * shape.queries + query] as number),
   );
   const { dk, dv } = attentionBackward(
-    queriesOn(problem.grad, shapes.out),
-    queriesOn(problem.q, shapes.q),
-    keysOn(problem.k, shapes.k),
-    keysOn(problem.v, shapes.v),
-    queriesOn(results.out, shapes.out),
-    tensor(reference, Float32Array.from(lse), [1, group, rowCount]),
+    uploadQueries(problem.grad, shapes.out),
+    uploadQueries(problem.q, shapes.q),
+    uploadKeys(problem.k, shapes.k),
+    uploadKeys(problem.v, shapes.v),
+    uploadQueries(results.out, shapes.out),
+    tensor(reference, Float32Array.from(lse), [1, headsPerKeyHead, rowCount]),
     {
       ...{ causal, window, softcap, plan, datapath: "hopper" },
       scale: Math.fround(1 / Math.sqrt(widths[0])),
       mask:
         mask &&
-        tensor(reference, pairsOf(mask, shape, [0], part, end), [1, 1, rowCount, end - part.firstKey], "u8"),
+        tensor(
+          reference,
+          selectPairs(mask, shape, [0], subproblem, end),
+          [1, 1, rowCount, end - subproblem.firstKey],
+          "u8",
+        ),
       bias:
         bias &&
         tensor(
           reference,
-          pairsOf(bias, shape, members, part, end),
-          [1, group, rowCount, end - part.firstKey],
+          selectPairs(bias, shape, queryHeads, subproblem, end),
+          [1, headsPerKeyHead, rowCount, end - subproblem.firstKey],
           "bf16",
         ),
       alibiSlopes:
         slopes &&
         tensor(
           reference,
-          Float32Array.from(members, (head) => slopes[head] as number),
+          Float32Array.from(queryHeads, (head) => slopes[head] as number),
         ),
       sinks:
         sinks &&
         tensor(
           reference,
-          Float32Array.from(members, (head) => sinks[head] as number),
+          Float32Array.from(queryHeads, (head) => sinks[head] as number),
         ),
       dropout: shape.dropout
-        ? { ...DROPOUT, firstHead: b * heads[0] + keyHead * group, allHeads: shape.batch * heads[0] }
+        ? {
+            ...DROPOUT,
+            firstHead: b * heads[0] + keyHead * headsPerKeyHead,
+            allHeads: shape.batch * heads[0],
+          }
         : undefined,
     },
   );
-  for (const [name, expected, actual, width] of [
+  for (const [name, expectedGradient, actualGradient, width] of [
     ["dk", dk, results.dk, widths[0]],
     ["dv", dv, results.dv, widths[1]],
   ] as const) {
-    const codes = download(expected).data as Uint16Array;
-    const compared = { b, head: keyHead, first, end };
+    const codes = download(expectedGradient).data as Uint16Array;
+    const comparedRange = { b, head: keyHead, first, end };
     assertSame(
       `${name} of sequence ${b}, head ${keyHead}, keys ${first} to ${end - 1}`,
       new PlainTensor(
         dtype,
         [KEYS, width],
-        keysOf(problem, actual as Uint16Array, name === "dk" ? shapes.k : shapes.v, compared),
+        copyKeys(problem, actualGradient as Uint16Array, name === "dk" ? shapes.k : shapes.v, comparedRange),
       ),
-      new PlainTensor(dtype, [KEYS, width], codes.slice((first - part.firstKey) * width)),
+      new PlainTensor(dtype, [KEYS, width], codes.slice((first - subproblem.firstKey) * width)),
     );
   }
 }

@@ -21,7 +21,7 @@ const pools = new Map<LargeShape["dtype"], Uint16Array>();
  * Codes of both signs from 2^-3 to 2: small enough that no key dominates the softmax of a row. Different tensors have different
  * codes.
  */
-function codesOf(dtype: LargeShape["dtype"], tensorNumber: number, count: number): Uint16Array {
+function poolCodes(dtype: LargeShape["dtype"], tensorNumber: number, count: number): Uint16Array {
   const pool = pools.get(dtype) ?? newPool(dtype);
   pools.set(dtype, pool);
   return pool.subarray(tensorNumber * STRIDE, tensorNumber * STRIDE + count);
@@ -30,9 +30,9 @@ function codesOf(dtype: LargeShape["dtype"], tensorNumber: number, count: number
 function newPool(dtype: LargeShape["dtype"]): Uint16Array {
   const [mantissa, exponent, shift] = dtype === "bf16" ? [0x807f, 124, 7] : [0x83ff, 12, 10];
   const pool = new Uint16Array(MAX_ELEMENTS + 8 * STRIDE);
-  const next = splitmix32(1);
+  const nextWord = splitmix32(1);
   for (let i = 0; i < pool.length; i++) {
-    const word = next();
+    const word = nextWord();
     pool[i] = (word & mantissa) | ((exponent + ((word >>> 20) & 3)) << shift);
   }
   return pool;
@@ -55,50 +55,59 @@ export interface Problem {
   readonly sinks: Float32Array | undefined;
 }
 
-export interface Shapes {
+export interface TensorShapes {
   readonly q: Shape;
   readonly k: Shape;
   readonly v: Shape;
   readonly out: Shape;
 }
 
-export function shapesOf({ layout, batch, queries, keys, heads, widths, pageLength }: LargeShape): Shapes {
-  const of = (rows: number, count: number, width: number): Shape =>
+export function tensorShapes({
+  layout,
+  batch,
+  queries,
+  keys,
+  heads,
+  widths,
+  pageLength,
+}: LargeShape): TensorShapes {
+  const shapeOf = (rows: number, count: number, width: number): Shape =>
     layout === "bshd" ? [batch, rows, count, width] : [rows, batch, count, width];
-  const ofKeys = (width: number): Shape =>
-    pageLength ? [(batch * keys) / pageLength, pageLength, heads[1], width] : of(keys, heads[1], width);
+  const keyShape = (width: number): Shape =>
+    pageLength ? [(batch * keys) / pageLength, pageLength, heads[1], width] : shapeOf(keys, heads[1], width);
   return {
-    q: of(queries, heads[0], widths[0]),
-    k: ofKeys(widths[0]),
-    v: ofKeys(widths[1]),
-    out: of(queries, heads[0], widths[1]),
+    q: shapeOf(queries, heads[0], widths[0]),
+    k: keyShape(widths[0]),
+    v: keyShape(widths[1]),
+    out: shapeOf(queries, heads[0], widths[1]),
   };
 }
 
-export function problemOf(shape: LargeShape): Problem {
+export function createProblem(shape: LargeShape): Problem {
   const { batch, queries, keys, heads, dtype, pageLength } = shape;
-  const shapes = shapesOf(shape);
-  const ofShape = (number: number, dimensions: Shape) => codesOf(dtype, number, elementCount(dimensions));
+  const shapes = tensorShapes(shape);
+  const tensorCodes = (number: number, dimensions: Shape) =>
+    poolCodes(dtype, number, elementCount(dimensions));
   const pageCount = pageLength ? (batch * keys) / pageLength : 0;
   return {
     shape,
-    q: ofShape(0, shapes.q),
-    k: ofShape(1, shapes.k),
-    v: ofShape(2, shapes.v),
-    grad: ofShape(3, shapes.out),
-    // 7 is coprime to the number of pages, so each page has one place
+    q: tensorCodes(0, shapes.q),
+    k: tensorCodes(1, shapes.k),
+    v: tensorCodes(2, shapes.v),
+    grad: tensorCodes(3, shapes.out),
+    // 7 is coprime to the number of pages, so the page table is a permutation
     pages: pageLength ? Int32Array.from({ length: pageCount }, (_, i) => (7 * i + 3) % pageCount) : undefined,
     keyLengths: Array.from({ length: batch }, (_, b) => (pageLength ? keys - 37 * (b + 1) : keys)),
     mask: shape.mask
-      ? Uint8Array.from(codesOf(dtype, 4, queries * keys), (code) => Number(code % 4 === 0))
+      ? Uint8Array.from(poolCodes(dtype, 4, queries * keys), (code) => Number(code % 4 === 0))
       : undefined,
-    bias: shape.bias ? codesOf("bf16", 5, heads[0] * queries * keys) : undefined,
+    bias: shape.bias ? poolCodes("bf16", 5, heads[0] * queries * keys) : undefined,
     slopes: shape.alibi ? Float32Array.from({ length: heads[0] }, (_, h) => 2 ** -(h + 4)) : undefined,
     sinks: shape.sinks ? Float32Array.from({ length: heads[0] }, (_, h) => h / 4 - 1) : undefined,
   };
 }
 
-/** The codes of the results. Those of the backward pass are absent if there is none. */
+/** The codes of the results. The gradients are absent if the shape has no backward pass. */
 export interface Results {
   readonly out: Uint16Array;
   readonly lse: Float32Array;
@@ -109,10 +118,10 @@ export interface Results {
 }
 
 /** Computes a whole attention on a backend. */
-export function resultsOn(backend: Backend, problem: Problem): Results {
+export function computeResults(backend: Backend, problem: Problem): Results {
   const { shape, mask, bias, slopes, sinks, pages, keyLengths } = problem;
   const { dtype, queries, keys, heads } = shape;
-  const shapes = shapesOf(shape);
+  const shapes = tensorShapes(shape);
   const [q, k, v] = (["q", "k", "v"] as const).map((name) =>
     tensor(backend, problem[name], shapes[name], dtype),
   ) as [Tensor, Tensor, Tensor];
@@ -145,18 +154,18 @@ export function resultsOn(backend: Backend, problem: Problem): Results {
 }
 
 /** One row of a sequence and head. */
-export function rowOf(
+export function copyRow(
   { layout }: LargeShape,
   codes: Uint16Array,
   shape: Shape,
   [b, row, head]: readonly [b: number, row: number, head: number],
 ): Uint16Array {
-  const first = rowIndex(layout, shape, b, row, head);
-  return codes.subarray(first, first + (shape.at(-1) as number));
+  const start = rowIndex(layout, shape, b, row, head);
+  return codes.subarray(start, start + (shape.at(-1) as number));
 }
 
 /** Copies the rows of several heads one after another: [rows][heads][width]. */
-export function rowsOf(
+export function copyRows(
   { layout }: LargeShape,
   codes: Uint16Array,
   shape: Shape,
@@ -168,31 +177,32 @@ export function rowsOf(
 ): Uint16Array {
   const width = shape.at(-1) as number;
   const copy = new Uint16Array(rows.length * heads.length * width);
-  let at = 0;
+  let offset = 0;
   for (const row of rows)
     for (const head of heads) {
-      const first = rowIndex(layout, shape, b, row, head);
-      copy.set(codes.subarray(first, first + width), at);
-      at += width;
+      const start = rowIndex(layout, shape, b, row, head);
+      copy.set(codes.subarray(start, start + width), offset);
+      offset += width;
     }
   return copy;
 }
 
 /** Keys first to end - 1 of a sequence and head, or their values: [keys][width]. */
-export function keysOf(
+export function copyKeys(
   { shape, pages }: Problem,
   codes: Uint16Array,
   dimensions: Shape,
   { b, head, first, end }: Readonly<Record<"b" | "head" | "first" | "end", number>>,
 ): Uint16Array {
   const rows = Array.from({ length: end - first }, (_, i) => first + i);
-  if (!pages) return rowsOf(shape, codes, dimensions, { b, rows, heads: [head] });
+  if (!pages) return copyRows(shape, codes, dimensions, { b, rows, heads: [head] });
   const { pageLength = 1, batch } = shape;
-  const ofSequence = pages.length / batch;
-  const inPages = rows.map(
+  const pagesPerSequence = pages.length / batch;
+  const physicalRows = rows.map(
     (row) =>
-      (pages[b * ofSequence + Math.floor(row / pageLength)] as number) * pageLength + (row % pageLength),
+      (pages[b * pagesPerSequence + Math.floor(row / pageLength)] as number) * pageLength +
+      (row % pageLength),
   );
   // consecutive pages form one sequence
-  return rowsOf(shape, codes, [1, ...dimensions.slice(1)], { b: 0, rows: inPages, heads: [head] });
+  return copyRows(shape, codes, [1, ...dimensions.slice(1)], { b: 0, rows: physicalRows, heads: [head] });
 }

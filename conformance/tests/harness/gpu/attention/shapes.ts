@@ -28,7 +28,7 @@ export interface LargeShape {
 
 const { "64": W64, "96": W96, "128": W128, "192, values of 128": W192, "256": W256 } = HEAD_WIDTHS;
 
-const SELF: LargeShape = {
+const SELF_ATTENTION: LargeShape = {
   layout: "bshd",
   dtype: "bf16",
   batch: 1,
@@ -42,10 +42,10 @@ const SELF: LargeShape = {
   window: [-1, -1],
 };
 
-const LONG: LargeShape = { ...SELF, queries: 8192, keys: 8192 };
+const LONG_SELF_ATTENTION: LargeShape = { ...SELF_ATTENTION, queries: 8192, keys: 8192 };
 
 const DECODE: LargeShape = {
-  ...SELF,
+  ...SELF_ATTENTION,
   queries: 1,
   keys: 131_072,
   backward: false,
@@ -53,7 +53,7 @@ const DECODE: LargeShape = {
   align: "end",
 };
 
-const OPTIONS: readonly Partial<LargeShape>[] = [
+const OPTION_SETS: readonly Partial<LargeShape>[] = [
   { window: [200, 60] },
   { causal: true, window: [100, -1] },
   { softcap: 30 },
@@ -66,21 +66,23 @@ const OPTIONS: readonly Partial<LargeShape>[] = [
   { causal: true, layout: "sbhd", batch: 2 },
 ];
 
-const TRUTHS = [true, false] as const;
+const BOOLEANS = [true, false] as const;
 
 export const LARGE_SHAPES: readonly LargeShape[] = [
   ...[W64, W96, W128, W192, W256].flatMap((widths) =>
     (["bf16", "f16"] as const).flatMap((dtype) =>
-      TRUTHS.map((causal) => ({ ...SELF, widths, dtype, causal })),
+      BOOLEANS.map((causal) => ({ ...SELF_ATTENTION, widths, dtype, causal })),
     ),
   ),
-  ...[W64, W128].flatMap((widths) => OPTIONS.map((options) => ({ ...SELF, widths, ...options }))),
-  ...TRUTHS.map((causal) => ({ ...LONG, heads: [32, 8] as const, causal })),
-  { ...LONG, heads: [32, 8], causal: true, window: [1024, -1] },
-  { ...LONG, heads: [16, 16], widths: W64, causal: true },
-  { ...LONG, heads: [16, 2], widths: W96, dtype: "f16" },
-  { ...LONG, heads: [16, 4], widths: W192, causal: true },
-  { ...LONG, heads: [8, 4], widths: W256, causal: true },
+  ...[W64, W128].flatMap((widths) =>
+    OPTION_SETS.map((options) => ({ ...SELF_ATTENTION, widths, ...options })),
+  ),
+  ...BOOLEANS.map((causal) => ({ ...LONG_SELF_ATTENTION, heads: [32, 8] as const, causal })),
+  { ...LONG_SELF_ATTENTION, heads: [32, 8], causal: true, window: [1024, -1] },
+  { ...LONG_SELF_ATTENTION, heads: [16, 16], widths: W64, causal: true },
+  { ...LONG_SELF_ATTENTION, heads: [16, 2], widths: W96, dtype: "f16" },
+  { ...LONG_SELF_ATTENTION, heads: [16, 4], widths: W192, causal: true },
+  { ...LONG_SELF_ATTENTION, heads: [8, 4], widths: W256, causal: true },
   ...[1, 16].flatMap((queries) =>
     [undefined, 16, 128, 256].map((pageLength) => ({
       ...DECODE,
@@ -100,7 +102,7 @@ export const LARGE_SHAPES: readonly LargeShape[] = [
 ];
 
 /** A name of a shape for messages. */
-export function nameOf(shape: LargeShape): string {
+export function describeShape(shape: LargeShape): string {
   const { batch, queries, keys, heads, widths, layout, dtype, window, plan, pageLength, softcap } = shape;
   const options = ["causal", "mask", "bias", "alibi", "sinks", "dropout"] as const;
   return [
@@ -108,7 +110,7 @@ export function nameOf(shape: LargeShape): string {
     dtype,
     ...(layout === "sbhd" ? [layout] : []),
     ...options.filter((name) => shape[name]),
-    ...(window.some((bound) => bound >= 0) ? [`window ${window.join(" ")}`] : []),
+    ...(window.some((limit) => limit >= 0) ? [`window ${window.join(" ")}`] : []),
     ...(plan ? [`splits of ${plan.splitKeys}`] : []),
     ...(pageLength ? [`pages of ${pageLength}`] : []),
     ...(softcap ? [`softcap ${softcap}`] : []),

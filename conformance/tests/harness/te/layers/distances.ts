@@ -1,7 +1,7 @@
 /** Differences of replayed results from recorded ones, and distances of both from float64. */
-import { type Distances, distancesOf } from "../recorded.js";
-import type { Pair } from "./compare.js";
-import { type Float64, float64Of } from "./float64.js";
+import { computeDistances, type Distances } from "../recorded.js";
+import type { ResultPair } from "./compare.js";
+import { computeFloat64, type Float64 } from "./float64.js";
 import { type Bits, isQuantized, type Reference, type Stage } from "./witness.js";
 
 /** Errors of a result, relative to the root mean square of the float64 result. */
@@ -17,7 +17,7 @@ export interface StageDistances extends Distances {
   readonly zeros: number;
   readonly ours?: Errors;
   readonly theirs?: Errors;
-  /** The numbers of elements where only our result, or only theirs, is nearer to float64. */
+  /** The numbers of elements where this library's result, or TransformerEngine's, is nearer to float64. */
   readonly nearer?: { readonly ours: number; readonly theirs: number };
 }
 
@@ -26,7 +26,7 @@ type BothErrors = Pick<StageDistances, "ours" | "theirs" | "nearer">;
 const LARGEST = { e4m3: 448, e5m2: 57344 } as const;
 
 /** The values of e4m3 and e5m2 codes. */
-function decode(codes: Uint8Array, format: "e4m3" | "e5m2", scale: number): Float64Array {
+function decodeFp8(codes: Uint8Array, format: "e4m3" | "e5m2", scale: number): Float64Array {
   const [mantissa, bias] = format === "e4m3" ? [3, 7] : [2, 15];
   return Float64Array.from(codes, (code) => {
     const [exponent, fraction] = [(code & 0x7f) >> mantissa, code & ((1 << mantissa) - 1)];
@@ -39,15 +39,15 @@ function decode(codes: Uint8Array, format: "e4m3" | "e5m2", scale: number): Floa
 }
 
 /** The values of bf16 or f32 bits. */
-function numbers(bytes: Uint8Array, type: Reference["type"]): Float64Array {
-  const own = bytes.slice().buffer;
-  if (type === "f32") return Float64Array.from(new Float32Array(own));
-  const wide = Uint32Array.from(new Uint16Array(own), (bits) => bits << 16);
-  return Float64Array.from(new Float32Array(wide.buffer));
+function toNumbers(bytes: Uint8Array, type: Reference["type"]): Float64Array {
+  const buffer = bytes.slice().buffer;
+  if (type === "f32") return Float64Array.from(new Float32Array(buffer));
+  const f32Bits = Uint32Array.from(new Uint16Array(buffer), (bits) => bits << 16);
+  return Float64Array.from(new Float32Array(f32Bits.buffer));
 }
 
-function errorsOf(values: Float64Array, exact: Float64Array): Errors {
-  const size = Math.sqrt(exact.reduce((sum, each) => sum + each * each, 0) / exact.length);
+function computeErrors(values: Float64Array, exact: Float64Array): Errors {
+  const size = Math.sqrt(exact.reduce((sum, value) => sum + value * value, 0) / exact.length);
   let [sum, max] = [0, 0];
   values.forEach((value, i) => {
     const error = Math.abs(value - (exact[i] as number)) / size;
@@ -62,9 +62,9 @@ function codeDistances(ours: Uint8Array, theirs: Uint8Array): Distances {
   const rank = (code: number): number => (code & 0x80 ? -(code & 0x7f) : code);
   let [differing, further, most] = [0, 0, 0];
   ours.forEach((code, i) => {
-    const other = theirs[i] as number;
-    if (code === other) return;
-    const distance = Math.abs(rank(code) - rank(other));
+    const recordedCode = theirs[i] as number;
+    if (code === recordedCode) return;
+    const distance = Math.abs(rank(code) - rank(recordedCode));
     differing++;
     if (distance > 1) further++;
     most = Math.max(most, distance);
@@ -72,100 +72,102 @@ function codeDistances(ours: Uint8Array, theirs: Uint8Array): Distances {
   return { elements: ours.length, differing, further, most };
 }
 
-function zerosOfOtherSign(ours: Uint8Array, theirs: Uint8Array, type: Reference["type"]): number {
+function countSignedZeros(ours: Uint8Array, theirs: Uint8Array, type: Reference["type"]): number {
   if (type === "u8")
     return ours.filter((code, i) => code !== theirs[i] && ((code | (theirs[i] as number)) & 0x7f) === 0)
       .length;
-  const [a, b] = [numbers(ours, type), numbers(theirs, type)];
+  const [a, b] = [toNumbers(ours, type), toNumbers(theirs, type)];
   return a.filter((value, i) => value === 0 && b[i] === 0 && !Object.is(value, b[i])).length;
 }
 
-const largestOf = (values: Float64Array): number =>
+const largestMagnitude = (values: Float64Array): number =>
   values.reduce((max, each) => Math.max(max, Math.abs(each)), 0);
 
 /** The errors of our bits and of the recorded bits. Transposed codes, and codes and scales of blocks, have no errors. */
-function errorsOfPair(
+function pairErrors(
   { options, results }: Stage,
-  { name, recorded, ours }: Pair,
+  { name, recorded, ours }: ResultPair,
   exact: Readonly<Record<string, Float64Array>>,
   theirs: Uint8Array,
-  scaleOf: (recorded: Reference) => { readonly ours: Uint8Array; readonly theirs: Uint8Array },
+  scalePair: (recorded: Reference) => { readonly ours: Uint8Array; readonly theirs: Uint8Array },
 ): BothErrors {
-  const both = (target: Float64Array): BothErrors =>
-    errorsOfBoth(numbers(ours, recorded.type), numbers(theirs, recorded.type), target);
+  const compareWith = (target: Float64Array): BothErrors =>
+    bothErrors(toNumbers(ours, recorded.type), toNumbers(theirs, recorded.type), target);
   const [result = ""] = name.split(" ");
   const source = exact.out ?? exact.dx;
-  if (name === "amax") return source ? both(Float64Array.of(largestOf(source))) : {};
+  if (name === "amax") return source ? compareWith(Float64Array.of(largestMagnitude(source))) : {};
   const target = exact[result];
   if (!target) return {};
   const quantized = results[result];
-  if (!quantized || !isQuantized(quantized)) return both(target);
+  if (!quantized || !isQuantized(quantized)) return compareWith(target);
   const { format, tile, scales } = quantized;
   if (tile || !scales || name.includes("transposed")) return {};
   if (name.endsWith("scales"))
     return options.quantizer?.kind === "current"
-      ? both(Float64Array.of(largestOf(target) / LARGEST[format]))
+      ? compareWith(Float64Array.of(largestMagnitude(target) / LARGEST[format]))
       : {};
-  const scale = scaleOf(scales);
-  const decoded = (codes: Uint8Array, of: Uint8Array): Float64Array =>
-    decode(codes, format, numbers(of, "f32")[0] as number);
-  return errorsOfBoth(decoded(ours, scale.ours), decoded(theirs, scale.theirs), target);
+  const scale = scalePair(scales);
+  const decodeWith = (codes: Uint8Array, scaleBytes: Uint8Array): Float64Array =>
+    decodeFp8(codes, format, toNumbers(scaleBytes, "f32")[0] as number);
+  return bothErrors(decodeWith(ours, scale.ours), decodeWith(theirs, scale.theirs), target);
 }
 
 /** The distances of all results of a stage, by name. */
 export function stageDistances(
   stage: Stage,
-  pairs: readonly Pair[],
+  pairs: readonly ResultPair[],
   bits: Bits,
 ): ReadonlyMap<string, StageDistances> {
   const { inputs, options } = stage;
   const input = (name: string): Float64 => {
-    const given = inputs[name];
-    if (!given || isQuantized(given)) throw new Error(`${stage.stage} has no tensor ${name}`);
-    return { values: numbers(bits.of(given), given.type), shape: given.shape };
+    const reference = inputs[name];
+    if (!reference || isQuantized(reference)) throw new Error(`${stage.stage} has no tensor ${name}`);
+    return { values: toNumbers(bits.require(reference), reference.type), shape: reference.shape };
   };
-  const exact = Object.values(inputs).some(isQuantized) ? {} : float64Of(stage.stage, input, options);
-  const scaleOf = (recorded: Reference) => {
-    const ours = pairs.find((each) => each.recorded === recorded)?.ours ?? bits.of(recorded);
-    return { ours, theirs: bits.of(recorded) };
+  const exact = Object.values(inputs).some(isQuantized) ? {} : computeFloat64(stage.stage, input, options);
+  const scalePair = (recorded: Reference) => {
+    const ours = pairs.find((each) => each.recorded === recorded)?.ours ?? bits.require(recorded);
+    return { ours, theirs: bits.require(recorded) };
   };
   const distances = new Map<string, StageDistances>();
   for (const pair of pairs) {
     const { name, recorded, ours } = pair;
     const { type, shape } = recorded;
-    const theirs = bits.of(recorded);
+    const theirs = bits.require(recorded);
     const encoded = Buffer.from(theirs).toString("base64");
     distances.set(name, {
       calls: 1,
-      ...(type === "u8" ? codeDistances(ours, theirs) : distancesOf(ours, { type, shape, bits: encoded })),
-      zeros: zerosOfOtherSign(ours, theirs, type),
-      ...errorsOfPair(stage, pair, exact, theirs, scaleOf),
+      ...(type === "u8"
+        ? codeDistances(ours, theirs)
+        : computeDistances(ours, { type, shape, bits: encoded })),
+      zeros: countSignedZeros(ours, theirs, type),
+      ...pairErrors(stage, pair, exact, theirs, scalePair),
     });
   }
   return distances;
 }
 
-function errorsOfBoth(ours: Float64Array, theirs: Float64Array, exact: Float64Array): BothErrors {
+function bothErrors(ours: Float64Array, theirs: Float64Array, exact: Float64Array): BothErrors {
   const nearer = { ours: 0, theirs: 0 };
   exact.forEach((value, i) => {
-    const own = Math.abs((ours[i] as number) - value);
-    const other = Math.abs((theirs[i] as number) - value);
-    if (own !== other) nearer[own < other ? "ours" : "theirs"]++;
+    const ourError = Math.abs((ours[i] as number) - value);
+    const theirError = Math.abs((theirs[i] as number) - value);
+    if (ourError !== theirError) nearer[ourError < theirError ? "ours" : "theirs"]++;
   });
-  return { ours: errorsOf(ours, exact), theirs: errorsOf(theirs, exact), nearer };
+  return { ours: computeErrors(ours, exact), theirs: computeErrors(theirs, exact), nearer };
 }
 
 /** Combines the distances of several calls. Means are weighted by elements. */
-export function combined(all: readonly StageDistances[]): StageDistances {
-  const sum = (of: (each: StageDistances) => number): number =>
-    all.reduce((result, each) => result + of(each), 0);
+export function combineDistances(calls: readonly StageDistances[]): StageDistances {
+  const sum = (field: (each: StageDistances) => number): number =>
+    calls.reduce((result, each) => result + field(each), 0);
   const elements = sum((each) => each.elements);
   const errors = (side: "ours" | "theirs"): Errors => {
     const mean = sum((each) => (each[side] as Errors).mean * each.elements) / elements;
-    return { mean, max: Math.max(...all.map((each) => (each[side] as Errors).max)) };
+    return { mean, max: Math.max(...calls.map((each) => (each[side] as Errors).max)) };
   };
   const nearer = (side: "ours" | "theirs"): number => sum((each) => each.nearer?.[side] ?? 0);
-  const both = all.every((each) => each.ours)
+  const errorFields = calls.every((each) => each.ours)
     ? {
         ours: errors("ours"),
         theirs: errors("theirs"),
@@ -178,7 +180,7 @@ export function combined(all: readonly StageDistances[]): StageDistances {
     differing: sum((each) => each.differing),
     zeros: sum((each) => each.zeros),
     further: sum((each) => each.further),
-    most: Math.max(...all.map((each) => each.most)),
-    ...both,
+    most: Math.max(...calls.map((each) => each.most)),
+    ...errorFields,
   };
 }

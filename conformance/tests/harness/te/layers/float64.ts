@@ -11,64 +11,76 @@ export interface Float64 {
 type Inputs = (name: string) => Float64;
 type Results = Readonly<Record<string, Float64Array>>;
 
-const columnsOf = ({ shape }: Float64): number => shape.at(-1) as number;
-const at = (values: Float64Array, i: number): number => values[i] as number;
+const columnCount = ({ shape }: Float64): number => shape.at(-1) as number;
+const elementAt = (values: Float64Array, i: number): number => values[i] as number;
 
 /** Values computed one by one. */
-function each(count: number, of: (i: number) => number): Float64Array {
-  return Float64Array.from({ length: count }, (_, i) => of(i));
+function tabulate(count: number, compute: (i: number) => number): Float64Array {
+  return Float64Array.from({ length: count }, (_, i) => compute(i));
 }
 
-function total(count: number, of: (i: number) => number): number {
+function sumOver(count: number, term: (i: number) => number): number {
   let sum = 0;
-  for (let i = 0; i < count; i++) sum += of(i);
+  for (let i = 0; i < count; i++) sum += term(i);
   return sum;
 }
 
 function columnSums(values: Float64Array, columns: number): Float64Array {
-  const out = new Float64Array(columns);
+  const sums = new Float64Array(columns);
   values.forEach((value, i) => {
-    out[i % columns] = at(out, i % columns) + value;
+    sums[i % columns] = elementAt(sums, i % columns) + value;
   });
-  return out;
+  return sums;
 }
 
-function norm(input: Inputs, eps: number, isLayer: boolean): Results {
+function normForward(input: Inputs, eps: number, isLayer: boolean): Results {
   const x = input("x");
-  const [n, gamma] = [columnsOf(x), input("gamma").values];
+  const [n, gamma] = [columnCount(x), input("gamma").values];
   const beta = isLayer ? input("beta").values : undefined;
   const rows = x.values.length / n;
-  const mean = each(rows, (r) => (isLayer ? total(n, (i) => at(x.values, r * n + i)) / n : 0));
-  const rstd = each(
+  const mean = tabulate(rows, (r) => (isLayer ? sumOver(n, (i) => elementAt(x.values, r * n + i)) / n : 0));
+  const rstd = tabulate(
     rows,
-    (r) => 1 / Math.sqrt(total(n, (i) => (at(x.values, r * n + i) - at(mean, r)) ** 2) / n + eps),
+    (r) =>
+      1 / Math.sqrt(sumOver(n, (i) => (elementAt(x.values, r * n + i) - elementAt(mean, r)) ** 2) / n + eps),
   );
   const out = x.values.map((value, i) => {
     const [r, c] = [Math.floor(i / n), i % n];
-    return (value - at(mean, r)) * at(rstd, r) * at(gamma, c) + (beta ? at(beta, c) : 0);
+    return (
+      (value - elementAt(mean, r)) * elementAt(rstd, r) * elementAt(gamma, c) +
+      (beta ? elementAt(beta, c) : 0)
+    );
   });
   return { out, rstd, ...(isLayer ? { mean } : {}) };
 }
 
 /** The gradient of a norm from the recorded mean and rstd. */
-function normGradient(input: Inputs, isLayer: boolean): Results {
+function normBackward(input: Inputs, isLayer: boolean): Results {
   const [grad, x, gamma] = [input("grad").values, input("x"), input("gamma").values];
-  const [n, rstd] = [columnsOf(x), input("rstd").values];
+  const [n, rstd] = [columnCount(x), input("rstd").values];
   const mean = isLayer ? input("mean").values : undefined;
-  const normed = x.values.map((value, i) => {
+  const normalized = x.values.map((value, i) => {
     const r = Math.floor(i / n);
-    return (value - (mean ? at(mean, r) : 0)) * at(rstd, r);
+    return (value - (mean ? elementAt(mean, r) : 0)) * elementAt(rstd, r);
   });
-  const scaled = grad.map((value, i) => value * at(gamma, i % n));
+  const scaled = grad.map((value, i) => value * elementAt(gamma, i % n));
   const rows = x.values.length / n;
-  const first = each(rows, (r) => (isLayer ? total(n, (i) => at(scaled, r * n + i)) / n : 0));
-  const second = each(rows, (r) => total(n, (i) => at(scaled, r * n + i) * at(normed, r * n + i)) / n);
+  const meanOfScaled = tabulate(rows, (r) =>
+    isLayer ? sumOver(n, (i) => elementAt(scaled, r * n + i)) / n : 0,
+  );
+  const meanOfProducts = tabulate(
+    rows,
+    (r) => sumOver(n, (i) => elementAt(scaled, r * n + i) * elementAt(normalized, r * n + i)) / n,
+  );
   const dx = scaled.map((value, i) => {
     const r = Math.floor(i / n);
-    return at(rstd, r) * (value - at(first, r) - at(normed, i) * at(second, r));
+    return (
+      elementAt(rstd, r) *
+      (value - elementAt(meanOfScaled, r) - elementAt(normalized, i) * elementAt(meanOfProducts, r))
+    );
   });
   const dgamma = columnSums(
-    grad.map((value, i) => value * at(normed, i)),
+    grad.map((value, i) => value * elementAt(normalized, i)),
     n,
   );
   return { dx, dgamma, ...(isLayer ? { dbeta: columnSums(grad, n) } : {}) };
@@ -102,30 +114,35 @@ const ACTIVATIONS: Readonly<Record<string, Scalar & { readonly gated: boolean }>
   swiglu: { ...SILU, gated: true },
 };
 
-function activated(input: Inputs, name: string): Results {
+function activate(input: Inputs, name: string): Results {
   const { value, gated } = ACTIVATIONS[name] as (typeof ACTIVATIONS)[string];
   const x = input("x");
   if (!gated) return { out: x.values.map(value) };
-  const n = columnsOf(x) / 2;
+  const n = columnCount(x) / 2;
   const index = (i: number): number => Math.floor(i / n) * 2 * n + (i % n);
   return {
-    out: each(x.values.length / 2, (i) => value(at(x.values, index(i))) * at(x.values, index(i) + n)),
+    out: tabulate(
+      x.values.length / 2,
+      (i) => value(elementAt(x.values, index(i))) * elementAt(x.values, index(i) + n),
+    ),
   };
 }
 
 function activationGradient(input: Inputs, name: string): Results {
   const { value, derivative, gated } = ACTIVATIONS[name] as (typeof ACTIVATIONS)[string];
   const [x, grad] = [input("x"), input("grad").values];
-  const width = columnsOf(x);
+  const width = columnCount(x);
   if (!gated) {
-    const dx = x.values.map((each, i) => at(grad, i) * derivative(each));
+    const dx = x.values.map((element, i) => elementAt(grad, i) * derivative(element));
     return { dx, biasGrad: columnSums(dx, width) };
   }
   const n = width / 2;
-  const dx = x.values.map((own, i) => {
+  const dx = x.values.map((element, i) => {
     const [r, c] = [Math.floor(i / width), i % width];
-    const g = at(grad, r * n + (c % n));
-    return c < n ? g * at(x.values, i + n) * derivative(own) : g * value(at(x.values, i - n));
+    const g = elementAt(grad, r * n + (c % n));
+    return c < n
+      ? g * elementAt(x.values, i + n) * derivative(element)
+      : g * value(elementAt(x.values, i - n));
   });
   return { dx, biasGrad: columnSums(dx, width) };
 }
@@ -135,18 +152,20 @@ function softmax(x: Float64Array, columns: number, rows: number, scale: number):
   const out = new Float64Array(x.length);
   for (let r = 0; r < x.length / columns; r++) {
     const count = (r % rows) + 1 + columns - rows;
-    const z = each(count, (i) => scale * at(x, r * columns + i));
+    const z = tabulate(count, (i) => scale * elementAt(x, r * columns + i));
     const largest = Math.max(...z);
-    const sum = total(count, (i) => Math.exp(at(z, i) - largest));
-    for (let i = 0; i < count; i++) out[r * columns + i] = Math.exp(at(z, i) - largest) / sum;
+    const sum = sumOver(count, (i) => Math.exp(elementAt(z, i) - largest));
+    for (let i = 0; i < count; i++) out[r * columns + i] = Math.exp(elementAt(z, i) - largest) / sum;
   }
   return out;
 }
 
 function softmaxGradient(grad: Float64Array, y: Float64Array, columns: number, scale: number): Float64Array {
   const rows = y.length / columns;
-  const sums = each(rows, (r) => total(columns, (i) => at(y, r * columns + i) * at(grad, r * columns + i)));
-  return y.map((value, i) => scale * value * (at(grad, i) - at(sums, Math.floor(i / columns))));
+  const sums = tabulate(rows, (r) =>
+    sumOver(columns, (i) => elementAt(y, r * columns + i) * elementAt(grad, r * columns + i)),
+  );
+  return y.map((value, i) => scale * value * (elementAt(grad, i) - elementAt(sums, Math.floor(i / columns))));
 }
 
 /** The attention and its gradients from q [B, S, H, D], k and v [B, S, G, D], with the scale 1 / sqrt(D). */
@@ -158,28 +177,31 @@ function attention(input: Inputs): Results {
   const out = new Float64Array(q.values.length);
   const dq = new Float64Array(q.values.length);
   const [dk, dv] = [new Float64Array(k.length), new Float64Array(k.length)];
-  const plus = (to: Float64Array, i: number, value: number): void => {
-    to[i] = at(to, i) + value;
+  const accumulate = (sums: Float64Array, i: number, value: number): void => {
+    sums[i] = elementAt(sums, i) + value;
   };
   for (let b = 0; b < batch; b++)
     for (let h = 0; h < heads; h++) {
-      const ofQuery = (s: number): number => ((b * rows + s) * heads + h) * width;
-      const ofKey = (s: number): number =>
+      const queryOffset = (s: number): number => ((b * rows + s) * heads + h) * width;
+      const keyOffset = (s: number): number =>
         ((b * rows + s) * groups + Math.floor((h * groups) / heads)) * width;
       const dot = (x: Float64Array, i: number, y: Float64Array, j: number): number =>
-        total(width, (d) => at(x, i + d) * at(y, j + d));
-      const pairs = (x: Float64Array, y: Float64Array, of: number): Float64Array =>
-        each(rows * rows, (i) => of * dot(x, ofQuery(Math.floor(i / rows)), y, ofKey(i % rows)));
+        sumOver(width, (d) => elementAt(x, i + d) * elementAt(y, j + d));
+      const pairs = (x: Float64Array, y: Float64Array, factor: number): Float64Array =>
+        tabulate(
+          rows * rows,
+          (i) => factor * dot(x, queryOffset(Math.floor(i / rows)), y, keyOffset(i % rows)),
+        );
       const p = softmax(pairs(q.values, k, alpha), rows, rows, 1);
       const ds = softmaxGradient(pairs(grad, v, 1), p, rows, alpha);
       for (let s = 0; s < rows; s++)
         for (let t = 0; t < rows; t++)
           for (let d = 0; d < width; d++) {
-            const [i, j] = [ofQuery(s) + d, ofKey(t) + d];
-            plus(out, i, at(p, s * rows + t) * at(v, j));
-            plus(dv, j, at(p, s * rows + t) * at(grad, i));
-            plus(dq, i, at(ds, s * rows + t) * at(k, j));
-            plus(dk, j, at(ds, s * rows + t) * at(q.values, i));
+            const [i, j] = [queryOffset(s) + d, keyOffset(t) + d];
+            accumulate(out, i, elementAt(p, s * rows + t) * elementAt(v, j));
+            accumulate(dv, j, elementAt(p, s * rows + t) * elementAt(grad, i));
+            accumulate(dq, i, elementAt(ds, s * rows + t) * elementAt(k, j));
+            accumulate(dk, j, elementAt(ds, s * rows + t) * elementAt(q.values, i));
           }
     }
   return { out, dq, dk, dv };
@@ -188,7 +210,7 @@ function attention(input: Inputs): Results {
 const BASE = 10000;
 
 /** The rotation by angles in float64. Element i is rotated with element i + D / 2. */
-function rotated(input: Inputs, inverse: boolean): Results {
+function rotate(input: Inputs, inverse: boolean): Results {
   const { values, shape } = input("x");
   const [, positions = 0, heads = 0, width = 0] = shape;
   const half = width / 2;
@@ -196,38 +218,38 @@ function rotated(input: Inputs, inverse: boolean): Results {
     const [d, position] = [i % width, Math.floor(i / (width * heads)) % positions];
     const angle = position * BASE ** ((-2 * (d % half)) / width);
     const sin = inverse ? -Math.sin(angle) : Math.sin(angle);
-    const other = d < half ? -at(values, i + half) : at(values, i - half);
-    return value * Math.cos(angle) + other * sin;
+    const partner = d < half ? -elementAt(values, i + half) : elementAt(values, i - half);
+    return value * Math.cos(angle) + partner * sin;
   });
   return { out };
 }
 
 function withBias(input: Inputs): Inputs {
   const [x, bias] = [input("x"), input("bias").values];
-  const values = x.values.map((value, i) => value + at(bias, i % bias.length));
+  const values = x.values.map((value, i) => value + elementAt(bias, i % bias.length));
   return (name) => (name === "x" ? { values, shape: x.shape } : input(name));
 }
 
 /** The results of a stage in float64, by name. Empty for stages that must be equal in every bit. */
-export function float64Of(stage: string, input: Inputs, options: StageOptions): Results {
-  const [name = "", of] = stage.split(" ");
+export function computeFloat64(stage: string, input: Inputs, options: StageOptions): Results {
+  const [name = "", suffix] = stage.split(" ");
   if (stage === "layerNorm" || stage === "rmsNorm")
-    return norm(input, options.eps ?? 0, stage === "layerNorm");
+    return normForward(input, options.eps ?? 0, stage === "layerNorm");
   if (stage === "layerNorm gradient" || stage === "rmsNorm gradient")
-    return normGradient(input, stage === "layerNorm gradient");
-  if (stage === "RoPE" || stage === "RoPE gradient") return rotated(input, stage === "RoPE gradient");
+    return normBackward(input, stage === "layerNorm gradient");
+  if (stage === "RoPE" || stage === "RoPE gradient") return rotate(input, stage === "RoPE gradient");
   if (stage === "softmax gradient") {
     const y = input("y");
-    return { dx: softmaxGradient(input("grad").values, y.values, columnsOf(y), options.scale ?? 1) };
+    return { dx: softmaxGradient(input("grad").values, y.values, columnCount(y), options.scale ?? 1) };
   }
   if (stage === "attention") return attention(input);
-  if (stage === "bias and gelu") return activated(withBias(input), "gelu");
+  if (stage === "bias and gelu") return activate(withBias(input), "gelu");
   if (stage === "bias and gelu gradient") return activationGradient(withBias(input), "gelu");
   if (stage === "gemm") {
     const b = input("b");
-    return { biasGrad: columnSums(b.values, columnsOf(b)) };
+    return { biasGrad: columnSums(b.values, columnCount(b)) };
   }
   if (name in ACTIVATIONS)
-    return of === "gradient" ? activationGradient(input, name) : activated(input, name);
+    return suffix === "gradient" ? activationGradient(input, name) : activate(input, name);
   return {};
 }

@@ -33,12 +33,12 @@ import {
 import {
   type Batch,
   type Bf16,
-  batchOf,
   fromBatch,
   joinHeads,
   matrices,
   splitHeads,
-  transposed,
+  toBatch,
+  transpose,
 } from "./heads.js";
 import { rotaryTables } from "./rotary-tables.js";
 import {
@@ -51,9 +51,9 @@ import {
 } from "./witness.js";
 
 /** This library's results by the names of the recorded ones. The suffix " by ..." names a second way to compute a result. */
-export type Replayed = Readonly<Record<string, Tensor | QuantizedTensor | undefined>>;
+export type ReplayedResults = Readonly<Record<string, Tensor | QuantizedTensor | undefined>>;
 
-const GATED: Readonly<Record<string, ActivationName>> = { geglu: "gelu", swiglu: "silu" };
+const GATED_ACTIVATIONS: Readonly<Record<string, ActivationName>> = { geglu: "gelu", swiglu: "silu" };
 
 class Replay {
   readonly #backend: Backend;
@@ -67,9 +67,9 @@ class Replay {
   }
 
   #reference(name: string): Reference {
-    const given = this.#stage.inputs[name];
-    if (!given || isQuantized(given)) throw new Error(`${this.#stage.stage} has no tensor ${name}`);
-    return given;
+    const reference = this.#stage.inputs[name];
+    if (!reference || isQuantized(reference)) throw new Error(`${this.#stage.stage} has no tensor ${name}`);
+    return reference;
   }
 
   has(name: string): boolean {
@@ -85,14 +85,14 @@ class Replay {
     return this.#stage.results[name]?.shape ?? [];
   }
 
-  halves(name: string): Bf16 {
-    const given = this.#reference(name);
-    return { data: new Uint16Array(this.#bits.of(given).slice().buffer), shape: given.shape };
+  toBf16(name: string): Bf16 {
+    const reference = this.#reference(name);
+    return { data: new Uint16Array(this.#bits.require(reference).slice().buffer), shape: reference.shape };
   }
 
-  #tensor(given: Reference, shape: Shape = given.shape): Tensor<WideDType> {
-    const { buffer } = this.#bits.of(given).slice();
-    return given.type === "f32"
+  #tensor(reference: Reference, shape: Shape = reference.shape): Tensor<WideDType> {
+    const { buffer } = this.#bits.require(reference).slice();
+    return reference.type === "f32"
       ? tensor(this.#backend, new Float32Array(buffer), shape)
       : this.bf16(new Uint16Array(buffer), shape);
   }
@@ -110,11 +110,11 @@ class Replay {
   }
 
   f32(name: string): Float32Array {
-    return new Float32Array(this.#bits.of(this.#reference(name)).slice().buffer);
+    return new Float32Array(this.#bits.require(this.#reference(name)).slice().buffer);
   }
 
   codes(name: string): Uint8Array {
-    return this.#bits.of(this.#reference(name));
+    return this.#bits.require(this.#reference(name));
   }
 
   floats(data: Float32Array, shape: Shape): Tensor<"f32"> {
@@ -125,57 +125,57 @@ class Replay {
     return tensor(this.#backend, data, shape, "u8");
   }
 
-  ownTables(width: number, positions: number) {
+  computeTables(width: number, positions: number) {
     return new RotaryPositionEmbedding(this.#backend, width).forward(positions);
   }
 
   /** The recorded quantizer, and its amax for delayed scaling. */
   quantizer(): { readonly quantizer: Quantizer; readonly amax?: Tensor } | undefined {
-    const given = this.#stage.options.quantizer;
-    if (!given) return undefined;
-    const amax = given.kind === "delayed" ? tensor(this.#backend, [0]) : undefined;
-    return { quantizer: this.#quantizerOf(given, amax), ...(amax ? { amax } : {}) };
+    const reference = this.#stage.options.quantizer;
+    if (!reference) return undefined;
+    const amax = reference.kind === "delayed" ? tensor(this.#backend, [0]) : undefined;
+    return { quantizer: this.#createQuantizer(reference, amax), ...(amax ? { amax } : {}) };
   }
 
-  #quantizerOf(given: QuantizerReference, amax?: Tensor<"f32">): Quantizer {
-    const { kind, format, rowwise, columnwise, pow2Scales, tile } = given;
+  #createQuantizer(reference: QuantizerReference, amax?: Tensor<"f32">): Quantizer {
+    const { kind, format, rowwise, columnwise, pow2Scales, tile } = reference;
     const usage = { rowwise, columnwise };
     if (kind === "block")
       return new Float8BlockQuantizer({ format, tile, pow2Scales, scaleLayout: "padded", ...usage });
     if (kind === "current") return new Float8CurrentScalingQuantizer({ format, pow2Scales, ...usage });
-    const scale = given.scale ? this.#tensor(given.scale, [1]) : tensor(this.#backend, [1]);
+    const scale = reference.scale ? this.#tensor(reference.scale, [1]) : tensor(this.#backend, [1]);
     return new Float8Quantizer({ format, scale: scale as Tensor<"f32">, amax, ...usage });
   }
 
   /** An operand of a product. */
   operand(name: string): Tensor | QuantizedTensor {
-    const given = this.#stage.inputs[name];
-    return given && isQuantized(given) ? this.#quantized(given) : this.input(name);
+    const reference = this.#stage.inputs[name];
+    return reference && isQuantized(reference) ? this.#uploadQuantized(reference) : this.input(name);
   }
 
-  #quantized(given: QuantizedReference): QuantizedTensor {
-    const { format, tile, shape } = given;
-    const usage = { rowwise: given.data !== undefined, columnwise: given.transpose !== undefined };
+  #uploadQuantized(reference: QuantizedReference): QuantizedTensor {
+    const { format, tile, shape } = reference;
+    const usage = { rowwise: reference.data !== undefined, columnwise: reference.transpose !== undefined };
     const kind = tile ? "block" : "current";
-    const out = this.#quantizerOf({ kind, format, ...usage, ...(tile ? { tile } : {}) }).makeEmpty(
+    const out = this.#createQuantizer({ kind, format, ...usage, ...(tile ? { tile } : {}) }).makeEmpty(
       this.#backend,
       shape,
     );
     const copies = [
-      [out.rowwise, given.data, given.scales],
-      [out.columnwise, given.transpose, tile ? given.transposeScales : given.scales],
+      [out.rowwise, reference.data, reference.scales],
+      [out.columnwise, reference.transpose, tile ? reference.transposeScales : reference.scales],
     ] as const;
     for (const [copy, data, scales] of copies) {
       if (!copy || !data || !scales) continue;
-      copy.data.write(this.#bits.of(data));
-      copy.scaleInv.write(padded(this.#bits.of(scales), scales.shape, copy.scaleInv.shape));
+      copy.data.write(this.#bits.require(data));
+      copy.scaleInv.write(padScales(this.#bits.require(scales), scales.shape, copy.scaleInv.shape));
     }
     return out;
   }
 }
 
 /** Scales with as many columns as the target, whose additional columns are 0. */
-function padded(bytes: Uint8Array, [, columns = 0]: Shape, target: Shape): Float32Array {
+function padScales(bytes: Uint8Array, [, columns = 0]: Shape, target: Shape): Float32Array {
   const values = new Float32Array(bytes.slice().buffer);
   const [rows = 0, stride] = target;
   if (stride === undefined || stride === columns) return values;
@@ -184,19 +184,19 @@ function padded(bytes: Uint8Array, [, columns = 0]: Shape, target: Shape): Float
   return out;
 }
 
-function norm(replay: Replay, eps: number, isLayer: boolean): Replayed {
+function replayNorm(replay: Replay, eps: number, isLayer: boolean): ReplayedResults {
   const [x, gamma] = [replay.input("x"), replay.input("gamma")];
   const beta = isLayer ? replay.input("beta") : undefined;
-  const given = replay.quantizer();
-  const result = given
-    ? given.quantizer.normQuantize(x, { gamma, eps, ...(beta ? { beta } : {}) })
+  const recorded = replay.quantizer();
+  const result = recorded
+    ? recorded.quantizer.normQuantize(x, { gamma, eps, ...(beta ? { beta } : {}) })
     : beta
       ? layerNorm(x, gamma, beta, { eps })
       : rmsNorm(x, gamma, { eps });
-  return { out: result.out, mean: result.mean, rstd: result.rstd, amax: given?.amax };
+  return { out: result.out, mean: result.mean, rstd: result.rstd, amax: recorded?.amax };
 }
 
-function normGradient(replay: Replay): Replayed {
+function replayNormGradient(replay: Replay): ReplayedResults {
   const optional = (name: string): Tensor<"f32"> | undefined =>
     replay.has(name) ? (replay.input(name) as Tensor<"f32">) : undefined;
   const { dx, dgamma, dbeta } = normBackward({
@@ -209,26 +209,26 @@ function normGradient(replay: Replay): Replayed {
   return { dx, dgamma, dbeta };
 }
 
-function activated(replay: Replay, name: string): Replayed {
-  const kind = GATED[name] ?? (name as ActivationName);
-  const isGated = name in GATED;
+function replayActivation(replay: Replay, name: string): ReplayedResults {
+  const kind = GATED_ACTIVATIONS[name] ?? (name as ActivationName);
+  const isGated = name in GATED_ACTIVATIONS;
   const x = replay.input("x");
-  const given = replay.quantizer();
-  const out = given
-    ? given.quantizer.activationQuantize(x, { kind, gated: isGated })
+  const recorded = replay.quantizer();
+  const out = recorded
+    ? recorded.quantizer.activationQuantize(x, { kind, gated: isGated })
     : isGated
       ? gated(x, { kind })
       : activation(x, { kind });
-  return { out, amax: given?.amax };
+  return { out, amax: recorded?.amax };
 }
 
-function activationGradient(replay: Replay, name: string, hasBias: boolean): Replayed {
-  const kind = GATED[name] ?? (name as ActivationName);
-  const isGated = name in GATED;
+function replayActivationGradient(replay: Replay, name: string, hasBias: boolean): ReplayedResults {
+  const kind = GATED_ACTIVATIONS[name] ?? (name as ActivationName);
+  const isGated = name in GATED_ACTIVATIONS;
   const [x, grad] = [replay.input("x"), replay.input("grad")];
-  const given = replay.quantizer();
-  const dx = given
-    ? given.quantizer.activationQuantize(x, { kind, gated: isGated, grad })
+  const recorded = replay.quantizer();
+  const dx = recorded
+    ? recorded.quantizer.activationQuantize(x, { kind, gated: isGated, grad })
     : isGated
       ? gatedBackward(grad, x, { kind })
       : activationBackward(grad, x, { kind });
@@ -236,35 +236,35 @@ function activationGradient(replay: Replay, name: string, hasBias: boolean): Rep
   const biasGrad = hasBias
     ? columnSum(activationBackward(grad, x, { kind, outDtype: "f32" }), "bf16")
     : undefined;
-  return { dx, biasGrad, amax: given?.amax };
+  return { dx, biasGrad, amax: recorded?.amax };
 }
 
 /** The sum of x and a row in f32, as in a compiled function of TransformerEngine before further operations. */
 function withBias(replay: Replay): Tensor<WideDType> {
-  const [x, { data }] = [replay.input("x"), replay.halves("bias")];
+  const [x, { data }] = [replay.input("x"), replay.toBf16("bias")];
   const rows = new Uint16Array(x.size);
   for (let i = 0; i < x.size; i += data.length) rows.set(data, i);
   return add(x, replay.bf16(rows, x.shape), { outDtype: "f32" });
 }
 
-function rotated(replay: Replay, inverse: boolean): Replayed {
+function replayRotary(replay: Replay, inverse: boolean): ReplayedResults {
   const x = replay.input("x");
   const [, positions = 0, , width = 0] = x.shape;
   const { cos, sin } = rotaryTables(replay.f32("angles"), positions);
   const shape = [positions, width / 2];
-  const own = replay.ownTables(width, positions);
+  const tables = replay.computeTables(width, positions);
   return {
     out: rotaryEmbedding(x, replay.floats(cos, shape), replay.floats(sin, shape), { inverse }),
-    "out by our tables": rotaryEmbedding(x, own.cos, own.sin, { inverse }),
+    "out by our tables": rotaryEmbedding(x, tables.cos, tables.sin, { inverse }),
   };
 }
 
 /** Sums the gradients of the heads of each group: [B, S, H, D] to [B, S, G, D]. */
-function perGroup(replay: Replay, grad: Bf16, groups: number): Tensor {
+function sumGroups(replay: Replay, grad: Bf16, groups: number): Tensor {
   const [batch = 0, rows = 0, heads = 0, width = 0] = grad.shape;
-  const all = replay.bf16(grad.data, [batch * rows * groups, heads / groups, width]);
-  if (heads === groups) return all.reshape(grad.shape);
-  return sum(all, { dim: 1 }).reshape([batch, rows, groups, width]);
+  const grouped = replay.bf16(grad.data, [batch * rows * groups, heads / groups, width]);
+  if (heads === groups) return grouped.reshape(grad.shape);
+  return sum(grouped, { dim: 1 }).reshape([batch, rows, groups, width]);
 }
 
 /** The products alpha · x · wᵀ of a batch. */
@@ -275,65 +275,65 @@ function product(replay: Replay, x: Batch, w: Batch, alpha = 1): Batch {
 
 /** The gradient of the context, [B, S, H * D], as heads. */
 function contextGradient(replay: Replay, width: number): Bf16 {
-  const { data, shape } = replay.halves("grad");
+  const { data, shape } = replay.toBf16("grad");
   const [batch = 0, rows = 0, columns = 0] = shape;
   return { data, shape: [batch, rows, columns / width, width] };
 }
 
 /** The products of unfused attention. P and dS are rounded to bf16 between them. */
-function attentionProduct(replay: Replay, name: string, alpha: number | undefined): Replayed {
-  const shape = replay.shape(["q", "grad", "p", "ds"].find((each) => replay.has(each)) as string);
-  const result = (batch: Batch, groups?: number): Replayed => {
+function attentionProduct(replay: Replay, name: string, alpha: number | undefined): ReplayedResults {
+  const shape = replay.shape(["q", "grad", "p", "ds"].find((input) => replay.has(input)) as string);
+  const result = (batch: Batch, groups?: number): ReplayedResults => {
     const heads = fromBatch(batch, shape[0] as number);
-    return { out: perGroup(replay, heads, groups ?? (heads.shape[2] as number)) };
+    return { out: sumGroups(replay, heads, groups ?? (heads.shape[2] as number)) };
   };
   switch (name) {
     case "attention scores": {
-      const q = replay.halves("q");
+      const q = replay.toBf16("q");
       const heads = q.shape[2] as number;
-      const { data, shape: own } = product(
+      const { data, shape: productShape } = product(
         replay,
-        batchOf(q, heads),
-        batchOf(replay.halves("k"), heads),
+        toBatch(q, heads),
+        toBatch(replay.toBf16("k"), heads),
         alpha,
       );
-      return { out: replay.bf16(data, [shape[0] as number, heads, own[1], own[2]]) };
+      return { out: replay.bf16(data, [shape[0] as number, heads, productShape[1], productShape[2]]) };
     }
     case "attention context": {
-      const v = batchOf(replay.halves("v"), shape[1] as number);
-      return result(product(replay, matrices(replay.halves("p")), transposed(v)));
+      const v = toBatch(replay.toBf16("v"), shape[1] as number);
+      return result(product(replay, matrices(replay.toBf16("p")), transpose(v)));
     }
     case "attention gradient: dP": {
-      const v = replay.halves("v");
+      const v = replay.toBf16("v");
       const grad = contextGradient(replay, v.shape[3] as number);
       const heads = grad.shape[2] as number;
-      const { data, shape: own } = product(replay, batchOf(grad, heads), batchOf(v, heads));
-      return { out: replay.bf16(data, [shape[0] as number, heads, own[1], own[2]]) };
+      const { data, shape: productShape } = product(replay, toBatch(grad, heads), toBatch(v, heads));
+      return { out: replay.bf16(data, [shape[0] as number, heads, productShape[1], productShape[2]]) };
     }
     case "attention gradient: dv": {
-      const p = replay.halves("p");
+      const p = replay.toBf16("p");
       const heads = p.shape[1] as number;
       const grad = contextGradient(replay, (shape[2] as number) / heads);
       return result(
-        product(replay, transposed(matrices(p)), transposed(batchOf(grad, heads))),
+        product(replay, transpose(matrices(p)), transpose(toBatch(grad, heads))),
         replay.resultShape("out")[2],
       );
     }
     case "attention gradient: dq": {
-      const k = batchOf(replay.halves("k"), shape[1] as number);
-      return result(product(replay, matrices(replay.halves("ds")), transposed(k), alpha));
+      const k = toBatch(replay.toBf16("k"), shape[1] as number);
+      return result(product(replay, matrices(replay.toBf16("ds")), transpose(k), alpha));
     }
     default: {
-      const scores = replay.halves("ds");
-      const q = batchOf(replay.halves("q"), scores.shape[1] as number);
-      const ds = transposed(matrices(scores));
-      return result(product(replay, ds, transposed(q), alpha), replay.resultShape("out")[2]);
+      const scores = replay.toBf16("ds");
+      const q = toBatch(replay.toBf16("q"), scores.shape[1] as number);
+      const ds = transpose(matrices(scores));
+      return result(product(replay, ds, transpose(q), alpha), replay.resultShape("out")[2]);
     }
   }
 }
 
 /** Fused attention, which rounds neither scores nor probabilities, in place of the steps of unfused attention. */
-function fusedAttention(replay: Replay): Replayed {
+function fusedAttention(replay: Replay): ReplayedResults {
   const [q, k, v] = [replay.input("q"), replay.input("k"), replay.input("v")];
   const { out, lse } = attention(q, k, v, { causal: true });
   const grad = replay.input("grad").reshape(out.shape);
@@ -341,7 +341,7 @@ function fusedAttention(replay: Replay): Replayed {
   return { out, dq, dk, dv };
 }
 
-function transposition(replay: Replay): Replayed {
+function replayTransposition(replay: Replay): ReplayedResults {
   const [rows = 0, columns = 0] = replay.shape("x");
   const codes = replay.codes("x");
   const out = new Uint8Array(codes.length);
@@ -350,7 +350,7 @@ function transposition(replay: Replay): Replayed {
   return { out: replay.u8(out, [columns, rows]) };
 }
 
-function quantization(replay: Replay, hasBias: boolean): Replayed {
+function replayQuantization(replay: Replay, hasBias: boolean): ReplayedResults {
   const { quantizer, amax } = replay.quantizer() ?? {};
   if (!quantizer) throw new Error("a quantizer is missing");
   if (!hasBias) return { out: quantizer.quantize(replay.input("x")), amax };
@@ -358,9 +358,9 @@ function quantization(replay: Replay, hasBias: boolean): Replayed {
   return { out, biasGrad, amax };
 }
 
-function headsOfQkv(replay: Replay): Replayed {
+function splitQkv(replay: Replay): ReplayedResults {
   const shapes = { q: replay.resultShape("q"), k: replay.resultShape("k"), v: replay.resultShape("v") };
-  const { q, k, v } = splitHeads(replay.halves("x").data, shapes);
+  const { q, k, v } = splitHeads(replay.toBf16("x").data, shapes);
   return {
     q: replay.bf16(q, shapes.q),
     k: replay.bf16(k, shapes.k),
@@ -369,18 +369,18 @@ function headsOfQkv(replay: Replay): Replayed {
 }
 
 /** The results of one stage on `backend`. The caller disposes of them. */
-export function replayStage(backend: Backend, bits: Bits, given: Stage): Replayed {
-  const replay = new Replay(backend, bits, given);
-  const { options, stage, results } = given;
+export function replayStage(backend: Backend, bits: Bits, recorded: Stage): ReplayedResults {
+  const replay = new Replay(backend, bits, recorded);
+  const { options, stage, results } = recorded;
   const hasBias = "biasGrad" in results;
-  const [name, of] = stage.split(" ");
+  const [name, suffix] = stage.split(" ");
   switch (stage) {
     case "layerNorm":
     case "rmsNorm":
-      return norm(replay, options.eps ?? 0, stage === "layerNorm");
+      return replayNorm(replay, options.eps ?? 0, stage === "layerNorm");
     case "layerNorm gradient":
     case "rmsNorm gradient":
-      return normGradient(replay);
+      return replayNormGradient(replay);
     case "gemm": {
       const { layout, useSplitAccumulator } = options;
       const bias = replay.has("bias") ? { bias: replay.input("bias") } : {};
@@ -391,12 +391,12 @@ export function replayStage(backend: Backend, bits: Bits, given: Stage): Replaye
       return { out, biasGrad: biasGradient };
     }
     case "quantizer":
-      return quantization(replay, hasBias);
+      return replayQuantization(replay, hasBias);
     case "transposition":
-      return transposition(replay);
+      return replayTransposition(replay);
     case "RoPE":
     case "RoPE gradient":
-      return rotated(replay, stage === "RoPE gradient");
+      return replayRotary(replay, stage === "RoPE gradient");
     case "softmax":
       return { out: softmax(replay.input("x"), { causal: true, scale: options.scale }) };
     case "softmax gradient": {
@@ -406,10 +406,10 @@ export function replayStage(backend: Backend, bits: Bits, given: Stage): Replaye
     case "attention":
       return fusedAttention(replay);
     case "heads of qkv":
-      return headsOfQkv(replay);
+      return splitQkv(replay);
     case "gradient of qkv": {
-      const parts = { q: replay.halves("q"), k: replay.halves("k"), v: replay.halves("v") };
-      return { out: replay.bf16(joinHeads(parts), replay.resultShape("out")) };
+      const projections = { q: replay.toBf16("q"), k: replay.toBf16("k"), v: replay.toBf16("v") };
+      return { out: replay.bf16(joinHeads(projections), replay.resultShape("out")) };
     }
     case "residual":
     case "residual gradient":
@@ -422,13 +422,13 @@ export function replayStage(backend: Backend, bits: Bits, given: Stage): Replaye
       return { out: activation(withBias(replay), { kind: "gelu", outDtype: "bf16" }) };
     case "bias and gelu gradient": {
       const [grad, x] = [replay.input("grad"), withBias(replay)];
-      const unrounded = activationBackward(grad, x, { kind: "gelu", outDtype: "f32" });
+      const f32Gradient = activationBackward(grad, x, { kind: "gelu", outDtype: "f32" });
       const dx = activationBackward(grad, x, { kind: "gelu", outDtype: "bf16" });
-      return { dx, biasGrad: columnSum(unrounded, "bf16") };
+      return { dx, biasGrad: columnSum(f32Gradient, "bf16") };
     }
   }
   if (name === "attention") return attentionProduct(replay, stage, options.alpha);
-  if (name && of === "gradient") return activationGradient(replay, name, hasBias);
-  if (name && of === undefined) return activated(replay, name);
+  if (name && suffix === "gradient") return replayActivationGradient(replay, name, hasBias);
+  if (name && suffix === undefined) return replayActivation(replay, name);
   throw new Error(`no replay of ${stage}`);
 }

@@ -68,7 +68,7 @@ interface LayerCase {
 interface Layers {
   readonly origin: Origin;
   readonly layers: readonly LayerCase[];
-  /** In base64, by key: bits that are neither drawn nor computed by a replayed stage. */
+  /** The bits that are neither drawn nor computed by a replayed stage, in base64, by key. */
   readonly bits: Readonly<Record<string, string>>;
 }
 
@@ -78,54 +78,54 @@ export function readLayers(path: URL | string = LAYERS_PATH): Layers {
   return JSON.parse(readFileSync(path, "utf8")) as Layers;
 }
 
-export function isQuantized(given: Reference | QuantizedReference): given is QuantizedReference {
-  return "format" in given;
+export function isQuantized(reference: Reference | QuantizedReference): reference is QuantizedReference {
+  return "format" in reference;
 }
 
-export function keyOf(bytes: Uint8Array): string {
+export function hashKey(bytes: Uint8Array): string {
   return createHash("sha256").update(bytes).digest("hex").slice(0, 32);
 }
 
 /** The bits of one case: stored bits, drawn bits, and the results of replayed stages. */
 export class Bits {
-  readonly #known = new Map<string, Uint8Array>();
+  readonly #computed = new Map<string, Uint8Array>();
   readonly #stored: Layers["bits"];
   /** The keys of stored bits that were read. */
-  readonly used = new Set<string>();
+  readonly usedKeys = new Set<string>();
 
-  constructor({ bits }: Layers, given: LayerCase) {
+  constructor({ bits }: Layers, layerCase: LayerCase) {
     this.#stored = bits;
-    const { shape, parameters } = given;
-    const base = given.seed + 100 * given.iteration;
-    const drawn = (kind: "bell" | "small", seed: number, of: Shape): void => {
-      const { buffer, byteOffset, byteLength } = draw(kind, "bf16", seed, of);
+    const { shape, parameters } = layerCase;
+    const base = layerCase.seed + 100 * layerCase.iteration;
+    const addDraw = (kind: "bell" | "small", seed: number, drawnShape: Shape): void => {
+      const { buffer, byteOffset, byteLength } = draw(kind, "bf16", seed, drawnShape);
       this.add(new Uint8Array(buffer, byteOffset, byteLength).slice());
     };
     Object.keys(parameters)
       .sort()
       .forEach((name, i) => {
-        drawn(name.includes("layer_norm") ? "bell" : "small", base + 10 + i, parameters[name] as Shape);
+        addDraw(name.includes("layer_norm") ? "bell" : "small", base + 10 + i, parameters[name] as Shape);
       });
-    drawn("bell", base + 50, shape);
-    const columns = given.module === "LayerNormLinear" ? parameters.weight?.[0] : shape.at(-1);
-    drawn("bell", base + 51, [...shape.slice(0, -1), columns ?? 0]);
+    addDraw("bell", base + 50, shape);
+    const columns = layerCase.module === "LayerNormLinear" ? parameters.weight?.[0] : shape.at(-1);
+    addDraw("bell", base + 51, [...shape.slice(0, -1), columns ?? 0]);
   }
 
   add(bytes: Uint8Array): void {
-    this.#known.set(keyOf(bytes), bytes);
+    this.#computed.set(hashKey(bytes), bytes);
   }
 
   /** The bits, or undefined if a replay has to compute them. */
   find(key: string): Uint8Array | undefined {
-    const known = this.#known.get(key);
-    if (known) return known;
+    const computed = this.#computed.get(key);
+    if (computed) return computed;
     const stored = this.#stored[key];
     if (stored === undefined) return undefined;
-    this.used.add(key);
+    this.usedKeys.add(key);
     return new Uint8Array(Buffer.from(stored, "base64"));
   }
 
-  of({ key, type, shape }: Reference): Uint8Array {
+  require({ key, type, shape }: Reference): Uint8Array {
     const bytes = this.find(key);
     if (!bytes) throw new Error(`the bits ${key} of ${type} [${shape}] are neither stored nor computed`);
     return bytes;

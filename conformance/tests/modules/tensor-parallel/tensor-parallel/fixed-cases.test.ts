@@ -1,6 +1,6 @@
 /** The law of divided layers in small fixed cases, one for each way to divide a layer. */
 import { describe, it } from "vitest";
-import { sampled } from "../../../harness/draws.js";
+import { sampleCases } from "../../../harness/draws.js";
 import type { StepActivation } from "../../../harness/step/options.js";
 import type { ParallelCase } from "../case.js";
 import { assertShared } from "../law.js";
@@ -87,7 +87,7 @@ const cases = RECIPES.flatMap(([recipe, unit, rows], r) =>
 );
 
 describe("a divided layer", () => {
-  it.each(sampled(cases))(
+  it.each(sampleCases(cases))(
     "is the model's: $layer under $recipe, sequence $sequence, $rows rows, bias $bias, $dtype, fuses $fuses, saves $savesOriginal",
     (drawn) => assertShared(drawn, groups(RANKS), "exact"),
   );

@@ -6,7 +6,7 @@ import fc from "fast-check";
 import { expect, it } from "vitest";
 import { draws } from "../../../harness/draws.js";
 import { DETERMINISTIC_RECIPES } from "../../../harness/recipes.js";
-import { type ParallelForm, rankSteps, ranksOf } from "../../../harness/training/parallel.js";
+import { meshSize, type ParallelForm, rankSteps } from "../../../harness/training/parallel.js";
 import { useRanks } from "../ranks.js";
 
 const MOST = 8;
@@ -56,7 +56,7 @@ it("TP x DP and TP x FSDP have the parameters of TP whose samples are summed in 
       });
       const plan = { ...drawn, recipe: "bf16" } as const;
       const together = await rankSteps(
-        groups(ranksOf(mesh)),
+        groups(meshSize(mesh)),
         sharded ? ({ ...plan, task: `sharded ${drawn.task}` } as const) : plan,
         STEPS,
         form(),

@@ -16,7 +16,7 @@ import type { Recipe } from "../../../../../src/recipes/recipe.js";
 import { Variable } from "../../../../../src/tape/variable.js";
 import { Scope } from "../../../../../src/tensor/scope.js";
 import type { Tensor } from "../../../../../src/tensor/tensor.js";
-import { sampled } from "../../../harness/draws.js";
+import { sampleCases } from "../../../harness/draws.js";
 import { rowsWhere } from "../../../harness/modules/calls.js";
 import { libraryRecipe } from "../../../harness/step/library-recipes.js";
 import { RECIPES as RECIPE_OPTIONS, type RecipeName } from "../../../harness/step/options.js";
@@ -67,7 +67,7 @@ describe("a layer whose exchanges overlap its products", () => {
     LAYERS.flatMap((layer) => [true, false].map((sequence) => ({ recipe, unit, layer, sequence }))),
   );
 
-  it.each(sampled(cases, 1))(
+  it.each(sampleCases(cases, 1))(
     "has the bits of one whose exchanges do not: $layer under $recipe, sequence $sequence",
     async ({ recipe, unit, layer, sequence }) => {
       const ranks = recipe.startsWith("block") ? RANKS : 3;
@@ -171,7 +171,7 @@ describe("a layer whose exchanges overlap its products", () => {
       [true, false].map((sequence) => ({ name, quantizer, mode, sequence })),
     ),
   );
-  it.each(sampled(custom, 1))(
+  it.each(sampleCases(custom, 1))(
     "has the bits of one whose exchanges do not, and by columns those of one rank: $mode under $name, sequence $sequence",
     async ({ quantizer, mode, sequence }) => {
       const recipe = new CustomRecipe({ quantizerFactory: () => quantizer });
@@ -267,7 +267,7 @@ describe("beside its products", () => {
     return { seen, live };
   }
 
-  it.each(sampled(EXCHANGED, 1))(
+  it.each(sampleCases(EXCHANGED, 1))(
     "a layer waits for an exchange just before the first use of the exchanged tensor: %s",
     (recipe) => {
       // block scales are converted to the GEMM's layout for each product, and the main stream waits there
@@ -288,7 +288,7 @@ describe("beside its products", () => {
     },
   );
 
-  it.each(sampled(EXCHANGED, 1, 1))(
+  it.each(sampleCases(EXCHANGED, 1, 1))(
     "memory that ranks exchange is freed without a wait, but for the last product: %s",
     (recipe) => {
       for (const mode of ["column", "row"] as const) {
@@ -309,7 +309,7 @@ describe("beside its products", () => {
     ]);
   });
 
-  it.each(sampled(EXCHANGED, 1, 2))(
+  it.each(sampleCases(EXCHANGED, 1, 2))(
     "no product has more memory live than one with whole exchanges, but for the rows of a gather: %s",
     (recipe) => {
       for (const mode of ["column", "row"] as const) {

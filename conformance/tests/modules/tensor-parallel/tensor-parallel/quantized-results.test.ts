@@ -18,7 +18,7 @@ import { Scope } from "../../../../../src/tensor/scope.js";
 import type { Tensor } from "../../../../../src/tensor/tensor.js";
 import { covering, product } from "../../../../arbitraries/covering.js";
 import { type PlainTensor, upload } from "../../../../values/plain.js";
-import { sampled } from "../../../harness/draws.js";
+import { sampleCases } from "../../../harness/draws.js";
 import { useBackends } from "../../../harness/ranks/backends.js";
 import { DETERMINISTIC_RECIPES, drawnValues } from "../../../harness/recipes.js";
 
@@ -105,7 +105,7 @@ const layerOf = (b: Backend, sizes: readonly [number, number], seed: bigint, opt
 
 describe("codes of a layer that is divided by columns are those of one rank", () => {
   for (const sequenceParallel of [false, true])
-    it.each(sampled(Object.keys(QUANTIZED), 2, Number(sequenceParallel)))(
+    it.each(sampleCases(Object.keys(QUANTIZED), 2, Number(sequenceParallel)))(
       `under %s, sequenceParallel ${sequenceParallel}`,
       async (name) => {
         const body: Body = (b, group, own) => {
@@ -132,7 +132,7 @@ describe("codes of a layer that is divided by columns are those of one rank", ()
 describe("codes of a layer that is divided by rows are those of its wide result", () => {
   for (const sequenceParallel of [false, true])
     it.each(
-      sampled(
+      sampleCases(
         Object.keys(QUANTIZED).filter((name) => name !== "delayed"),
         2,
         Number(sequenceParallel),
@@ -176,7 +176,7 @@ const PAIRS = covering(
 );
 
 describe("a layer divided by columns, then one divided by rows, pass codes as on one rank", () => {
-  it.each(sampled(PAIRS.map((row, i) => [`${i}: ${JSON.stringify(row)}`, row] as const)))(
+  it.each(sampleCases(PAIRS.map((row, i) => [`${i}: ${JSON.stringify(row)}`, row] as const)))(
     "%s",
     async (_name, row) => {
       const body: Body = (b, group, own) => {

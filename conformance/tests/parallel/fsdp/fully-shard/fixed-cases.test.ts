@@ -1,7 +1,7 @@
 /** The law of sharded training in small fixed cases, one for each way to quantize a weight. */
 import { describe, expect, it } from "vitest";
 import type { Backend } from "../../../../../src/backends/backend.js";
-import { sampled } from "../../../harness/draws.js";
+import { sampleCases } from "../../../harness/draws.js";
 import { useBackends } from "../../../harness/ranks/backends.js";
 import { RECIPE_NAMES } from "../../../harness/training/run.js";
 import type { Case } from "../case.js";
@@ -68,7 +68,7 @@ describe("states of low precision", () => {
 });
 
 describe.each(RECIPE_NAMES)("a sharded weight that is quantized under %s", (recipe) => {
-  it.each(sampled(Object.entries(WAYS), 1, RECIPE_NAMES.indexOf(recipe)))(
+  it.each(sampleCases(Object.entries(WAYS), 1, RECIPE_NAMES.indexOf(recipe)))(
     "%s: is that of one process",
     async (_way, how) => {
       const given = { ...PLAIN, ...how, recipe, quantized: how.quantized === true && recipe !== "bf16" };

@@ -14,8 +14,8 @@ import { RandomState } from "../../../../../src/quantizers/random-state.js";
 import { Scope } from "../../../../../src/tensor/scope.js";
 import type { Tensor } from "../../../../../src/tensor/tensor.js";
 import { covering, product } from "../../../../arbitraries/covering.js";
-import { casesOf, inputsOf, rowsWhere, step } from "../../../harness/modules/calls.js";
-import type { Built } from "../../../harness/modules/row.js";
+import { createInputs, rowsWhere, step, testedCases } from "../../../harness/modules/calls.js";
+import type { BuiltModule } from "../../../harness/modules/row.js";
 import { moduleRow } from "../../../harness/modules/table.js";
 import { useBackends } from "../../../harness/ranks/backends.js";
 import { DETERMINISTIC_RECIPES } from "../../../harness/recipes.js";
@@ -38,7 +38,7 @@ const LAYERS = rowsWhere(
     takes.some((each) => each === "fuseWgradAccumulation" || each === "delayWgradCompute") && !routerWeights,
 ).map(([name]) => name);
 
-const CASES = casesOf(
+const CASES = testedCases(
   covering(
     product({
       layer: LAYERS,
@@ -55,23 +55,23 @@ const CASES = casesOf(
 
 type Case = (typeof CASES)[number];
 
-function layerOn(backend: Backend, { layer, fuseWgradAccumulation, delayWgradCompute }: Case): Built {
+function layerOn(backend: Backend, { layer, fuseWgradAccumulation, delayWgradCompute }: Case): BuiltModule {
   const random = new RandomState(1n);
   return moduleRow(layer).build(backend, SIZES, { random, fuseWgradAccumulation, delayWgradCompute });
 }
 
 /** Sets the main gradients. Call it after the parameters were sharded. */
-function setMainGrads({ module }: Built): void {
+function setMainGrads({ module }: BuiltModule): void {
   for (const each of module.parameters())
     if (each.fusesAccumulation) each.mainGrad = persistent(zeros(module.backend, "f32", each.shape));
 }
 
 /** Runs the microbatches of a step. The passes before the last one run inside `noSync`. */
-function run(built: Built, given: Case, noSync: (body: () => void) => void): void {
+function run(built: BuiltModule, given: Case, noSync: (body: () => void) => void): void {
   const recipe = DETERMINISTIC_RECIPES[given.recipe]?.();
   const pass = (index: number): void => {
     using _ = new Scope();
-    const inputs = inputsOf(built.module.backend, built, { rows: ROWS, seed: 10 + index });
+    const inputs = createInputs(built.module.backend, built, { rows: ROWS, seed: 10 + index });
     const call = given.microbatches ? { isFirstMicrobatch: index === 0 } : {};
     step(built, inputs, recipe, { call, seed: 20 + index });
     for (const each of inputs) each.zeroGrad();

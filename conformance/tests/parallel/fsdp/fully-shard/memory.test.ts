@@ -19,7 +19,7 @@ import {
   tensor,
   Variable,
 } from "../../../../../src/index.js";
-import { sampled } from "../../../harness/draws.js";
+import { sampleCases } from "../../../harness/draws.js";
 import { useBackends } from "../../../harness/ranks/backends.js";
 import { RECIPE_NAMES, RECIPES_UNDER_TEST } from "../../../harness/training/run.js";
 
@@ -75,7 +75,7 @@ function forward(model: Network, x: Variable, recipe: Recipe | undefined, first?
 }
 
 describe("memory and exchanges of a sharded module", () => {
-  it.each(sampled(RECIPE_NAMES, 2))(
+  it.each(sampleCases(RECIPE_NAMES, 2))(
     "%s: a fourth of masters and states; after each pass no gathered weight",
     async (name) => {
       const make = RECIPES_UNDER_TEST[name];

@@ -30,7 +30,7 @@ import { pairwise, product } from "../../../../arbitraries/covering.js";
 import { splitmix32 } from "../../../../arbitraries/random.js";
 import { meanOf, type Round, rankedSum, ringSum } from "../../../../oracle/collective/collective.js";
 import { roundedIn } from "../../../../oracle/core/scale.js";
-import { draws, SEED, sampled, seeded } from "../../../harness/draws.js";
+import { derivedSeed, draws, SEED, sampleCases } from "../../../harness/draws.js";
 import { useBackends } from "../../../harness/ranks/backends.js";
 import { RECIPE_NAMES } from "../../../harness/training/run.js";
 import type { Case, Turn } from "../case.js";
@@ -94,7 +94,7 @@ const ROWS = Array.from({ length: Math.max(PAIRS.length, LAYERS.length) }, (_, i
 });
 
 describe("training over a mesh", () => {
-  it.each(sampled(ROWS, 3).map((row) => [JSON.stringify(row), row] as const))(
+  it.each(sampleCases(ROWS, 3).map((row) => [JSON.stringify(row), row] as const))(
     "has the bits of one process that adds within each copy of the parameters, then across: %s",
     async (_, given) => {
       expect(await shardedRun(backends, given, STEPS)).toEqual(
@@ -109,7 +109,7 @@ describe("training over a mesh", () => {
         const sharded = await shardedRun(backends, { ...given, replicate: 1 }, STEPS);
         expect(sharded).toEqual(await shardedRun(backends, given, STEPS));
       }),
-      { numRuns: draws(10), seed: seeded(4), endOnFailure: true },
+      { numRuns: draws(10), seed: derivedSeed(4), endOnFailure: true },
     );
   });
 
@@ -121,7 +121,7 @@ describe("training over a mesh", () => {
         const sharded = await shardedRun(backends, { ...given, replicate: given.ranks }, STEPS);
         expect(sharded).toEqual(await copiedRun(backends, given, STEPS));
       }),
-      { numRuns: draws(10), seed: seeded(5), endOnFailure: true },
+      { numRuns: draws(10), seed: derivedSeed(5), endOnFailure: true },
     );
   });
 });
@@ -185,7 +185,7 @@ function reduced(
 }
 
 describe("gradients over a mesh", () => {
-  it.each(sampled(SUMS, 3).map((row) => [JSON.stringify(row), row] as const))(
+  it.each(sampleCases(SUMS, 3).map((row) => [JSON.stringify(row), row] as const))(
     "are added by plan within each copy, then by replicatePlan across: %s",
     async (_, { dtype, shape, reduction, rowMultiple, ...row }) => {
       const { replicate = 1, shard = 1 }: { replicate?: number; shard?: number } = row.mesh;

@@ -7,7 +7,7 @@ import { beforeEach, describe, expect, it, vi } from "vitest";
 import type { Backend } from "../../../../../src/backends/backend.js";
 import { pairwise, product, tuplesAmong } from "../../../../arbitraries/covering.js";
 import { splitmix32 } from "../../../../arbitraries/random.js";
-import { sampled } from "../../../harness/draws.js";
+import { sampleCases } from "../../../harness/draws.js";
 import { useBackends } from "../../../harness/ranks/backends.js";
 import { RECIPE_NAMES } from "../../../harness/training/run.js";
 import type { Case, Turn } from "../case.js";
@@ -164,7 +164,7 @@ describe(`sharded training over ${STEPS} steps, cases drawn from ${seed}`, () =>
     await equalsOneProcess(given, 2);
   });
 
-  it.each(sampled(rows, Math.ceil(rows.length / 3)))(
+  it.each(sampleCases(rows, Math.ceil(rows.length / 3)))(
     "$i: $given.recipe, $given.layers on $given.ranks ranks",
     ({ given }) => equalsOneProcess(given),
   );

@@ -15,7 +15,7 @@ import { Float8CurrentScaling } from "../../../../../src/recipes/per-tensor.js";
 import { noGrad } from "../../../../../src/tape/grad-mode.js";
 import { Variable } from "../../../../../src/tape/variable.js";
 import { Scope } from "../../../../../src/tensor/scope.js";
-import { failingAt } from "../../../harness/suite.js";
+import { runWithFailure } from "../../../harness/suite.js";
 
 /** Three layers with divided parameters, and a function that counts the gathers of each run. */
 async function sharded({ bias }: { readonly bias: boolean }) {
@@ -122,7 +122,7 @@ describe("the prefetch at the end of the forward pass", () => {
     const before = backend.memoryUse();
     let refused = 0;
     for (let failing = 0; failing < 60; failing++) {
-      const { error, allocations: asked } = failingAt(backend, failing, once);
+      const { error, allocations: asked } = runWithFailure(backend, failing, once);
       if (error !== undefined) expect(error).toBeInstanceOf(OutOfMemoryError);
       if (asked > failing) refused++;
       forget();

@@ -12,8 +12,8 @@ import { zeros } from "../../../../../../src/ops/create.js";
 import { Scope } from "../../../../../../src/tensor/scope.js";
 import type { WideDType } from "../../../../../../src/tensor/shape.js";
 import type { Tensor } from "../../../../../../src/tensor/tensor.js";
-import { algorithmNumbered, FakeGpu, gemmArgs } from "../../../../harness/addon/fake-gpu.js";
-import { draws, SEED, seeded } from "../../../../harness/draws.js";
+import { FakeGpu, fakeAlgorithm, gemmArgs } from "../../../../harness/addon/fake-gpu.js";
+import { derivedSeed, draws, SEED } from "../../../../harness/draws.js";
 
 /** The number of products: more than the cache holds. */
 const PRODUCTS = MAX_ROUTES + 40;
@@ -44,7 +44,7 @@ const asked = fc.array(
 it("the cache drops the least recently requested product, and no other", () => {
   fc.assert(
     fc.property(asked, (sequence) => {
-      const gpu = new FakeGpu([algorithmNumbered(66)]);
+      const gpu = new FakeGpu([fakeAlgorithm(66)]);
       const kept = new Map<number, number>();
       const forgotten: number[] = [];
       let plans = 0;
@@ -61,10 +61,10 @@ it("the cache drops the least recently requested product, and no other", () => {
         const route = routeOf(gpu.context, { ...(products[i] as GemmArgs) });
         expect(route.kind === "blas" && route.products.map((product) => product.plan)).toEqual([plan]);
       }
-      expect(gpu.named("gemmPlan")).toHaveLength(plans);
-      expect(gpu.named("gemmForget").map(({ plan }) => plan)).toEqual(forgotten);
+      expect(gpu.callsOf("gemmPlan")).toHaveLength(plans);
+      expect(gpu.callsOf("gemmForget").map(({ plan }) => plan)).toEqual(forgotten);
     }),
-    { numRuns: draws(4), seed: seeded(1), endOnFailure: true },
+    { numRuns: draws(4), seed: derivedSeed(1), endOnFailure: true },
   );
 });
 
@@ -147,7 +147,7 @@ function argsOf(fields: Fields): GemmArgs {
 function told(gpu: FakeGpu, args: GemmArgs): unknown {
   const route = routeOf(gpu.context, args);
   if (route.kind !== "blas") return route;
-  const prepared = gpu.named("gemmPlan");
+  const prepared = gpu.callsOf("gemmPlan");
   return {
     ...route,
     products: route.products.map((product) => ({ ...product, plan: prepared[product.plan - 1] })),
@@ -159,7 +159,7 @@ it("the cache gives no product the calls of another that differs in one choice",
   fc.assert(
     fc.property(neighbours, ([before, after]) => {
       using _ = new Scope();
-      const proposals = [algorithmNumbered(66), algorithmNumbered(66, { splitK: 2, scheme: 2 })];
+      const proposals = [fakeAlgorithm(66), fakeAlgorithm(66, { splitK: 2, scheme: 2 })];
       const [warm, fresh] = [new FakeGpu(proposals), new FakeGpu(proposals)];
       const args = argsOf(after);
       routeOf(warm.context, argsOf(before));

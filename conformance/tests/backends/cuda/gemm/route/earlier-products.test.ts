@@ -17,8 +17,8 @@ import {
   type Variant,
   variant,
 } from "../../../../arbitraries/same-sizes.js";
-import { algorithmNumbered, FakeGpu, LAUNCHES } from "../../../../harness/addon/fake-gpu.js";
-import { draws, sampled, seeded } from "../../../../harness/draws.js";
+import { FakeGpu, fakeAlgorithm, LAUNCHES } from "../../../../harness/addon/fake-gpu.js";
+import { derivedSeed, draws, sampleCases } from "../../../../harness/draws.js";
 
 /** The reference with products that are not computed: it collects their arguments. */
 class KeepingBackend extends GuardedBackend {
@@ -50,16 +50,16 @@ function argsOf(input: Variant): GemmArgs {
 
 /** The launches for the last of these products, with the arguments of each plan in place of its number. */
 function launchedFor(products: readonly GemmArgs[]) {
-  const gpu = new FakeGpu([algorithmNumbered(66), algorithmNumbered(67, { splitK: 2, scheme: 2 })]);
+  const gpu = new FakeGpu([fakeAlgorithm(66), fakeAlgorithm(67, { splitK: 2, scheme: 2 })]);
   const before: number[] = [];
   for (const args of products) {
-    before.splice(0, before.length, ...LAUNCHES.map((name) => gpu.named(name).length));
+    before.splice(0, before.length, ...LAUNCHES.map((name) => gpu.callsOf(name).length));
     if (lowering.supports?.(args, gpu.context)?.ok) lowering.run(gpu.context, args);
   }
-  const plans = gpu.named("gemmPlan");
+  const plans = gpu.callsOf("gemmPlan");
   return LAUNCHES.map((name, i) =>
     gpu
-      .named(name)
+      .callsOf(name)
       .slice(before[i])
       .map((told) => ({ ...told, plan: "plan" in told ? plans[told.plan - 1] : undefined })),
   );
@@ -74,14 +74,14 @@ const checkPair = (variants: readonly Variant[]): void => {
 };
 
 it("the calls for a product do not depend on which operands were multiplied before", () => {
-  for (const one of sampled(OPERAND_PAIRS, 4))
+  for (const one of sampleCases(OPERAND_PAIRS, 4))
     for (const other of OPERAND_PAIRS)
       checkPair([one, other].map((pair) => fitted({ ...SIMPLEST, outDtype: "f32", pair })));
 });
 
 it("the calls for a product do not depend on an earlier product that differs in a single choice", () => {
-  const simple = sampled(CHOICES.pair.slice(0, 3), 1).map((pair) => ({ ...SIMPLEST, pair }));
-  for (const base of [...simple, ...fc.sample(variant, { numRuns: draws(8), seed: seeded(1) })])
+  const simple = sampleCases(CHOICES.pair.slice(0, 3), 1).map((pair) => ({ ...SIMPLEST, pair }));
+  for (const base of [...simple, ...fc.sample(variant, { numRuns: draws(8), seed: derivedSeed(1) })])
     for (const [key, values] of Object.entries(CHOICES))
       for (const value of key === "pair" ? values.slice(0, 3) : values)
         checkPair([base, fitted({ ...base, [key]: value })]);
