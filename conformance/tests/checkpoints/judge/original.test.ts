@@ -257,3 +257,45 @@ describe("a bound for each element", () => {
     );
   });
 });
+
+it("the first element that is apart is named by its position, also beyond the rows that are read at once", async () => {
+  const [matrices, rows, columns] = [2, 640, 1024];
+  const count = matrices * rows * columns;
+  const codes = new Uint8Array(count).map((_, i) => 0x38 + (i % 24));
+  const shard = new MemorySource("drawn", [
+    { name: "codes", dtype: "U8", shape: [count], bytes: codes },
+    { name: "scale", dtype: "F32", shape: [1], bytes: new Uint8Array(Float32Array.of(1).buffer) },
+  ]);
+  const tensor = (name: string) => ({ shard, entry: shard.entry(name) });
+  const weight: QuantizedWeight = {
+    name: "layer.weight",
+    convention: "ct-float",
+    type: "e4m3",
+    shape: [matrices, rows, columns],
+    codes: tensor("codes"),
+    scale: tensor("scale"),
+    geometry: { kind: "whole", block: [rows, columns], grid: [1, 1], swizzled: false },
+  };
+  const values = Array.from(codes, (code) => CODE_TYPES.e4m3.values[code] as number);
+  const scales = await readScales(weight);
+  const kernels = await Kernels.open();
+  const places = fc.uniqueArray(fc.nat({ max: count - 1 }), { minLength: 1, maxLength: 3 });
+  await fc.assert(
+    fc.asyncProperty(places, async (chosen) => {
+      const wanted = [...values];
+      for (const place of chosen) wanted[place] = -(values[place] as number);
+      const { original } = originalOf(weight, "f32", wanted);
+      const { findings } = await compareOriginal(kernels, weight, scales, original);
+      const first = Math.min(...chosen);
+      const row = Math.floor(first / columns);
+      const position = [Math.floor(row / rows), row % rows, first % columns];
+      const { length } = chosen;
+      expect(findings.map(({ what }) => what)).toEqual([
+        expect.stringContaining(
+          `${length} of ${count} codes are further from the original than half a step, ${length} than a whole one; the first is at [${position}];`,
+        ),
+      ]);
+    }),
+    { numRuns: draws(8), examples: [[[count - 1]], [[600 * columns + 5, 700 * columns]]] },
+  );
+});

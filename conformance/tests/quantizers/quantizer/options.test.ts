@@ -133,15 +133,26 @@ describe.each(QUANTIZERS)("%s", (name) => {
     layout: fc.nat(),
   });
 
+  /** The options of a spec; with `brief`, defaults are omitted. */
+  const fieldsOf = (spec: QuantizeSpec, brief: boolean): Given =>
+    Object.fromEntries(same.flatMap((key) => (brief && spec[key] === plain[key] ? [] : [[key, spec[key]]])));
+
+  it("has every spec that its options name, also if defaults are omitted", () => {
+    for (const spec of specsOf(name))
+      for (const brief of [false, true]) {
+        const options = { ...fieldsOf(spec, brief), ...others(spec) };
+        using _scope = new Scope();
+        expect(make(options).spec, JSON.stringify(options)).toEqual(spec);
+      }
+  });
+
   it("has the spec, the copies and the layout of the options given to its class, or to its name", () => {
     fc.assert(
       fc.property(drawn, ({ spec, usage, brief, layout }) => {
         using _scope = new Scope();
         const layouts = layoutsOf(spec);
         const scaleLayout = layouts[layout % layouts.length] as (typeof layouts)[number];
-        const fields = Object.fromEntries(
-          same.flatMap((key) => (brief && spec[key] === plain[key] ? [] : [[key, spec[key]]])),
-        );
+        const fields = fieldsOf(spec, brief);
         const around = {
           ...(brief && usage.rowwise ? {} : { rowwise: usage.rowwise }),
           ...(brief && !usage.columnwise ? {} : { columnwise: usage.columnwise }),

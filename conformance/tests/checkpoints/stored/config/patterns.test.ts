@@ -54,6 +54,17 @@ it("an expression matches the beginning of a text as RegExp says", () => {
   );
 });
 
+it.each([
+  ...["\\d", "\\D", "\\w", "\\W", "\\s", "\\S", ".", "[\\w.]", "[^\\w.]", "[\\s\\d]", "[\\W]", "[^\\S]"],
+  ...["\\.", "\\-", "\\]", "[a-f]", "[^0-8]", "[_-]"],
+])("%s consumes the characters that RegExp says", (expression) => {
+  const expected = new RegExp(`^(?:${expression})$`);
+  // RegExp and Python's re differ outside these
+  const printable = Array.from({ length: 0x7f - 0x20 }, (_, i) => String.fromCharCode(0x20 + i));
+  for (const character of ["\t", "\n", ...printable])
+    expect(matchesStart(`${expression}$`, character), character).toBe(expected.test(character));
+});
+
 it.each(["[\\.-z]", "[+-\\]]", "(?=a)", "(?!a)", "(a)\\1", "a{2}", "(", "[a", "a)", "*", "\\b"])(
   "%s is not understood",
   (expression) => {

@@ -1,0 +1,54 @@
+/** Zero points, group indices and column factors are parts of the values: the codes of a weight that has them are not kept. */
+import { join } from "node:path";
+import { describe, expect, it } from "vitest";
+import { DIALECT_TARGETS, parseTarget } from "../../../../../../src/checkpoints/convert/targets/named.js";
+import { conventionOf } from "../../../../../../src/checkpoints/stored/conventions.js";
+import { useBackend } from "../../../../harness/suite.js";
+import { convertTo, type Held, inFolder, valuesIn, writeContents } from "../../../files/checkpoints.js";
+import { addWeight, configFor, contentsOf, drawsFrom, FORMS, type Form } from "../../../files/drawn-files.js";
+
+const backend = useBackend({ threads: 1 });
+const MODULE = "model.layers.0.mlp.down_proj";
+const COMPANIONS = ["zeros", "order", "factors"] as const;
+type Companion = (typeof COMPANIONS)[number];
+
+/** Whether files of a form have a companion. */
+function hasCompanion({ name, kind }: Form, companion: Companion): boolean {
+  const row = conventionOf(name);
+  if (row[companion] === undefined) return false;
+  if (companion === "factors") return true;
+  return row.type.startsWith("int") && (kind === "group" || (companion === "zeros" && kind === "row"));
+}
+
+/** Whether a target has codes of the same type, holds any matrix, and has the range of drawn values. */
+function keepsCodes({ name }: Form, target: (typeof DIALECT_TARGETS)[number]): boolean {
+  const { convention } = parseTarget(target).dialectTarget ?? {};
+  if (!convention || target === "torchao-nvfp4") return false;
+  const { type, transposedWide } = conventionOf(convention);
+  return type === conventionOf(name).type && !transposedWide;
+}
+
+const CASES = FORMS.flatMap((form) =>
+  COMPANIONS.filter((companion) => hasCompanion(form, companion)).flatMap((companion) =>
+    DIALECT_TARGETS.filter((target) => keepsCodes(form, target)).map(
+      (target) => [form.name, form.kind, companion, target, form] as const,
+    ),
+  ),
+);
+
+describe("the reported changes are those of the values", () => {
+  it.each(CASES)("%s, a scale for each %s, with %s, to %s", async (_, __, companion, target, form) => {
+    const options = { [companion]: true };
+    const tensors = new Map<string, Held>();
+    addWeight(tensors, MODULE, form, [64, 64], drawsFrom(1), options);
+    await inFolder(async (folder) => {
+      await writeContents(folder, contentsOf(tensors, configFor(form, options)));
+      const out = join(folder, "out");
+      const { changes } = await convertTo(backend(), folder, out, target);
+      const [before = []] = (await valuesIn(folder)).values();
+      const [after = []] = (await valuesIn(out)).values();
+      const differing = [...before].filter((value, i) => value !== after[i]);
+      expect(changes).toMatchObject([{ elements: 64 * 64, changed: differing.length }]);
+    });
+  });
+});
