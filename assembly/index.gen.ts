@@ -32,6 +32,7 @@ export { quantizeLines } from "./quantize/lines";
 export { loadPanel } from "./quantize/panel";
 export { quantizeRows } from "./quantize/quantize";
 export { encodeComputed } from "./quantize/tensor";
+export { cumsum } from "./rows/cumsum";
 export { embedding, embeddingBackward, embeddingChains } from "./rows/embedding";
 export { combineRows, rowDots, rowIdMap, takeRows } from "./rows/expert-rows";
 export { gather, gatherBackward } from "./rows/gather";

@@ -27,6 +27,7 @@
 #include "kernels/quantize/row.gen.h"
 #include "kernels/quantize/tensor.gen.h"
 #include "kernels/rows/column-sum.h"
+#include "kernels/rows/cumsum.gen.h"
 #include "kernels/rows/embedding.gen.h"
 #include "kernels/rows/expert-rows.gen.h"
 #include "kernels/rows/gather.gen.h"
@@ -975,6 +976,18 @@ void runQuantizeTensor(const Call<calls::QuantizeTensor>& call) {
   call.check("quantizeTensor", launchQuantizeTensor(p, call.stream()));
 }
 
+void runCumsum(const Call<calls::Cumsum>& call) {
+  CumsumParams p{};
+  p.rows = static_cast<int64_t>(call.count("rows"));
+  p.columns = static_cast<int64_t>(call.count("columns"));
+  p.reverse = call.flag("reverse");
+  p.xType = call.wide("xType");
+  p.x = call.pointer<const void>("x", bytesOf(product({static_cast<uint64_t>(p.rows), static_cast<uint64_t>(p.columns)}), bitsOf(p.xType)));
+  p.outType = call.wide("outType");
+  p.out = call.pointer<void>("out", bytesOf(product({static_cast<uint64_t>(p.rows), static_cast<uint64_t>(p.columns)}), bitsOf(p.outType)));
+  call.check("cumsum", launchCumsum(p, call.stream()));
+}
+
 void runEmbeddingBackward(const Call<calls::EmbeddingBackward>& call) {
   EmbeddingBackwardParams p{};
   p.count = static_cast<int64_t>(call.between("count", 0, 4294967295));
@@ -1462,6 +1475,7 @@ void registerCalls(Napi::Env env, Napi::Object exports) {
   expose<runQuantizeNvfp4>(env, exports);
   expose<runQuantizeRow>(env, exports);
   expose<runQuantizeTensor>(env, exports);
+  expose<runCumsum>(env, exports);
   expose<runEmbeddingBackward>(env, exports);
   expose<runEmbedding>(env, exports);
   expose<runRowIdMap>(env, exports);

@@ -18,6 +18,7 @@ import { dequantizeOperation } from "./quantize/dequantize.js";
 import { hadamardOperation } from "./quantize/hadamard.js";
 import { normQuantizeOperation } from "./quantize/norm-quantize.js";
 import { quantizeOperation } from "./quantize/quantize.js";
+import { cumsumOperation } from "./rows/cumsum.js";
 import { embeddingBackwardOperation, embeddingOperation } from "./rows/embedding.js";
 import { combineRowsOperation, rowDotsOperation, rowIdMapOperation, takeRowsOperation } from "./rows/expert-rows.js";
 import { gatherBackwardOperation, gatherOperation } from "./rows/gather.js";
@@ -65,6 +66,7 @@ export const ROWS = {
   hadamard: hadamardOperation,
   normQuantize: normQuantizeOperation,
   quantize: quantizeOperation,
+  cumsum: cumsumOperation,
   embeddingBackward: embeddingBackwardOperation,
   embedding: embeddingOperation,
   combineRows: combineRowsOperation,

@@ -584,6 +584,19 @@ struct CopySlice {
   };
 };
 
+struct Cumsum {
+  static constexpr const char* kName = "cumsum";
+  static constexpr Argument kArguments[] = {
+      {"rows", Kind::kCount, false},
+      {"columns", Kind::kCount, false},
+      {"reverse", Kind::kFlag, false},
+      {"x", Kind::kPointer, false},
+      {"xType", Kind::kWide, false},
+      {"out", Kind::kPointer, false},
+      {"outType", Kind::kWide, false},
+  };
+};
+
 struct UpdateScales {
   static constexpr const char* kName = "updateScales";
   static constexpr Argument kArguments[] = {

@@ -9,7 +9,7 @@ import type { TransposeArgs, SwapAxesArgs, CopySliceArgs, RelayoutArgs } from ".
 import type { AddArgs, MultiplyArgs, ScaledArgs, SigmoidArgs, DivideArgs, ExpArgs, RsqrtArgs, SqrtSoftplusArgs, SqrtSoftplusDerivativeArgs, WhereArgs } from "./ops/operators.gen.js";
 import type { AmaxArgs, QuantizeArgs, DequantizeArgs, HadamardArgs, BiasGradQuantizeArgs, ActivationQuantizeArgs, NormQuantizeArgs } from "./ops/quantize.js";
 import type { RotaryEmbeddingArgs } from "./ops/rotary-embedding.js";
-import type { NormArgs, NormBackwardArgs, ColumnSumArgs, CrossEntropyArgs, CrossEntropyBackwardArgs, LossMaximumArgs, LossSumsArgs, LossOfSumsArgs, MseArgs, MseBackwardArgs, EmbeddingArgs, EmbeddingBackwardArgs, GatherArgs, GatherBackwardArgs, SoftmaxArgs, SoftmaxBackwardArgs } from "./ops/rows.js";
+import type { NormArgs, NormBackwardArgs, ColumnSumArgs, CrossEntropyArgs, CrossEntropyBackwardArgs, LossMaximumArgs, LossSumsArgs, LossOfSumsArgs, MseArgs, MseBackwardArgs, EmbeddingArgs, EmbeddingBackwardArgs, GatherArgs, GatherBackwardArgs, CumsumArgs, SoftmaxArgs, SoftmaxBackwardArgs } from "./ops/rows.js";
 import type { SquareSumArgs, PieceSumsArgs, SumPiecesArgs, ClipFactorArgs, UpdateScalesArgs, SGDArgs, AdamWArgs } from "./ops/update.js";
 
 export type { AttentionSizes } from "./ops/attention-sizes.js";
@@ -22,7 +22,7 @@ export type { CopySliceArgs, RelayoutArgs, SwapAxesArgs, TransposeArgs } from ".
 export type { AddArgs, DivideArgs, ExpArgs, MultiplyArgs, RsqrtArgs, ScaledArgs, SigmoidArgs, SqrtSoftplusArgs, SqrtSoftplusDerivativeArgs, WhereArgs } from "./ops/operators.gen.js";
 export type { ActivationQuantizeArgs, AmaxArgs, BiasGradQuantizeArgs, DequantizeArgs, HadamardArgs, MatrixPart, NormQuantizeArgs, QuantizeArgs } from "./ops/quantize.js";
 export type { RotaryEmbeddingArgs, RotaryRows } from "./ops/rotary-embedding.js";
-export type { ColumnSumArgs, CrossEntropyArgs, CrossEntropyBackwardArgs, EmbeddingArgs, EmbeddingBackwardArgs, GatherArgs, GatherBackwardArgs, LossMaximumArgs, LossOfSumsArgs, LossSumsArgs, MseArgs, MseBackwardArgs, NormArgs, NormBackwardArgs, SoftmaxArgs, SoftmaxBackwardArgs } from "./ops/rows.js";
+export type { ColumnSumArgs, CrossEntropyArgs, CrossEntropyBackwardArgs, CumsumArgs, EmbeddingArgs, EmbeddingBackwardArgs, GatherArgs, GatherBackwardArgs, LossMaximumArgs, LossOfSumsArgs, LossSumsArgs, MseArgs, MseBackwardArgs, NormArgs, NormBackwardArgs, SoftmaxArgs, SoftmaxBackwardArgs } from "./ops/rows.js";
 export type { AdamWArgs, ClipFactorArgs, PieceSumsArgs, SGDArgs, SquareSumArgs, StepArgs, SumPiecesArgs, UpdateScalesArgs } from "./ops/update.js";
 
 /**
@@ -136,6 +136,8 @@ export interface OpArgs {
   readonly gather: GatherArgs;
   /** Computes the gradient of the argument of `gather`. */
   readonly gatherBackward: GatherBackwardArgs;
+  /** Computes the partial sums of rows. */
+  readonly cumsum: CumsumArgs;
   /** Computes the softmax over the last dimension. */
   readonly softmax: SoftmaxArgs;
   /** Computes the gradient of the argument of `softmax`. */

@@ -10,7 +10,7 @@ import { transpose, swapAxes, copySlice, relayout } from "./ops/layout.js";
 import { add, multiply, scaled, sigmoid, divide, exp, rsqrt, sqrtSoftplus, sqrtSoftplusDerivative, where } from "./ops/operators.gen.js";
 import { amax, quantize, dequantize, hadamard, biasGradQuantize, activationQuantize, normQuantize } from "./ops/quantize.js";
 import { rotaryEmbedding } from "./ops/rotary-embedding.js";
-import { norm, normBackward, columnSum, crossEntropy, crossEntropyBackward, lossMaximum, lossSums, lossOfSums, mse, mseBackward, embedding, embeddingBackward, gather, gatherBackward, softmax, softmaxBackward } from "./ops/rows.js";
+import { norm, normBackward, columnSum, crossEntropy, crossEntropyBackward, lossMaximum, lossSums, lossOfSums, mse, mseBackward, embedding, embeddingBackward, gather, gatherBackward, cumsum, softmax, softmaxBackward } from "./ops/rows.js";
 import { squareSum, pieceSums, sumPieces, clipFactor, updateScales, sgd, adamw } from "./ops/update.js";
 import type { Tensors } from "./tensors.js";
 
@@ -68,6 +68,7 @@ export const TENSORS: { readonly [K in OpName]: Tensors<OpArgs[K]> } = {
   embeddingBackward,
   gather,
   gatherBackward,
+  cumsum,
   softmax,
   softmaxBackward,
   squareSum,

@@ -52,5 +52,5 @@ export {
   type RouterResult,
   type RouterScoreFunction,
 } from "./router.js";
-export { gather, type SoftmaxDimension, softmax } from "./rows.js";
+export { cumsum, gather, type SoftmaxDimension, softmax } from "./rows.js";
 export { expand, mean, sum } from "./sum.js";

@@ -1,8 +1,9 @@
-/** Differentiable softmax, and elements by index along a dimension. */
+/** Differentiable softmax, partial sums, and elements by index along a dimension. */
 import { swapAxes } from "../ops/layout/layout.js";
+import { type CumsumOptions, cumsum as partialSums } from "../ops/rows/cumsum.js";
 import { gatherBackward, gather as gathered } from "../ops/rows/gather.js";
 import { softmax as shares, softmaxBackward } from "../ops/rows/softmax.js";
-import { integer, optionsOf } from "../options.js";
+import { boolean, integer, optionsOf } from "../options.js";
 import { differentiableOne, type VariableLike, variableOf } from "../tape/differentiable.js";
 import { wideOf } from "../tape/value.js";
 import type { Variable } from "../tape/variable.js";
@@ -16,6 +17,7 @@ export interface SoftmaxDimension {
 }
 
 const checkOptions = optionsOf<SoftmaxDimension>({ dim: integer(-MAX_RANK, MAX_RANK - 1) });
+const checkCumsum = optionsOf<CumsumOptions>({ reverse: boolean });
 
 /**
  * Returns e^(x - max) / sum(e^(x - max)) along dimension `dim`, in the dtype of x. See the operation `softmax`. The gradient
@@ -58,5 +60,22 @@ export function gather(x: VariableLike, dim: number, index: Tensor): Variable {
   return differentiableOne([source], () => ({
     result: gathered(wideOf("gather: x", source.value), axis, index),
     backward: (grad) => [gatherBackward(wideOf("gather: the gradient", grad), axis, index, size)],
+  }));
+}
+
+/**
+ * Returns the partial sums of x along dimension `dim`, in the dtype of x, as `torch.cumsum` does. See the operation `cumsum`. The
+ * gradient is `cumsum` of the gradient of the result in the other direction.
+ *
+ * @throws `DTypeError` for a tensor that is not f32, bf16 or f16, `ArgumentError` for a dimension that x does not have, an
+ * invalid option, or an argument that is not a tensor, `DisposedError` for a disposed tensor.
+ */
+export function cumsum(x: VariableLike, dim: number, options: CumsumOptions = {}): Variable {
+  const { reverse = false } = checkCumsum("cumsum", options);
+  const source = variableOf("cumsum", "x", x);
+  const axis = dimensionOf("cumsum", "dim", source.shape, dim);
+  return differentiableOne([source], () => ({
+    result: partialSums(wideOf("cumsum: x", source.value), axis, { reverse }),
+    backward: (grad) => [partialSums(wideOf("cumsum: the gradient", grad), axis, { reverse: !reverse })],
   }));
 }

@@ -25,6 +25,7 @@ export { dequantize } from "./quantize/dequantize.js";
 export { RHT_SIGNS, hadamard } from "./quantize/hadamard.js";
 export { type NormQuantizeResult } from "./quantize/norm-quantize.js";
 export { type QuantizeInputs } from "./quantize/quantize.js";
+export { type CumsumOptions, cumsum } from "./rows/cumsum.js";
 export { type EmbeddingBackwardOptions, type EmbeddingOptions, embedding, embeddingBackward } from "./rows/embedding.js";
 export { type RowIdMapOptions, type RowIdMap, rowIdMap, type TakeRowsOptions, takeRows, type CombineRowsOptions, combineRows, type RowDotsOptions, rowDots } from "./rows/expert-rows.js";
 export { gather, gatherBackward } from "./rows/gather.js";

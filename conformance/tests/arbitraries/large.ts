@@ -174,6 +174,7 @@ export const LARGE_INPUTS: Inputs = {
   softmax: matrices.chain((shape) => softmaxCase(shape, large)),
   softmaxBackward: matrices.chain((shape) => softmaxBackwardCase(shape, large)),
   ...operatorCases(anyShape, large),
+  cumsum: anyShape.chain((shape) => fc.record({ x: large(shape), reverse: fc.boolean() })),
   dropout: anyShape.chain((shape) => dropoutCase(shape, large)),
   topk: topkCase(fc.constantFrom(1, 257, 1000), fc.constantFrom(1, 8, 33)),
   rowIdMap: rowIdMapCase(expertSizes),

@@ -130,6 +130,13 @@ describe("functions", () => {
     ),
   );
   differentiates(
+    "cumsum along any dimension, from either end",
+    ofLeaf(
+      ({ rows, columns, extra }) => [rows, columns, extra],
+      (x, { seed, firstFlag }) => functional.cumsum(x, seed % 3, { reverse: firstFlag }),
+    ),
+  );
+  differentiates(
     "dropout",
     ofLeaf(matrix, (x, { seed }) => functional.dropout(x, { probability: 0.25, seed: BigInt(seed) })),
   );

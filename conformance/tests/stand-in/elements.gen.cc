@@ -3,6 +3,7 @@
 #include "conformance/tests/stand-in/touch.h"
 #include "kernels/elementwise/dropout.gen.h"
 #include "kernels/elementwise/operators.gen.h"
+#include "kernels/rows/cumsum.gen.h"
 #include "kernels/rows/embedding.gen.h"
 #include "kernels/rows/expert-rows.gen.h"
 #include "kernels/rows/gather.gen.h"
@@ -148,6 +149,13 @@ cudaError_t launchMseBackward(const MseBackwardParams& p, cudaStream_t stream) {
   readsWide(p.target, p.targetType, p.rows * p.columns);
   readsF32(p.grad, p.rows);
   writesWide(p.dx, p.dxType, p.rows * p.columns);
+  return cudaSuccess;
+}
+
+cudaError_t launchCumsum(const CumsumParams& p, cudaStream_t stream) {
+  on(stream);
+  readsWide(p.x, p.xType, p.rows * p.columns);
+  writesWide(p.out, p.outType, p.rows * p.columns);
   return cudaSuccess;
 }
 

@@ -22,6 +22,7 @@ import { NORM_QUANTIZE_CALLS } from "./quantize/norm-quantize.js";
 import { NVFP4_CALLS } from "./quantize/nvfp4.js";
 import { ROW_CALLS } from "./quantize/row.js";
 import { TENSOR_CALLS } from "./quantize/tensor.js";
+import { CUMSUM_DECLARED_CALLS } from "./rows/cumsum.gen.js";
 import { EMBEDDING_DECLARED_CALLS } from "./rows/embedding.gen.js";
 import { EMBEDDING_CALLS } from "./rows/embedding.js";
 import { EXPERT_ROWS_DECLARED_CALLS } from "./rows/expert-rows.gen.js";
@@ -48,6 +49,7 @@ export const CALLS = {
   ...CAST_CALLS,
   ...COLLECTIVE_CALLS,
   ...COPY_SLICE_CALLS,
+  ...CUMSUM_DECLARED_CALLS,
   ...DELAYED_SCALING_CALLS,
   ...DEQUANTIZE_CALLS,
   ...DROPOUT_CALLS,

@@ -468,6 +468,13 @@ export const WRITERS: {
     slots.number(7, args.outFirst);
     slots.number(8, args.count);
   },
+  cumsum(slots, args) {
+    slots.number(0, args.rows);
+    slots.number(1, args.columns);
+    slots.flag(2, args.reverse);
+    slots.wide(3, args.x);
+    slots.wide(5, args.out);
+  },
   updateScales(slots, args) {
     slots.number(0, args.length);
     slots.number(1, args.count);

@@ -366,6 +366,32 @@ export const gatherBackward: Tensors<GatherBackwardArgs> = {
   },
 };
 
+/** Arguments of `cumsum`: out[r, i] is the sum of x[r, j] over j <= i or, reversed, over j >= i. */
+export interface CumsumArgs {
+  /** The terms, [..., K], seen as rows of K elements. */
+  readonly x: Tensor<WideDType>;
+  /** Whether the sums begin at the last element of a row. */
+  readonly reverse: boolean;
+  /** Output: the sums in f32, each rounded to the dtype of out, in the shape of x. */
+  readonly out: Tensor<WideDType>;
+}
+
+/** Computes the partial sums of rows. */
+export const cumsum: Tensors<CumsumArgs> = {
+  ...OUT,
+  lowering: {
+    takes: {
+      rows: "x.rows",
+      columns: "x.columns",
+      reverse: "flag",
+      x: ["wide", "rows * columns"],
+      out: ["wide", "rows * columns"],
+    },
+    each: "rows",
+    weight: "2 * columns",
+  },
+};
+
 /** Arguments of `softmax`: out = the softmax of scale * x over the last dimension of x [..., R, C]. */
 export interface SoftmaxArgs {
   /** The input, [..., R, C]. */

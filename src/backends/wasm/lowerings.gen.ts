@@ -16,6 +16,7 @@ import { dequantize } from "./quantize/dequantize.js";
 import { hadamard } from "./quantize/hadamard.js";
 import { normQuantize } from "./quantize/norm-quantize.js";
 import { quantize } from "./quantize/quantize.js";
+import { cumsum } from "./rows/cumsum.gen.js";
 import { embedding } from "./rows/embedding.gen.js";
 import { embeddingBackward } from "./rows/embedding.js";
 import { combineRows, rowDots } from "./rows/expert-rows.gen.js";
@@ -49,6 +50,7 @@ export const LOWERINGS: Lowerings = {
   copySlice,
   crossEntropy,
   crossEntropyBackward,
+  cumsum,
   decode,
   dequantize,
   divide,

@@ -402,6 +402,7 @@ export const MODULE_ROWS: Rows = {
     numbers: { "options.probability": "rate" },
   },
   "functional.softmax": { calls: [(w) => [w.tensor(), { dim: 0 }]] },
+  "functional.cumsum": { calls: [(w) => [w.tensor(), 0, { reverse: true }]] },
   "functional.gather": {
     calls: [(w) => [w.tensor(), -1, w.tensor("i32", [ROWS, 3])]],
   },
