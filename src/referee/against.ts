@@ -1,8 +1,8 @@
 /** Compares two recorded runs of one program by the digests of their outputs. */
 import { sameShape } from "../tensor/shape.js";
-import { isSame } from "./digest.js";
+import { haveEqualDigests } from "./digest.js";
 import type { RecordedOperation, TensorReference } from "./run.js";
-import { rowOf } from "./table.js";
+import { findRow } from "./table.js";
 
 /** The differences between two runs. */
 export interface RunComparison {
@@ -18,9 +18,9 @@ export interface RunComparison {
  * Describes the difference of one operation in a phrase. Returns "" if all compared outputs are equal, undefined if no output was
  * compared.
  */
-function differenceOf(a: RecordedOperation, b: RecordedOperation): string | undefined {
+function describeDifference(a: RecordedOperation, b: RecordedOperation): string | undefined {
   if (a.outputs.length !== b.outputs.length) return `${a.outputs.length} outputs against ${b.outputs.length}`;
-  const { unwritten = 0 } = rowOf(a.schema)?.row ?? {};
+  const { unwritten = 0 } = findRow(a.schema)?.row ?? {};
   let result: string | undefined;
   for (const [i, x] of a.outputs.entries()) {
     const y = b.outputs[i] as TensorReference;
@@ -31,7 +31,7 @@ function differenceOf(a: RecordedOperation, b: RecordedOperation): string | unde
     if (x.dtype !== y.dtype || !sameShape(x.shape, y.shape))
       return `output ${i} is ${description} against ${otherDescription}`;
     if (i >= a.outputs.length - unwritten) continue;
-    const isEqual = isSame(x, y);
+    const isEqual = haveEqualDigests(x, y);
     if (isEqual === false) return `output ${i}, ${description}, has other bytes`;
     if (isEqual) result = "";
   }
@@ -39,8 +39,8 @@ function differenceOf(a: RecordedOperation, b: RecordedOperation): string | unde
 }
 
 /**
- * Compares runs operation by operation, up to the first operation with different operators. NaN with different bits differ, since
- * digests are of bytes.
+ * Compares runs operation by operation, up to the first operation with different operators. NaNs with different bits differ,
+ * because a digest covers the bytes.
  */
 export function compareRuns(a: readonly RecordedOperation[], b: readonly RecordedOperation[]): RunComparison {
   let [compared, different] = [0, 0];
@@ -48,15 +48,15 @@ export function compareRuns(a: readonly RecordedOperation[], b: readonly Recorde
   for (const [index, x] of a.entries()) {
     const y = b[index];
     const { schema } = x;
-    const isOther = y?.schema !== schema;
-    const difference = isOther
+    const hasOtherSchema = y?.schema !== schema;
+    const difference = hasOtherSchema
       ? `the other run has ${y?.schema ?? "no further operation"}`
-      : differenceOf(x, y);
+      : describeDifference(x, y);
     if (difference !== undefined) compared++;
     if (!difference) continue;
     different++;
     first ??= { index, schema, what: difference };
-    if (isOther) return { compared, different, first };
+    if (hasOtherSchema) return { compared, different, first };
   }
   const nextOperation = b[a.length];
   if (nextOperation && !first) {

@@ -30,19 +30,21 @@ export function threadSums({ terms, start, stride, size }: Row, assignment: Assi
   const { threads, width, shift = 0, hasTail } = assignment;
   const sums = new Float32Array(threads);
   const isExact = terms instanceof Float64Array;
-  const addTo = (thread: number, index: number): void => {
+  const addElement = (thread: number, index: number): void => {
     const term = terms[start + index * stride] as number;
     const sum = sums[thread] as number;
     // the f64 sum with an f64 term may be inexact, and a second rounding to f32 may then be wrong
     sums[thread] = isExact ? fma(term, 1, sum) : sum + term;
   };
-  let next = 0;
-  if (shift > 0) for (let thread = shift; thread < threads && next < size; thread++) addTo(thread, next++);
-  const remainder = size - next;
-  const bulk = next + (hasTail ? remainder - (remainder % (width * threads)) : remainder);
-  for (let thread = 0; next < bulk; thread = thread + 1 === threads ? 0 : thread + 1)
-    for (let i = 0; i < width && next < bulk; i++) addTo(thread, next++);
-  for (let thread = 0; next < size; thread = thread + 1 === threads ? 0 : thread + 1) addTo(thread, next++);
+  let index = 0;
+  if (shift > 0)
+    for (let thread = shift; thread < threads && index < size; thread++) addElement(thread, index++);
+  const remainder = size - index;
+  const vectorEnd = index + (hasTail ? remainder - (remainder % (width * threads)) : remainder);
+  for (let thread = 0; index < vectorEnd; thread = thread + 1 === threads ? 0 : thread + 1)
+    for (let i = 0; i < width && index < vectorEnd; i++) addElement(thread, index++);
+  for (let thread = 0; index < size; thread = thread + 1 === threads ? 0 : thread + 1)
+    addElement(thread, index++);
   return sums;
 }
 

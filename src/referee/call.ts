@@ -47,7 +47,7 @@ export interface Randomness {
   readonly drawn?: Value;
 }
 
-function nameOf(argument: Argument | undefined): string {
+function describeArgument(argument: Argument | undefined): string {
   if (argument === undefined) return "missing";
   if (isValue(argument)) return `a tensor ${argument.dtype} [${argument.shape}]`;
   return JSON.stringify(argument).slice(0, 80);
@@ -90,14 +90,15 @@ export class Call {
   /** Throws `NotModelled` if an argument is neither absent nor None nor `value`. */
   requireDefault(name: string, value: Argument): void {
     const argument = this.get(name);
-    if (argument !== undefined && argument !== value) throw new NotModelled(`${name} is ${nameOf(argument)}`);
+    if (argument !== undefined && argument !== value)
+      throw new NotModelled(`${name} is ${describeArgument(argument)}`);
   }
 
   #fail(name: string, expected: string): never {
     const argument = this.get(name);
     if (typeof argument === "object" && argument !== null && "other" in argument)
       throw new NotModelled(`${name} is ${argument.other}`);
-    throw new ArgumentError(`${name} is ${nameOf(this.get(name))}; ${expected} is needed`);
+    throw new ArgumentError(`${name} is ${describeArgument(this.get(name))}; ${expected} is needed`);
   }
 
   tensor(name: string): Value {

@@ -18,7 +18,8 @@ export interface Contract {
   readonly settings: Readonly<Record<string, string | number | boolean | null>>;
 }
 
-const isText = (value: unknown): value is string | null => value === null || typeof value === "string";
+const isNullableString = (value: unknown): value is string | null =>
+  value === null || typeof value === "string";
 
 /** Parses a contract. Throws `FileError` if the file is not a contract. */
 export function readContract(path: string, text: string): Contract {
@@ -29,13 +30,13 @@ export function readContract(path: string, text: string): Contract {
   if (!isObject(value) || value.format !== CONTRACT_FORMAT || value.version !== 1)
     return fail(`it is not a contract; format must be "${CONTRACT_FORMAT}" and version 1`);
   const { chip, computed_by: computedBy, versions, settings } = value;
-  if (!isText(chip)) return fail("chip must be a string or null");
+  if (!isNullableString(chip)) return fail("chip must be a string or null");
   if (computedBy !== "device" && computedBy !== "reference")
     return fail('computed_by must be "device" or "reference"');
-  if (!isObject(versions) || !Object.values(versions).every(isText))
+  if (!isObject(versions) || !Object.values(versions).every(isNullableString))
     return fail("versions must be an object of strings and nulls");
   const isPlain = (setting: unknown): boolean =>
-    isText(setting) || typeof setting === "number" || typeof setting === "boolean";
+    isNullableString(setting) || typeof setting === "number" || typeof setting === "boolean";
   if (!isObject(settings) || !Object.values(settings).every(isPlain))
     return fail("settings must be an object of strings, numbers, booleans and nulls");
   return {
@@ -53,7 +54,7 @@ export interface ContractDifference {
   readonly b: unknown;
 }
 
-export function termsOf({ chip, computedBy, versions, settings }: Contract): JsonObject {
+export function contractTerms({ chip, computedBy, versions, settings }: Contract): JsonObject {
   const prefixTerms = (prefix: string, terms: JsonObject): [string, unknown][] =>
     Object.entries(terms).map(([name, term]) => [`${prefix}.${name}`, term]);
   return Object.fromEntries([
@@ -66,7 +67,7 @@ export function termsOf({ chip, computedBy, versions, settings }: Contract): Jso
 
 /** The terms in which two contracts differ, by name. A term that a contract lacks has the value undefined. */
 export function contractDifferences(a: Contract, b: Contract): readonly ContractDifference[] {
-  const [x, y] = [termsOf(a), termsOf(b)];
+  const [x, y] = [contractTerms(a), contractTerms(b)];
   const names = [...new Set([...Object.keys(x), ...Object.keys(y)])];
   return names.filter((term) => x[term] !== y[term]).map((term) => ({ term, a: x[term], b: y[term] }));
 }
@@ -91,10 +92,10 @@ export function checkContract({ chip, versions, settings }: Contract): ContractC
   const chips = [
     ...new Set(Object.values(OPERATORS).flatMap(({ witness }) => (witness ? [witness.chip] : []))),
   ];
-  const problems = Object.entries(REQUIRED_SETTINGS).flatMap(([name, needed]) =>
-    settings[name] === undefined || settings[name] === needed
+  const problems = Object.entries(REQUIRED_SETTINGS).flatMap(([name, requirement]) =>
+    settings[name] === undefined || settings[name] === requirement
       ? []
-      : [`settings.${name} is ${settings[name]}; the models need ${needed}`],
+      : [`settings.${name} is ${settings[name]}; the models need ${requirement}`],
   );
   if (chip === null || !chips.includes(chip))
     problems.unshift(`chip is ${chip ?? "not a GPU"}; the models are of ${chips.join(", ")}`);

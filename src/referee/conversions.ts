@@ -7,32 +7,32 @@ import { asBytes } from "../tensor/data.js";
 import { Scope } from "../tensor/scope.js";
 import { type DType, isWide, type Shape, type WideDType } from "../tensor/shape.js";
 import { NotModelled } from "./not-modelled.js";
-import { integersOf } from "./selections.js";
+import { toIntegers } from "./selections.js";
 import { toTensor, toValue, type Value } from "./value.js";
 
 /** The dtype of an f32, bf16 or f16 value. Throws `NotModelled` for another dtype. */
-export function wideOf({ dtype }: Value): WideDType {
+export function requireWideDType({ dtype }: Value): WideDType {
   const type = tensorDType(dtype);
   if (type !== undefined && isWide(type)) return type;
   throw new NotModelled(`${dtype} operands`);
 }
 
 /** The f32 values of an f32, bf16 or f16 tensor, in row-major order. Throws `NotModelled` for another dtype. */
-export function valuesOf(backend: Backend, x: Value): Float32Array {
-  wideOf(x);
+export function toFloat32(backend: Backend, x: Value): Float32Array {
+  requireWideDType(x);
   const { bytes } = conversion(backend, x, "F32");
-  const aligned = bytes.byteOffset % 4 === 0 ? bytes : bytes.slice();
-  return new Float32Array(aligned.buffer, aligned.byteOffset, aligned.length / 4);
+  const alignedBytes = bytes.byteOffset % 4 === 0 ? bytes : bytes.slice();
+  return new Float32Array(alignedBytes.buffer, alignedBytes.byteOffset, alignedBytes.length / 4);
 }
 
 /** A tensor of f32 numbers, each rounded once to the dtype, to nearest even. */
-export function roundedTo(backend: Backend, dtype: FileDType, shape: Shape, values: Float32Array): Value {
+export function roundedValue(backend: Backend, dtype: FileDType, shape: Shape, values: Float32Array): Value {
   return conversion(backend, { dtype: "F32", shape, bytes: asBytes(values) }, dtype);
 }
 
 /** Rounds f32 numbers once to a dtype, and returns the results as f32 numbers. */
-export function roundedThrough(backend: Backend, dtype: FileDType, values: Float32Array): Float32Array {
-  return valuesOf(backend, roundedTo(backend, dtype, [values.length], values));
+export function roundThrough(backend: Backend, dtype: FileDType, values: Float32Array): Float32Array {
+  return toFloat32(backend, roundedValue(backend, dtype, [values.length], values));
 }
 
 /** A number as a tensor without dimensions, rounded to f32. */
@@ -41,25 +41,25 @@ export function numberValue(x: number): Value {
 }
 
 /** A number rounded to a dtype. */
-export function roundedNumber(backend: Backend, x: number, dtype: FileDType): number {
-  return valuesOf(backend, conversion(backend, numberValue(x), dtype))[0] as number;
+export function roundNumber(backend: Backend, x: number, dtype: FileDType): number {
+  return toFloat32(backend, conversion(backend, numberValue(x), dtype))[0] as number;
 }
 
 /** The dtypes of integers that can be converted. */
-const INTEGERS: readonly FileDType[] = ["BOOL", "U8", "I32", "I64"];
+const INTEGER_DTYPES: readonly FileDType[] = ["BOOL", "U8", "I32", "I64"];
 
 /**
  * Converts integers to f32, rounded once to nearest even. Throws `NotModelled` for integers beyond 2^53, because JavaScript
  * numbers have rounded them already.
  */
 function fromIntegers(x: Value): Value {
-  const integers = integersOf(x);
+  const integers = toIntegers(x);
   if (!integers.every(Number.isSafeInteger)) throw new NotModelled("integers beyond 2^53");
   return { dtype: "F32", shape: x.shape, bytes: asBytes(Float32Array.from(integers)) };
 }
 
 /** The dtypes among which `conversion` converts by way of f32. */
-const CONVERTED: readonly (DType | undefined)[] = ["f32", "bf16", "f16", "e4m3", "e5m2"];
+const CONVERTIBLE_DTYPES: readonly (DType | undefined)[] = ["f32", "bf16", "f16", "e4m3", "e5m2"];
 
 /**
  * The E8M0 code of an f32 value: its exponent field, plus one if the fraction is above 1/2, or equals 1/2 and the value is
@@ -75,7 +75,7 @@ function toE8m0(x: number): number {
 
 /** Converts f32, bf16 or f16 to E8M0, which has no sign. Infinity and NaN become NaN. */
 function toScales(backend: Backend, x: Value): Value {
-  return { dtype: "F8_E8M0", shape: x.shape, bytes: Uint8Array.from(valuesOf(backend, x), toE8m0) };
+  return { dtype: "F8_E8M0", shape: x.shape, bytes: Uint8Array.from(toFloat32(backend, x), toE8m0) };
 }
 
 /** Converts E8M0 to f32: powers of two, and NaN for the code 255. */
@@ -86,7 +86,7 @@ function fromScales({ shape, bytes }: Value): Value {
 
 /** Converts f32, bf16 or f16 to f64, exactly. An f16 NaN becomes the f64 value of the f32 NaN 7FFFFFFF. */
 function toF64(backend: Backend, x: Value): Value {
-  const floats = valuesOf(backend, x);
+  const floats = toFloat32(backend, x);
   const doubles = Float64Array.from(floats);
   if (x.dtype === "F16") {
     const codes = new BigUint64Array(doubles.buffer);
@@ -99,18 +99,23 @@ function toF64(backend: Backend, x: Value): Value {
  * Converts among f32, bf16, f16, e4m3 and e5m2 by way of f32, with one rounding to nearest even; overflow gives infinity or NaN.
  * Also converts f32, bf16 and f16 to f64, and integers and e8m0 to all of these dtypes.
  */
-export function conversion(backend: Backend, x: Value, to: FileDType): Value {
-  if (to === x.dtype) return x;
-  if (INTEGERS.includes(x.dtype)) return conversion(backend, fromIntegers(x), to);
-  if (x.dtype === "F8_E8M0") return conversion(backend, fromScales(x), to);
-  if (to === "F64") return toF64(backend, x);
-  if (to === "F8_E8M0") return toScales(backend, x);
-  const [from, type] = [tensorDType(x.dtype), tensorDType(to)];
-  if (from === undefined || type === undefined || !CONVERTED.includes(from) || !CONVERTED.includes(type))
-    throw new NotModelled(`a conversion from ${x.dtype} to ${to}`);
+export function conversion(backend: Backend, x: Value, dtype: FileDType): Value {
+  if (dtype === x.dtype) return x;
+  if (INTEGER_DTYPES.includes(x.dtype)) return conversion(backend, fromIntegers(x), dtype);
+  if (x.dtype === "F8_E8M0") return conversion(backend, fromScales(x), dtype);
+  if (dtype === "F64") return toF64(backend, x);
+  if (dtype === "F8_E8M0") return toScales(backend, x);
+  const [sourceType, targetType] = [tensorDType(x.dtype), tensorDType(dtype)];
+  if (
+    sourceType === undefined ||
+    targetType === undefined ||
+    !CONVERTIBLE_DTYPES.includes(sourceType) ||
+    !CONVERTIBLE_DTYPES.includes(targetType)
+  )
+    throw new NotModelled(`a conversion from ${x.dtype} to ${dtype}`);
   using _ = new Scope();
   const source = toTensor(backend, x);
-  const wide = isWide(from) ? source : decode(source);
-  if (isWide(type)) return toValue(scaled(wide, 1, { outDtype: type }));
-  return toValue(encode(wide, { format: type, overflow: "nonfinite" }));
+  const f32Tensor = isWide(sourceType) ? source : decode(source);
+  if (isWide(targetType)) return toValue(scaled(f32Tensor, 1, { outDtype: targetType }));
+  return toValue(encode(f32Tensor, { format: targetType, overflow: "nonfinite" }));
 }

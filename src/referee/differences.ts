@@ -43,7 +43,7 @@ const OTHER_PRODUCTS: readonly { readonly name: string; readonly settings: GemmS
 ];
 
 /** The indices of an element in a shape. */
-export function coordinatesOf(shape: Shape, index: number): readonly number[] {
+export function elementCoordinates(shape: Shape, index: number): readonly number[] {
   return stridesOf(shape).map((stride, dim) => Math.floor(index / stride) % (shape[dim] as number));
 }
 
@@ -51,24 +51,24 @@ export function coordinatesOf(shape: Shape, index: number): readonly number[] {
 export function explainDifference(difference: Difference, { product }: OperatorRow, call: Call): Difference {
   const { first, computed, lines } = difference;
   if (!first) return difference;
-  const at = coordinatesOf(computed.shape, first.index);
-  const how = product
-    ? productLines(difference, product, call, at)
+  const coordinates = elementCoordinates(computed.shape, first.index);
+  const explanation = product
+    ? productLines(difference, product, call, coordinates)
     : operandLines(call, computed, first.index);
-  return { ...difference, lines: [...lines, ...how] };
+  return { ...difference, lines: [...lines, ...explanation] };
 }
 
 function productLines(
   { recorded, computed }: Difference,
-  optionsOf: NonNullable<OperatorRow["product"]>,
+  gemmOptions: NonNullable<OperatorRow["product"]>,
   call: Call,
-  at: readonly number[],
+  coordinates: readonly number[],
 ): readonly string[] {
   using _ = new Scope();
-  const options = optionsOf(call);
+  const options = gemmOptions(call);
   const match = recorded && searchProduct(options, { ...computed, bytes: recorded }, OTHER_PRODUCTS);
   const explanation = match ? [`every recorded element is the product ${match.name}`] : [];
-  return [...explanation, ...gemmText(explainGemm({ ...options, at }))];
+  return [...explanation, ...gemmText(explainGemm({ ...options, at: coordinates }))];
 }
 
 /** The operands of element `index` of an elementwise operator, as lines of text. */

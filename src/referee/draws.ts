@@ -3,8 +3,8 @@ import { ShapeError } from "../errors.js";
 import { philox } from "../random.js";
 import { elementCount, type Shape, sameShape } from "../tensor/shape.js";
 import type { Call, GeneratorState, Model } from "./call.js";
-import { roundedTo, valuesOf } from "./conversions.js";
-import { fma, mathOf } from "./float32.js";
+import { roundedValue, toFloat32 } from "./conversions.js";
+import { applyMath, fma } from "./float32.js";
 import { NotModelled } from "./not-modelled.js";
 import { mapElements } from "./pointwise.js";
 import { itemSize, type Value } from "./value.js";
@@ -15,7 +15,7 @@ const { fround, sqrt } = Math;
 const MAX_BLOCKS = 132 * 8;
 const BLOCK = 256;
 /** The number of words that Philox returns at a time. */
-const WORDS = 4;
+const PHILOX_WORDS = 4;
 
 /** Receives the index of an element, the words that its thread draws, and the position of the element's word among them. */
 type Draw = (index: number, words: Uint32Array, word: number) => void;
@@ -24,16 +24,16 @@ type Draw = (index: number, words: Uint32Array, word: number) => void;
  * Calls `draw` for each of `count` elements. Each thread draws its own words, and each word is for one element. The elements are
  * grouped in vectors of `width`; vector i belongs to thread i modulo the number of threads.
  */
-function eachDraw({ seed, offset }: GeneratorState, count: number, width: number, draw: Draw): void {
-  if (offset % WORDS !== 0)
-    throw new NotModelled(`the offset ${offset} of the generator, no multiple of ${WORDS}`);
+function forEachDraw({ seed, offset }: GeneratorState, count: number, width: number, draw: Draw): void {
+  if (offset % PHILOX_WORDS !== 0)
+    throw new NotModelled(`the offset ${offset} of the generator, no multiple of ${PHILOX_WORDS}`);
   const threads = BLOCK * Math.min(Math.ceil(count / BLOCK), MAX_BLOCKS);
   const vectors = Math.ceil(count / width);
   for (let thread = 0; thread < Math.min(threads, vectors); thread++) {
-    const drawn = width * Math.ceil((vectors - thread) / threads);
-    const words = new Uint32Array(WORDS * Math.ceil(drawn / WORDS));
-    philox({ seed, offset: BigInt(thread) }, offset / WORDS, words);
-    for (let word = 0; word < drawn; word++) {
+    const wordCount = width * Math.ceil((vectors - thread) / threads);
+    const words = new Uint32Array(PHILOX_WORDS * Math.ceil(wordCount / PHILOX_WORDS));
+    philox({ seed, offset: BigInt(thread) }, offset / PHILOX_WORDS, words);
+    for (let word = 0; word < wordCount; word++) {
       const index = (thread + Math.floor(word / width) * threads) * width + (word % width);
       if (index < count) draw(index, words, word);
     }
@@ -41,9 +41,9 @@ function eachDraw({ seed, offset }: GeneratorState, count: number, width: number
 }
 
 /** Maps a word to a number above 0 and at most 1. */
-const uniformOf = (word: number): number => fround(fround(word) * 2 ** -32 + 2 ** -33);
+const toUniform = (word: number): number => fround(fround(word) * 2 ** -32 + 2 ** -33);
 
-function generatorOf({ randomness: { generator } }: Call): GeneratorState {
+function requireGenerator({ randomness: { generator } }: Call): GeneratorState {
   if (generator) return generator;
   throw new NotModelled("the state of the generator was not recorded");
 }
@@ -51,24 +51,24 @@ function generatorOf({ randomness: { generator } }: Call): GeneratorState {
 /** `count` numbers above 0 and at most 1, for elements in vectors of `width`. */
 function uniforms(call: Call, count: number, width = 1): Float32Array {
   const out = new Float32Array(count);
-  eachDraw(generatorOf(call), count, width, (index, words, word) => {
-    out[index] = uniformOf(words[word] as number);
+  forEachDraw(requireGenerator(call), count, width, (index, words, word) => {
+    out[index] = toUniform(words[word] as number);
   });
   return out;
 }
 
 /** Values in the argument `size`, rounded to the argument `dtype`, by default f32. */
-function inSize(call: Call, valuesFor: (count: number) => Float32Array): Value {
+function createOfSize(call: Call, drawValues: (count: number) => Float32Array): Value {
   const shape: Shape = call.integers("size");
-  return roundedTo(call.backend, call.dtype("dtype") ?? "F32", shape, valuesFor(elementCount(shape)));
+  return roundedValue(call.backend, call.dtype("dtype") ?? "F32", shape, drawValues(elementCount(shape)));
 }
 
 /** Uniform numbers, rounded to the dtype; 1 becomes 0. */
 export const rand: Model = (call) => {
-  const out = inSize(call, (count) => uniforms(call, count));
-  const values = valuesOf(call.backend, out);
+  const out = createOfSize(call, (count) => uniforms(call, count));
+  const values = toFloat32(call.backend, out);
   return [
-    roundedTo(
+    roundedValue(
       call.backend,
       out.dtype,
       out.shape,
@@ -77,29 +77,29 @@ export const rand: Model = (call) => {
   ];
 };
 
-const TURN = fround(2 * Math.PI) * 2 ** -32;
+const RADIANS_PER_WORD = fround(2 * Math.PI) * 2 ** -32;
 
 /**
  * Normal numbers by the method of Box and Muller. The first of two words gives u, the second word gives an angle. The results are
  * the sine and the cosine of the angle, multiplied by sqrtf(-2 logf(u)).
  */
 export const randn: Model = (call) => [
-  inSize(call, (count) => {
-    const [first, angle, isCosine] = [0, 1, 2].map(() => new Float32Array(count)) as [
+  createOfSize(call, (count) => {
+    const [uniform, angle, isCosine] = [0, 1, 2].map(() => new Float32Array(count)) as [
       Float32Array,
       Float32Array,
       Float32Array,
     ];
-    eachDraw(generatorOf(call), count, 1, (index, words, word) => {
+    forEachDraw(requireGenerator(call), count, 1, (index, words, word) => {
       const pair = word - (word % 2);
-      first[index] = uniformOf(words[pair] as number);
-      angle[index] = fma(fround(words[pair + 1] as number), TURN, TURN / 2);
+      uniform[index] = toUniform(words[pair] as number);
+      angle[index] = fma(fround(words[pair + 1] as number), RADIANS_PER_WORD, RADIANS_PER_WORD / 2);
       isCosine[index] = word % 2;
     });
-    const radius = mapElements((l) => sqrt(fround(-2 * l)), mathOf(call.backend, "logf", first));
-    const sines = mathOf(call.backend, "sin.approx.f32", angle);
-    const cosines = mathOf(call.backend, "cos.approx.f32", angle);
-    const ratio = mapElements((s, c, which) => (which === 0 ? s : c), sines, cosines, isCosine);
+    const radius = mapElements((l) => sqrt(fround(-2 * l)), applyMath(call.backend, "logf", uniform));
+    const sines = applyMath(call.backend, "sin.approx.f32", angle);
+    const cosines = applyMath(call.backend, "cos.approx.f32", angle);
+    const ratio = mapElements((s, c, selector) => (selector === 0 ? s : c), sines, cosines, isCosine);
     // the mean, which is 0, makes a -0 positive
     return mapElements((r, t) => fround(r * t) + 0, radius, ratio);
   }),
@@ -110,7 +110,7 @@ export const bernoulli: Model = (call) => {
   const { dtype, shape } = call.tensor("self");
   const p = fround(call.number("p", 0.5));
   return [
-    roundedTo(
+    roundedValue(
       call.backend,
       dtype,
       shape,
@@ -147,9 +147,9 @@ export const dropout: Model = (call) => {
   const keep = fround(1 - p);
   const scale = fround(1 / keep);
   const mask = dropoutMask(call, x, keep);
-  const values = mapElements((v, m) => fround(v * m) * scale, valuesOf(call.backend, x), mask);
+  const values = mapElements((v, m) => fround(v * m) * scale, toFloat32(call.backend, x), mask);
   return [
-    roundedTo(call.backend, x.dtype, x.shape, values),
+    roundedValue(call.backend, x.dtype, x.shape, values),
     { dtype: "BOOL", shape: x.shape, bytes: Uint8Array.from(mask) },
   ];
 };

@@ -3,28 +3,28 @@ import type { FileDType } from "../io/dtypes.js";
 import { scaled } from "../ops/elementwise/operators.gen.js";
 import { Scope } from "../tensor/scope.js";
 import type { Call, Model } from "./call.js";
-import { conversion, numberValue, roundedNumber, valuesOf, wideOf } from "./conversions.js";
+import { conversion, numberValue, requireWideDType, roundNumber, toFloat32 } from "./conversions.js";
 import { NotModelled } from "./not-modelled.js";
 import { selectWhere } from "./selections.js";
 import { broadcast, commonShape, toTensor, toValue, type Value, zeroValue } from "./value.js";
 
 /** Replaces the byte that contains the sign in each element. `i` is the index of the byte. */
 export function withSigns(x: Value, change: (byte: number, i: number) => number): Value {
-  const size = wideOf(x) === "f32" ? 4 : 2;
+  const size = requireWideDType(x) === "f32" ? 4 : 2;
   const bytes = x.bytes.slice();
   for (let i = size - 1; i < bytes.length; i += size) bytes[i] = change(bytes[i] as number, i);
   return { ...x, bytes };
 }
 
-export const negated: Model = (call) => [withSigns(call.tensor("self"), (byte) => byte ^ 0x80)];
+export const negate: Model = (call) => [withSigns(call.tensor("self"), (byte) => byte ^ 0x80)];
 export const absolute: Model = (call) => [withSigns(call.tensor("self"), (byte) => byte & 0x7f)];
 
-/** A BOOL tensor that says, for each element, whether a condition is true for its f32 value. */
+/** A BOOL tensor with the value of a predicate for each element, as an f32 number. */
 function condition(call: Call, x: Value, predicate: (value: number) => boolean): Value {
   return {
     dtype: "BOOL",
     shape: x.shape,
-    bytes: Uint8Array.from(valuesOf(call.backend, x), (each) => Number(predicate(each))),
+    bytes: Uint8Array.from(toFloat32(call.backend, x), (each) => Number(predicate(each))),
   };
 }
 
@@ -48,7 +48,7 @@ export const relu: Model = (call) => {
 export const thresholdBackward: Model = (call) => {
   const [grad, x] = [call.tensor("grad_output"), call.tensor("self")];
   const threshold = Math.fround(call.number("threshold"));
-  wideOf(grad);
+  requireWideDType(grad);
   return [
     selectWhere(
       condition(call, x, (value) => value <= threshold),
@@ -58,9 +58,9 @@ export const thresholdBackward: Model = (call) => {
   ];
 };
 
-export const masked: Model = (call) => {
+export const maskedFill: Model = (call) => {
   const x = call.tensor("self");
-  const dtype = wideOf(x);
+  const dtype = requireWideDType(x);
   const value = call.operand("value");
   if (typeof value !== "number") throw new NotModelled("a value that is a tensor");
   using _ = new Scope();
@@ -78,13 +78,14 @@ export function comparisonModel(predicate: (x: number, y: number) => boolean): M
   return (call) => {
     const [x, y] = [call.tensor("self"), call.operand("other")];
     if (typeof y === "number") {
-      const number = roundedNumber(call.backend, y, x.dtype);
+      const number = roundNumber(call.backend, y, x.dtype);
       return [condition(call, x, (value) => predicate(value, number))];
     }
-    if (wideOf(x) !== wideOf(y)) throw new NotModelled(`${x.dtype} compared with ${y.dtype}`);
+    if (requireWideDType(x) !== requireWideDType(y))
+      throw new NotModelled(`${x.dtype} compared with ${y.dtype}`);
     const shape = commonShape(x.shape, y.shape);
-    const operand = valuesOf(call.backend, broadcast(y, shape));
-    const bytes = Uint8Array.from(valuesOf(call.backend, broadcast(x, shape)), (each, i) =>
+    const operand = toFloat32(call.backend, broadcast(y, shape));
+    const bytes = Uint8Array.from(toFloat32(call.backend, broadcast(x, shape)), (each, i) =>
       Number(predicate(each, operand[i] as number)),
     );
     return [{ dtype: "BOOL", shape, bytes }];
@@ -93,15 +94,15 @@ export function comparisonModel(predicate: (x: number, y: number) => boolean): M
 
 /** The model that fills a tensor with ones, or with the number of argument `name`, rounded to f32 and then to the dtype. */
 export function fillModel(
-  shapeOf: (call: Call) => readonly [readonly number[], FileDType],
+  resultForm: (call: Call) => readonly [readonly number[], FileDType],
   name?: string,
 ): Model {
   return (call) => {
-    const [shape, dtype] = shapeOf(call);
+    const [shape, dtype] = resultForm(call);
     if (dtype === "BOOL" && name === undefined)
       return [broadcast({ dtype, shape: [], bytes: Uint8Array.of(1) }, shape)];
     const element = numberValue(name === undefined ? 1 : call.number(name));
-    const type = wideOf({ ...element, dtype });
+    const type = requireWideDType({ ...element, dtype });
     using _ = new Scope();
     const roundedElement = toValue(scaled(toTensor(call.backend, element), 1, { outDtype: type }));
     return [broadcast(roundedElement, shape)];
@@ -109,24 +110,24 @@ export function fillModel(
 }
 
 /** The shape and dtype of the result: the shape of `self`, and the argument `dtype`, by default the dtype of `self`. */
-export const likeSelf = (call: Call): readonly [readonly number[], FileDType] => {
+export const shapeFromSelf = (call: Call): readonly [readonly number[], FileDType] => {
   const { shape, dtype } = call.tensor("self");
   return [shape, call.dtype("dtype") ?? dtype];
 };
 
 /** The shape and dtype of the result: the argument `size`, and the argument `dtype`, by default f32. */
-export const bySize = (call: Call): readonly [readonly number[], FileDType] => [
+export const shapeFromSize = (call: Call): readonly [readonly number[], FileDType] => [
   call.integers("size"),
   call.dtype("dtype") ?? "F32",
 ];
 
-export const converted: Model = (call) => {
+export const toDType: Model = (call) => {
   const x = call.tensor("self");
   return [conversion(call.backend, x, call.dtype("dtype") ?? x.dtype)];
 };
 
 /** aten::copy_: `src`, broadcast to the shape of `self` and converted to its dtype. */
-export const copiedInto: Model = (call) => {
+export const copyInto: Model = (call) => {
   const [x, source] = [call.tensor("self"), call.tensor("src")];
   return [conversion(call.backend, broadcast(source, x.shape), x.dtype)];
 };
@@ -140,9 +141,11 @@ export const range: Model = (call) => {
   const dtype = call.dtype("dtype") ?? "I64";
   const count = Math.ceil((end - start) / step);
   if (!(count >= 0)) throw new ShapeError(`a range from ${start} to ${end} in steps of ${step}`);
-  const last = start + Math.max(count - 1, 0) * step;
+  const lastElement = start + Math.max(count - 1, 0) * step;
   const limit = dtype === "I64" ? Number.MAX_SAFE_INTEGER : dtype === "I32" ? 2 ** 31 - 1 : 2 ** 24;
-  const isExact = [start, step, last].every((each) => Number.isInteger(each) && Math.abs(each) <= limit);
+  const isExact = [start, step, lastElement].every(
+    (each) => Number.isInteger(each) && Math.abs(each) <= limit,
+  );
   if (!isExact) throw new NotModelled(`a range of ${dtype} from ${start} to ${end} in steps of ${step}`);
   const out = zeroValue("I64", [count]);
   const elements = new BigInt64Array(out.bytes.buffer);

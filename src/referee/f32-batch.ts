@@ -2,13 +2,13 @@
 import { ShapeError } from "../errors.js";
 import { asBytes } from "../tensor/data.js";
 import type { Call } from "./call.js";
-import { valuesOf } from "./conversions.js";
+import { toFloat32 } from "./conversions.js";
 import { fusedSums, ONE_LANE } from "./fused-products.js";
 import { NotModelled } from "./not-modelled.js";
 import type { Value } from "./value.js";
 
 /** The smallest number of rows and of columns that was compared. */
-const MIN_COMPARED = 8;
+const MIN_COMPARED_LENGTH = 8;
 
 /**
  * Each element is one chain of fma from +0 in ascending k. Throws `NotModelled` for one product, one row or one column, for which
@@ -22,7 +22,7 @@ export function f32Batch(call: Call, a: Value, b: Value): Value {
   if (b.dtype !== "F32") throw new NotModelled(`products of ${a.dtype} and ${b.dtype}`);
   if (batch === 1 || rows === 1 || columns === 1)
     throw new NotModelled(`f32 products [${a.shape}] by [${b.shape}]`);
-  const [x, w] = [valuesOf(call.backend, a), valuesOf(call.backend, b)];
+  const [x, w] = [toFloat32(call.backend, a), toFloat32(call.backend, b)];
   const out = new Float32Array(batch * rows * columns);
   for (let i = 0; i < batch; i++) {
     const matrices = {
@@ -37,5 +37,5 @@ export function f32Batch(call: Call, a: Value, b: Value): Value {
 
 /** Whether the matrices of an f32 batch have enough rows and columns: at least as many as the smallest compared matrices. */
 export function isComparedF32Batch(a: Value, b: Value): boolean {
-  return (a.shape[1] as number) >= MIN_COMPARED && (b.shape[2] as number) >= MIN_COMPARED;
+  return (a.shape[1] as number) >= MIN_COMPARED_LENGTH && (b.shape[2] as number) >= MIN_COMPARED_LENGTH;
 }

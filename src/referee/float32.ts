@@ -16,34 +16,34 @@ const MAX_F32 = (2 - 2 ** -23) * 2 ** 127;
 const OVERFLOW = (2 - 2 ** -24) * 2 ** 127;
 
 /**
- * x * y + z, rounded once to f32, to nearest even. The product x * y must be exact in f64. A product of two f32 numbers always
- * is.
+ * x * y + z, rounded once to f32, to nearest even. The product x * y must be exact in f64. The product of two f32 numbers is
+ * always exact.
  */
 export function fma(x: number, y: number, z: number): number {
   const product = x * y;
   const sum = product + z;
   const nearest = Math.fround(sum);
-  // Rounding the f64 sum to f32 is correct unless the sum lies midway between two f32 numbers, of which `other` is the second.
+  // Rounding the f64 sum to f32 is correct unless the sum lies midway between two f32 numbers, `nearest` and `neighbour`.
   const distance = sum - nearest;
-  const other = nearest + 2 * distance;
-  if (distance === 0 || (Math.fround(other) !== other && Math.abs(sum) !== OVERFLOW)) return nearest;
+  const neighbour = nearest + 2 * distance;
+  if (distance === 0 || (Math.fround(neighbour) !== neighbour && Math.abs(sum) !== OVERFLOW)) return nearest;
   const addend = sum - product;
   const error = product - (sum - addend) + (z - addend);
   if (Math.abs(sum) === OVERFLOW) return error * sum < 0 ? Math.sign(sum) * MAX_F32 : nearest;
-  return error !== 0 && error > 0 === distance > 0 ? other : nearest;
+  return error !== 0 && error > 0 === distance > 0 ? neighbour : nearest;
 }
 
 const float = new Float32Array(1);
 const word = new Int32Array(float.buffer);
 
 /** The bits of an f32 number as a signed integer. */
-export function bitsOf(x: number): number {
+export function toBits(x: number): number {
   float[0] = x;
   return word[0] as number;
 }
 
 /** The f32 number with these bits. */
-export function ofBits(code: number): number {
+export function fromBits(code: number): number {
   word[0] = code;
   return float[0] as number;
 }
@@ -58,7 +58,7 @@ export const LOG2E = Math.fround(Math.LOG2E);
 export const LN2 = Math.fround(Math.LN2);
 
 /** Applies a math function of CUDA, as nvcc 13.0 compiles it without fast math, to each number. */
-export function mathOf(backend: Backend, name: SpecialFunctionName, values: Float32Array): Float32Array {
+export function applyMath(backend: Backend, name: SpecialFunctionName, values: Float32Array): Float32Array {
   using _ = new Scope();
   const x = tensor(backend, values, [values.length]);
   return specialFunction(x, { function: name }).dataSync() as Float32Array;

@@ -2,14 +2,14 @@
 import { ShapeError } from "../errors.js";
 import type { Lanes } from "../orders/order.js";
 import type { Call } from "./call.js";
-import { roundedTo, valuesOf } from "./conversions.js";
+import { roundedValue, toFloat32 } from "./conversions.js";
 import { fma } from "./float32.js";
 import { NotModelled } from "./not-modelled.js";
-import { broadcast, cornerOf, type Value } from "./value.js";
+import { broadcast, copyCorner, type Value } from "./value.js";
 
 const { fround } = Math;
 
-/** The operands of a product: x is [rows, depth] and w [depth, columns]. */
+/** The operands of a product: x, [rows, depth], and w, [depth, columns]. */
 interface FusedProduct {
   readonly x: Float32Array;
   readonly w: Float32Array;
@@ -31,15 +31,15 @@ function requireFactors(a: Value, b: Value): Corner & { readonly depth: number }
 /** One chain in the order of ascending k. */
 export const ONE_LANE: Lanes = { count: 1, run: 1, join: "ascending" };
 
-/** Adds lane i + n / 2 to lane i of n, until there is one. */
+/** Adds lane i + n / 2 to lane i of n lanes, until one lane is left. */
 function joinHalves(lanes: Float32Array[]): Float32Array {
   for (let half = lanes.length / 2; half >= 1; half /= 2)
-    for (let i = 0; i < half; i++) addTo(lanes[i] as Float32Array, lanes[i + half] as Float32Array);
+    for (let i = 0; i < half; i++) addInPlace(lanes[i] as Float32Array, lanes[i + half] as Float32Array);
   return lanes[0] as Float32Array;
 }
 
-function addTo(sums: Float32Array, others: Float32Array): void {
-  for (let i = 0; i < sums.length; i++) sums[i] = (sums[i] as number) + (others[i] as number);
+function addInPlace(sums: Float32Array, addends: Float32Array): void {
+  for (let i = 0; i < sums.length; i++) sums[i] = (sums[i] as number) + (addends[i] as number);
 }
 
 /** The sums of one row: lane `l` of `count` has the terms for which floor(k / run) modulo count is l. */
@@ -55,8 +55,8 @@ function rowSums(
     for (let i = 0; i < columns; i++) lane[i] = fma(factor, w[k * columns + i] as number, lane[i] as number);
   }
   if (join === "halves") return joinHalves(lanes);
-  const [sums, ...others] = lanes as [Float32Array, ...Float32Array[]];
-  for (const each of others) addTo(sums, each);
+  const [sums, ...otherLanes] = lanes as [Float32Array, ...Float32Array[]];
+  for (const laneSums of otherLanes) addInPlace(sums, laneSums);
   return sums;
 }
 
@@ -68,14 +68,14 @@ export function fusedSums(product: FusedProduct, lanes: Lanes): Float32Array {
 }
 
 /** The operands of aten::mm or aten::addmm. */
-const factorsOf = (call: Call): readonly [Value, Value] => [
+const productOperands = (call: Call): readonly [Value, Value] => [
   call.tensor(call.get("mat1") === undefined ? "self" : "mat1"),
   call.tensor("mat2"),
 ];
 
 /** Whether CUDA cores compute aten::mm or aten::addmm: f32, or a vector times a matrix whose rows are not aligned. */
-export function isFused(call: Call): boolean {
-  const [a, b] = factorsOf(call);
+export function runsOnCudaCores(call: Call): boolean {
+  const [a, b] = productOperands(call);
   return a.dtype === "F32" || (a.shape[0] === 1 && b.shape.some((extent) => extent % 8 !== 0));
 }
 
@@ -88,20 +88,20 @@ interface Corner {
 /** The corner of the result of aten::mm or aten::addmm: fma(alpha, sum, beta * addend), rounded once. */
 export function fusedResult(call: Call, lanes: Lanes, corner?: Corner): Value {
   const { backend } = call;
-  const [a, b] = factorsOf(call);
+  const [a, b] = productOperands(call);
   const shape = requireFactors(a, b);
   const { rows, columns } = corner ?? shape;
   const { depth } = shape;
-  const part = (x: Value, height: number, width: number): Float32Array =>
-    valuesOf(backend, corner ? cornerOf(x, height, width) : x);
-  const [x, w] = [part(a, rows, depth), part(b, depth, columns)];
+  const cornerValues = (x: Value, height: number, width: number): Float32Array =>
+    toFloat32(backend, corner ? copyCorner(x, height, width) : x);
+  const [x, w] = [cornerValues(a, rows, depth), cornerValues(b, depth, columns)];
   const sums = fusedSums({ x, w, rows, depth, columns }, lanes);
-  const rounded = (values: Float32Array): Value =>
-    roundedTo(backend, call.dtype("out_dtype") ?? a.dtype, [rows, columns], values);
-  if (call.get("mat1") === undefined) return rounded(sums);
+  const toResult = (values: Float32Array): Value =>
+    roundedValue(backend, call.dtype("out_dtype") ?? a.dtype, [rows, columns], values);
+  if (call.get("mat1") === undefined) return toResult(sums);
   const [alpha, beta] = [fround(call.number("alpha", 1)), fround(call.number("beta", 1))];
-  const addend = part(broadcast(call.tensor("self"), [shape.rows, shape.columns]), rows, columns);
-  return rounded(sums.map((sum, i) => fma(alpha, sum, fround(beta * (addend[i] as number)))));
+  const addend = cornerValues(broadcast(call.tensor("self"), [shape.rows, shape.columns]), rows, columns);
+  return toResult(sums.map((sum, i) => fma(alpha, sum, fround(beta * (addend[i] as number)))));
 }
 
 /** The lanes of a vector times a matrix in row-major order, as an H200 was seen to compute it with K = 768. */
@@ -111,9 +111,9 @@ const VECTOR_LANES: Readonly<Record<string, Lanes>> = {
   F32: { count: 2, run: 64, join: "halves" },
 };
 
-/** The lanes that the model takes: one chain, or those of `VECTOR_LANES` for a vector. */
+/** The lanes that the model takes: one chain, or the lanes of `VECTOR_LANES` for a vector. */
 export function defaultLanes(call: Call): Lanes {
-  const [a] = factorsOf(call);
+  const [a] = productOperands(call);
   return (a.shape[0] === 1 ? VECTOR_LANES[a.dtype] : undefined) ?? ONE_LANE;
 }
 
@@ -125,9 +125,9 @@ const VECTORS: readonly Lanes[] = [2, 4, 8, 16, 32].flatMap((count) =>
   [1, 8, 32, 64].map((run) => ({ count, run, join: "halves" }) as const),
 );
 
-/** The lanes that are searched: ranges of K, or slices of 8; for a vector, lanes whose halves are added. */
-export function lanesFor(call: Call): readonly Lanes[] {
-  const [a] = factorsOf(call);
+/** The lanes that a search tries: ranges of K, or slices of 8. For a vector: lanes whose halves are added. */
+export function candidateLanes(call: Call): readonly Lanes[] {
+  const [a] = productOperands(call);
   const [rows = 0, depth = 0] = a.shape;
   if (rows === 1) return VECTORS;
   const runs = SPLITS.flatMap((count) =>

@@ -6,39 +6,39 @@ import { elementCount } from "../tensor/shape.js";
 import type { Call, Model } from "./call.js";
 import { NotModelled } from "./not-modelled.js";
 import { HOPPER, scaledOperand, wideProduct } from "./products.js";
-import { integersOf } from "./selections.js";
-import { joined, sliceRows, toValue, transposed, type Value } from "./value.js";
+import { toIntegers } from "./selections.js";
+import { concatenateBytes, sliceRows, toValue, transposeLastDims, type Value } from "./value.js";
 
-/** One group: rows of `self`, the matrix by which they are multiplied, the index of the group, and the indices of its rows. */
+/** One group: rows `begin` to `end` - 1 of `self`, the matrix that multiplies them, and the index of the group. */
 interface Group {
   readonly rows: Value;
   readonly matrix: Value;
   readonly index: number;
-  readonly from: number;
-  readonly to: number;
+  readonly begin: number;
+  readonly end: number;
 }
 
 /** Divides the rows of `self` into groups, whose ends are in `offs`, and assigns the matrices of `mat2` to them. */
-function groupsOf(call: Call): readonly Group[] {
+function divideGroups(call: Call): readonly Group[] {
   const [a, b] = [call.tensor("self"), call.tensor("mat2")];
   if (a.shape.length !== 2 || b.shape.length !== 3 || call.get("offs") === undefined)
     throw new NotModelled(`groups of [${a.shape}] and [${b.shape}]`);
   for (const name of ["bias", "scale_result"]) call.requireDefault(name, null);
-  const ends = integersOf(call.tensor("offs"));
+  const ends = toIntegers(call.tensor("offs"));
   const [rows = 0] = a.shape;
   const isAscending = ends.every((end, i) => end >= (ends[i - 1] ?? 0) && end <= rows);
   if (ends.length !== b.shape[0] || a.shape[1] !== b.shape[1] || !isAscending)
     throw new ShapeError(`offsets [${ends}] of [${a.shape}] and [${b.shape}]`);
   if (ends.at(-1) !== rows) throw new NotModelled("rows beyond the last group, which PyTorch does not write");
-  return ends.map((to, index) => {
-    const from = ends[index - 1] ?? 0;
+  return ends.map((end, index) => {
+    const begin = ends[index - 1] ?? 0;
     const [, ...shape] = b.shape;
     return {
-      rows: sliceRows(a, from, to),
+      rows: sliceRows(a, begin, end),
       matrix: { ...sliceRows(b, index, index + 1), shape },
       index,
-      from,
-      to,
+      begin,
+      end,
     };
   });
 }
@@ -46,7 +46,7 @@ function groupsOf(call: Call): readonly Group[] {
 /** Concatenates the results of all groups along the rows. */
 function concatenateGroups(call: Call, results: readonly Value[]): readonly Value[] {
   const shape = [call.tensor("self").shape[0] as number, call.tensor("mat2").shape[2] as number];
-  return [joined(results, { dtype: "BF16", shape })];
+  return [concatenateBytes(results, { dtype: "BF16", shape })];
 }
 
 /** aten::_grouped_mm of bf16 matrices. */
@@ -55,7 +55,7 @@ export const groupedProduct: Model = (call) => {
   call.dtype("out_dtype");
   return concatenateGroups(
     call,
-    groupsOf(call).map(({ rows, matrix }) => {
+    divideGroups(call).map(({ rows, matrix }) => {
       using _ = new Scope();
       return toValue(gemm(wideProduct(call, rows, matrix)).out);
     }),
@@ -66,37 +66,40 @@ export const groupedProduct: Model = (call) => {
  * aten::_scaled_grouped_mm with scales of rows and columns: (sum * scale_a) * scale_b in f32, rounded once. `gemm` multiplies by
  * the scale of its second operand first, so the operands are exchanged.
  */
-export const scaledGrouped: Model = (call) => {
+export const scaledGroupedProduct: Model = (call) => {
   const [scaleA, scaleB] = [call.tensor("scale_a"), call.tensor("scale_b")];
   if (!call.boolean("use_fast_accum", false)) throw new NotModelled("groups with split accumulators");
   if (call.dtype("out_dtype") !== "BF16") throw new NotModelled("groups with another result than bf16");
   for (const name of ["self", "mat2"])
     if (call.tensor(name).dtype !== "F8_E4M3") throw new NotModelled(`groups of ${call.tensor(name).dtype}`);
-  const groups = groupsOf(call);
+  const groups = divideGroups(call);
   const [rows, columns] = [elementCount(scaleA.shape), elementCount(scaleB.shape)];
   if (rows !== call.tensor("self").shape[0] || columns !== groups.length * (groups[0]?.matrix.shape[1] ?? 0))
     throw new NotModelled(`scales [${scaleA.shape}] and [${scaleB.shape}]`);
   return concatenateGroups(
     call,
-    groups.map(({ rows: data, matrix, index, from, to }) => {
+    groups.map(({ rows: data, matrix, index, begin, end }) => {
       using _ = new Scope();
-      const w = transposed(matrix);
+      const w = transposeLastDims(matrix);
       const [width = 0] = w.shape;
-      const lines = (scale: Value, count: number): Value => ({ ...scale, shape: [count, 1] });
-      const x = scaledOperand(
+      const toColumn = (scale: Value, count: number): Value => ({ ...scale, shape: [count, 1] });
+      const columnOperand = scaledOperand(
         call,
         "scale_b",
         w,
-        lines(sliceRows({ ...scaleB, shape: [groups.length, width] }, index, index + 1), width),
+        toColumn(sliceRows({ ...scaleB, shape: [groups.length, width] }, index, index + 1), width),
       );
-      const other = scaledOperand(
+      const rowOperand = scaledOperand(
         call,
         "scale_a",
         data,
-        lines(sliceRows({ ...scaleA, shape: [rows] }, from, to), to - from),
+        toColumn(sliceRows({ ...scaleA, shape: [rows] }, begin, end), end - begin),
       );
-      return transposed(
-        toValue(gemm({ x, w: other, outDtype: "bf16", ...HOPPER, useSplitAccumulator: false }).out),
+      return transposeLastDims(
+        toValue(
+          gemm({ x: columnOperand, w: rowOperand, outDtype: "bf16", ...HOPPER, useSplitAccumulator: false })
+            .out,
+        ),
       );
     }),
   );

@@ -4,10 +4,10 @@ import { sameShape } from "../tensor/shape.js";
 import { addcFormula, lerpFormula } from "./arithmetic.js";
 import { blockSum } from "./block-sums.js";
 import type { Call, Model } from "./call.js";
-import { roundedTo, valuesOf } from "./conversions.js";
-import { fma, mathOf } from "./float32.js";
+import { roundedValue, toFloat32 } from "./conversions.js";
+import { applyMath, fma } from "./float32.js";
 import { NotModelled } from "./not-modelled.js";
-import { computedFrom, type Formula, mapElements } from "./pointwise.js";
+import { computeValue, type Formula, mapElements } from "./pointwise.js";
 import type { Value } from "./value.js";
 
 const { abs, fround } = Math;
@@ -16,7 +16,7 @@ const { abs, fround } = Math;
  * The lists of tensors with these names. All lists must have the same length. Throws `NotModelled` unless all tensors have one
  * dtype and tensors with the same index have one shape: otherwise PyTorch calls another operator for each tensor.
  */
-export function listsOf(call: Call, names: readonly string[]): readonly (readonly Value[])[] {
+export function readLists(call: Call, names: readonly string[]): readonly (readonly Value[])[] {
   const lists = names.map((name) => call.tensors(name));
   const [first, ...otherLists] = lists as [readonly Value[], ...(readonly Value[])[]];
   for (const list of otherLists)
@@ -30,7 +30,7 @@ export function listsOf(call: Call, names: readonly string[]): readonly (readonl
 }
 
 /** The scalar for each index, rounded to f32. The argument is a number, a list of numbers, or a tensor without dimensions. */
-function scalarsOf(call: Call, name: string, count: number): readonly number[] {
+function readScalars(call: Call, name: string, count: number): readonly number[] {
   const argument = call.get(name);
   if (Array.isArray(argument)) {
     if (argument.length !== count) throw new ShapeError(`${argument.length} scalars of ${count} tensors`);
@@ -43,7 +43,7 @@ function scalarsOf(call: Call, name: string, count: number): readonly number[] {
   if (typeof operand === "number") return new Array<number>(count).fill(fround(operand));
   if (operand.shape.length > 0) throw new NotModelled(`${name} is a tensor [${operand.shape}]`);
   if (operand.dtype !== call.tensors("self")[0]?.dtype) throw new NotModelled(`${name} is ${operand.dtype}`);
-  return new Array<number>(count).fill(valuesOf(call.backend, operand)[0] as number);
+  return new Array<number>(count).fill(toFloat32(call.backend, operand)[0] as number);
 }
 
 /** Returns the formula for the tensors with one index. `scalar` is the scalar with this index. */
@@ -53,25 +53,25 @@ type ScalarFormula = (scalar: number, alpha: number) => Formula;
  * The model that applies a formula to the tensors with the same index. Results are rounded once to the dtype
  * (ForeachFunctors.cuh).
  */
-export function ofLists(lists: string, formula: ScalarFormula, scalar?: string): Model {
+export function listModel(lists: string, formula: ScalarFormula, scalar?: string): Model {
   const names = lists.split(" ");
   return (call) => {
-    const tensors = listsOf(call, names);
+    const tensors = readLists(call, names);
     const count = (tensors[0] as readonly Value[]).length;
-    const scalars = scalar === undefined ? undefined : scalarsOf(call, scalar, count);
+    const scalars = scalar === undefined ? undefined : readScalars(call, scalar, count);
     const alpha = fround(call.number("alpha", 1));
     return Array.from({ length: count }, (_, i) => {
       const values = tensors.map((list) => list[i] as Value) as [Value, ...Value[]];
       const element = formula(scalars?.[i] ?? 1, alpha);
-      return computedFrom(call, values, (...floats) => mapElements(element, ...floats))[0] as Value;
+      return computeValue(call, values, (...floats) => mapElements(element, ...floats))[0] as Value;
     });
   };
 }
 
 /** sqrtf of each element, rounded once to the dtype. */
 export const squareRoots: Model = (call) =>
-  (listsOf(call, ["self"])[0] as readonly Value[]).flatMap((x) =>
-    computedFrom(call, [x], (values) => mathOf(call.backend, "sqrtf", values)),
+  (readLists(call, ["self"])[0] as readonly Value[]).flatMap((x) =>
+    computeValue(call, [x], (values) => applyMath(call.backend, "sqrtf", values)),
   );
 
 export const listLerp: ScalarFormula = (weight) => (x, end) => lerpFormula(x, end, weight);
@@ -118,13 +118,13 @@ export const norms: Model = (call) => {
     order === 2
       ? (sum: number, value: number) => fma(value, value, sum)
       : (sum: number, value: number) => sum + abs(value);
-  return (listsOf(call, ["self"])[0] as readonly Value[]).map((x) => {
+  return (readLists(call, ["self"])[0] as readonly Value[]).map((x) => {
     call.requireDefault("dtype", null);
-    const values = valuesOf(call.backend, x);
+    const values = toFloat32(call.backend, x);
     const sums = new Float32Array(THREADS);
     for (let chunk = 0; chunk * CHUNK < values.length; chunk++)
       sums[chunk % THREADS] = (sums[chunk % THREADS] as number) + chunkSum(values, chunk * CHUNK, add);
     const sum = Float32Array.of(blockSum(sums));
-    return roundedTo(call.backend, x.dtype, [], order === 2 ? mathOf(call.backend, "sqrtf", sum) : sum);
+    return roundedValue(call.backend, x.dtype, [], order === 2 ? applyMath(call.backend, "sqrtf", sum) : sum);
   });
 };

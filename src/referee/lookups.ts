@@ -3,11 +3,19 @@ import { ShapeError } from "../errors.js";
 import { asBytes } from "../tensor/data.js";
 import { elementCount } from "../tensor/shape.js";
 import { type Call, isValue, type Model } from "./call.js";
-import { roundedThrough, roundedTo, valuesOf } from "./conversions.js";
+import { roundedValue, roundThrough, toFloat32 } from "./conversions.js";
 import { NotModelled } from "./not-modelled.js";
 import { firstMaxima } from "./reductions/operators.js";
-import { integersOf, slicesByIndex } from "./selections.js";
-import { copyElement, eachOf, itemSize, rowsAlong, stridesOf, type Value, zeroValue } from "./value.js";
+import { selectSlices, toIntegers } from "./selections.js";
+import {
+  copyElement,
+  forEachElement,
+  itemSize,
+  rowsAlong,
+  stridesOf,
+  type Value,
+  zeroValue,
+} from "./value.js";
 
 /** The target index of rows that are not added. */
 const PADDING = -1;
@@ -27,10 +35,17 @@ const SORTED_ROWS = 10;
 /** The number of rows that a block adds at a time if the indices are not sorted. */
 const UNSORTED_ROWS = 32;
 
-/** Adds row `from` of `values` to the row at `to` of `sums`. */
-function addRow(sums: Float32Array, to: number, values: Float32Array, from: number, width: number): void {
+/** Adds row `sourceRow` of `values` to row `targetRow` of `sums`. */
+function addRow(
+  sums: Float32Array,
+  targetRow: number,
+  values: Float32Array,
+  sourceRow: number,
+  width: number,
+): void {
   for (let i = 0; i < width; i++)
-    sums[to * width + i] = (sums[to * width + i] as number) + (values[from * width + i] as number);
+    sums[targetRow * width + i] =
+      (sums[targetRow * width + i] as number) + (values[sourceRow * width + i] as number);
 }
 
 /** The indices of the rows of each target, in ascending order. */
@@ -39,8 +54,8 @@ function rowsByTarget(targets: readonly number[], start = 0, end = targets.lengt
   for (let row = start; row < end; row++) {
     const target = targets[row] as number;
     if (target === PADDING) continue;
-    const list = byTarget.get(target);
-    if (list) list.push(row);
+    const rows = byTarget.get(target);
+    if (rows) rows.push(row);
     else byTarget.set(target, [row]);
   }
   return byTarget;
@@ -51,13 +66,13 @@ const MAX_SORTED_ROWS = 2 * SORTED_ROWS;
 
 /** Divides the rows of each target into runs of 10. Adds the rows of each run in order from +0, then the sums of the runs. */
 function sortedSums({ values, width, targets }: Rows, out: Float32Array): void {
-  const run = new Float32Array(width);
+  const runSum = new Float32Array(width);
   for (const [target, rows] of rowsByTarget(targets))
     for (let start = 0; start < rows.length; start += SORTED_ROWS) {
       if (rows.length > MAX_SORTED_ROWS) throw new NotModelled(`${rows.length} rows of one index among many`);
-      run.fill(0);
-      for (const row of rows.slice(start, start + SORTED_ROWS)) addRow(run, 0, values, row, width);
-      addRow(out, target, run, 0, width);
+      runSum.fill(0);
+      for (const row of rows.slice(start, start + SORTED_ROWS)) addRow(runSum, 0, values, row, width);
+      addRow(out, target, runSum, 0, width);
     }
 }
 
@@ -84,16 +99,16 @@ function unsortedSums(
 }
 
 /** The rows of a gradient with their indices, which must be below `count`. Rows with the index `padding` are not added. */
-function rowsOf(call: Call, grad: Value, indices: Value, count: number, padding: number): Rows {
+function gradientRows(call: Call, grad: Value, indices: Value, count: number, padding: number): Rows {
   const width = grad.shape.at(-1) ?? 1;
-  const list = integersOf(indices);
+  const indexList = toIntegers(indices);
   if (
-    list.length * width !== elementCount(grad.shape) ||
-    list.some((index) => !(index >= 0 && index < count))
+    indexList.length * width !== elementCount(grad.shape) ||
+    indexList.some((index) => !(index >= 0 && index < count))
   )
     throw new ShapeError(`indices [${indices.shape}] of ${count} rows with a gradient [${grad.shape}]`);
-  const values = valuesOf(call.backend, grad);
-  return { values, width, targets: list.map((index) => (index === padding ? PADDING : index)) };
+  const values = toFloat32(call.backend, grad);
+  return { values, width, targets: indexList.map((index) => (index === padding ? PADDING : index)) };
 }
 
 /**
@@ -104,11 +119,11 @@ export const embeddingBackward: Model = (call) => {
   const [grad, indices] = [call.tensor("grad_output"), call.tensor("indices")];
   if (call.boolean("scale_grad_by_freq", false)) throw new NotModelled("scale_grad_by_freq is true");
   const count = call.integer("num_weights");
-  const rows = rowsOf(call, grad, indices, count, call.integer("padding_idx", -1));
+  const rows = gradientRows(call, grad, indices, count, call.integer("padding_idx", -1));
   const out = new Float32Array(count * rows.width);
   if (rows.targets.length > MAX_UNSORTED) sortedSums(rows, out);
-  else unsortedSums(rows, out, (values) => roundedThrough(call.backend, grad.dtype, values));
-  return [roundedTo(call.backend, grad.dtype, [count, rows.width], out)];
+  else unsortedSums(rows, out, (values) => roundThrough(call.backend, grad.dtype, values));
+  return [roundedValue(call.backend, grad.dtype, [count, rows.width], out)];
 };
 
 /** aten::gather: each element of the result has an index along one dimension of `self`. */
@@ -118,13 +133,13 @@ export const gather: Model = (call) => {
   if (x.shape.length !== index.shape.length || x.shape.length === 0)
     throw new ShapeError(`indices [${index.shape}] of [${x.shape}]`);
   const out = zeroValue(x.dtype, index.shape);
-  const [size, strides, list] = [itemSize(x.dtype), stridesOf(x.shape), integersOf(index)];
+  const [size, strides, list] = [itemSize(x.dtype), stridesOf(x.shape), toIntegers(index)];
   const stride = strides[dim] as number;
   const extent = x.shape[dim] as number;
   const isWithin = index.shape.every((each, i) => i === dim || each <= (x.shape[i] as number));
   if (!isWithin || list.some((each) => !(each >= 0 && each < extent)))
     throw new ShapeError(`indices [${index.shape}] of dimension ${dim} of [${x.shape}]`);
-  eachOf({ shape: index.shape, strides: strides.with(dim, 0), offset: 0 }, (i, start) =>
+  forEachElement({ shape: index.shape, strides: strides.with(dim, 0), offset: 0 }, (i, start) =>
     copyElement(x.bytes, start + (list[i] as number) * stride, out.bytes, i, size),
   );
   return [out];
@@ -135,7 +150,7 @@ export const indexByTensor: Model = (call) => {
   const indices = call.get("indices");
   const [index, ...otherIndices] = Array.isArray(indices) ? indices : [];
   if (!isValue(index) || otherIndices.length > 0) throw new NotModelled("other indices than one tensor");
-  return [slicesByIndex(call.tensor("self"), index, 0)];
+  return [selectSlices(call.tensor("self"), index, 0)];
 };
 
 /** The index of the first maximum along a dimension, or of the first NaN. */
@@ -146,7 +161,7 @@ export const argmax: Model = (call) => {
   if (x.shape[dim] === 0) throw new ShapeError(`argmax of dimension ${dim} of [${x.shape}]`);
   const keeps = call.boolean("keepdim", false);
   const shape = keeps ? x.shape.with(dim, 1) : x.shape.toSpliced(dim, 1);
-  const { indices } = firstMaxima(valuesOf(call.backend, x), rowsAlong(x.shape, dim));
+  const { indices } = firstMaxima(toFloat32(call.backend, x), rowsAlong(x.shape, dim));
   return [{ dtype: "I64", shape, bytes: asBytes(indices) }];
 };
 
@@ -163,7 +178,7 @@ export const indexPut: Model = (call) => {
   const [index, ...otherIndices] = Array.isArray(indices) ? indices : [];
   if (!isValue(index) || otherIndices.length > 0 || !call.boolean("accumulate", false))
     throw new NotModelled("other indices than one tensor, or no accumulation");
-  const rows = rowsOf(call, values, index, x.shape[0] ?? 0, -1);
+  const rows = gradientRows(call, values, index, x.shape[0] ?? 0, -1);
   if (
     x.dtype !== values.dtype ||
     x.shape.length !== 2 ||
@@ -173,6 +188,6 @@ export const indexPut: Model = (call) => {
     throw new NotModelled(`${x.dtype} [${x.shape}] with rows of ${values.dtype} [${values.shape}]`);
   const sums = new Float32Array(elementCount(x.shape));
   for (const [row, target] of rows.targets.entries()) addRow(sums, target, rows.values, row, rows.width);
-  addRow(sums, 0, valuesOf(call.backend, x), 0, sums.length);
-  return [roundedTo(call.backend, x.dtype, x.shape, sums)];
+  addRow(sums, 0, toFloat32(call.backend, x), 0, sums.length);
+  return [roundedValue(call.backend, x.dtype, x.shape, sums)];
 };

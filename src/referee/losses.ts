@@ -2,15 +2,15 @@
 import { ShapeError } from "../errors.js";
 import { threadSums, treeSum } from "./block-sums.js";
 import type { Call, Model } from "./call.js";
-import { roundedTo, valuesOf } from "./conversions.js";
+import { roundedValue, toFloat32 } from "./conversions.js";
 import { NotModelled } from "./not-modelled.js";
-import { integersOf } from "./selections.js";
+import { toIntegers } from "./selections.js";
 import type { Value } from "./value.js";
 
-const [NONE, MEAN] = [0, 1];
+const [NO_REDUCTION, MEAN_REDUCTION] = [0, 1];
 
 /** The operands of a loss without class weights. `classes` has the class of each row, or undefined if the row is ignored. */
-function operandsOf(call: Call): {
+function readOperands(call: Call): {
   readonly x: Value;
   readonly classes: readonly (number | undefined)[];
   readonly reduction: number;
@@ -19,22 +19,22 @@ function operandsOf(call: Call): {
   call.requireDefault("weight", null);
   const [rows = 0, size = 0] = x.shape;
   if (x.shape.length !== 2) throw new NotModelled(`a loss of [${x.shape}]`);
-  const ignored = call.integer("ignore_index", -100);
-  const classes = integersOf(target).map((each) => (each === ignored ? undefined : each));
+  const ignoredClass = call.integer("ignore_index", -100);
+  const classes = toIntegers(target).map((each) => (each === ignoredClass ? undefined : each));
   const isClass = (each: number | undefined): boolean => each === undefined || (each >= 0 && each < size);
   if (classes.length !== rows || !classes.every(isClass))
     throw new ShapeError(
       `a loss of [${x.shape}] with classes [${target.shape}], or one that is out of range`,
     );
-  return { x, classes, reduction: call.integer("reduction", MEAN) };
+  return { x, classes, reduction: call.integer("reduction", MEAN_REDUCTION) };
 }
 
-/** Whether no row is ignored. No recorded call has an ignored row. */
-export const ignoresNone = (call: Call): boolean =>
-  !integersOf(call.tensor("target")).includes(call.integer("ignore_index", -100));
+/** Whether no row is ignored, as in all recorded calls. */
+export const hasNoIgnoredRow = (call: Call): boolean =>
+  !toIntegers(call.tensor("target")).includes(call.integer("ignore_index", -100));
 
 /** The number of threads that sum the losses: 2^round(log2(rows / 16)), at least 32 and at most 1024. */
-function threadsFor(rows: number): number {
+function threadCount(rows: number): number {
   return Math.min(Math.max(2 ** Math.round(Math.log2(Math.floor(rows / 16))), 32), 1024);
 }
 
@@ -44,24 +44,24 @@ function threadsFor(rows: number): number {
  * ignored. Each result is rounded once to the dtype.
  */
 export const nllLoss: Model = (call) => {
-  const { x, classes, reduction } = operandsOf(call);
+  const { x, classes, reduction } = readOperands(call);
   const { backend } = call;
-  const values = valuesOf(backend, x);
+  const values = toFloat32(backend, x);
   const [rows, size] = x.shape as [number, number];
   const losses = Float32Array.from(classes, (classIndex, row) =>
     classIndex === undefined ? 0 : -(values[row * size + classIndex] as number),
   );
-  const scalar = (value: number): Value => roundedTo(backend, x.dtype, [], Float32Array.of(value));
-  if (reduction === NONE) return [roundedTo(backend, x.dtype, [rows], losses), scalar(0)];
+  const scalar = (value: number): Value => roundedValue(backend, x.dtype, [], Float32Array.of(value));
+  if (reduction === NO_REDUCTION) return [roundedValue(backend, x.dtype, [rows], losses), scalar(0)];
   const terms = losses.map((loss, row) => (classes[row] === undefined ? -0 : loss));
-  const threads = threadsFor(rows);
+  const threads = threadCount(rows);
   const sum = treeSum(
     threadSums({ terms, start: 0, stride: 1, size: rows }, { threads, width: 1 }),
     0,
     threads,
   );
   const count = classes.filter((each) => each !== undefined).length;
-  return [scalar(reduction === MEAN ? sum / count : sum), scalar(count)];
+  return [scalar(reduction === MEAN_REDUCTION ? sum / count : sum), scalar(count)];
 };
 
 /**
@@ -69,16 +69,16 @@ export const nllLoss: Model = (call) => {
  * It is +0 elsewhere.
  */
 export const nllLossBackward: Model = (call) => {
-  const { x, classes, reduction } = operandsOf(call);
+  const { x, classes, reduction } = readOperands(call);
   const { backend } = call;
-  const gradOutput = valuesOf(backend, call.tensor("grad_output"));
-  const [total = 0] = valuesOf(backend, call.tensor("total_weight"));
+  const gradOutput = toFloat32(backend, call.tensor("grad_output"));
+  const [total = 0] = toFloat32(backend, call.tensor("total_weight"));
   const size = x.shape[1] as number;
   const results = new Float32Array(classes.length * size);
   for (const [row, classIndex] of classes.entries()) {
-    const grad = gradOutput[reduction === NONE ? row : 0] as number;
+    const grad = gradOutput[reduction === NO_REDUCTION ? row : 0] as number;
     if (classIndex !== undefined)
-      results[row * size + classIndex] = -(reduction === MEAN ? grad / total : grad);
+      results[row * size + classIndex] = -(reduction === MEAN_REDUCTION ? grad / total : grad);
   }
-  return [roundedTo(backend, x.dtype, x.shape, results)];
+  return [roundedValue(backend, x.dtype, x.shape, results)];
 };

@@ -6,21 +6,21 @@ import { NotModelled } from "./not-modelled.js";
 import {
   broadcast,
   copyElement,
-  copyOfView,
-  eachOf,
+  copyView,
+  forEachElement,
+  fullView,
   itemSize,
-  reshaped,
+  replaceView,
+  reshape,
   stridesOf,
   type Value,
   type View,
-  wholeView,
-  withView,
   zeroValue,
 } from "./value.js";
 
 const self = (call: Call): Value => call.tensor("self");
 
-export const copied: Model = (call) => [self(call)];
+export const copy: Model = (call) => [self(call)];
 
 /** Returns the shape `sizes` of `count` elements. A size of -1 is inferred from the other sizes. */
 function completeShape(sizes: readonly number[], count: number): Shape {
@@ -28,13 +28,13 @@ function completeShape(sizes: readonly number[], count: number): Shape {
   return sizes.map((size) => (size === -1 ? count / Math.max(knownProduct, 1) : size));
 }
 
-export const viewed: Model = (call) => {
+export const view: Model = (call) => {
   const x = self(call);
   if (call.get("dtype") !== undefined) throw new NotModelled("a view as another element type");
-  return [reshaped(x, completeShape(call.integers("size"), elementCount(x.shape)))];
+  return [reshape(x, completeShape(call.integers("size"), elementCount(x.shape)))];
 };
 
-export const expanded: Model = (call) => {
+export const expand: Model = (call) => {
   const x = self(call);
   const sizes = call.integers("size");
   const missingDims = sizes.length - x.shape.length;
@@ -47,29 +47,29 @@ export const expanded: Model = (call) => {
 };
 
 /** The model that copies `self` with its dimensions in another order. */
-function permutation(order: (call: Call, rank: number) => readonly number[]): Model {
+function permutationModel(order: (call: Call, rank: number) => readonly number[]): Model {
   return (call) => {
     const x = self(call);
-    const { shape, strides, offset } = wholeView(x);
+    const { shape, strides, offset } = fullView(x);
     const dims = order(call, shape.length);
     if (new Set(dims).size !== shape.length || !dims.every((dim) => shape[dim] !== undefined))
       throw new ShapeError(`dimensions ${dims} of [${shape}]`);
-    const pick = (list: readonly number[]): readonly number[] => dims.map((dim) => list[dim] as number);
-    return [copyOfView(x, { shape: pick(shape), strides: pick(strides), offset })];
+    const reorder = (list: readonly number[]): readonly number[] => dims.map((dim) => list[dim] as number);
+    return [copyView(x, { shape: reorder(shape), strides: reorder(strides), offset })];
   };
 }
 
-export const permuted = permutation((call, rank) =>
+export const permute = permutationModel((call, rank) =>
   call.integers("dims").map((dim) => (dim < 0 ? dim + rank : dim)),
 );
 
-export const exchanged = permutation((call, rank) => {
+export const transpose = permutationModel((call, rank) => {
   const shape = self(call).shape;
   const [a, b] = [call.dimension("dim0", shape), call.dimension("dim1", shape)];
   return Array.from({ length: rank }, (_, dim) => (dim === a ? b : dim === b ? a : dim));
 });
 
-export const reversedDims = permutation((_, rank) => {
+export const reverseDims = permutationModel((_, rank) => {
   if (rank > 2) throw new ShapeError(`t takes at most two dimensions; there are ${rank}`);
   return Array.from({ length: rank }, (_, dim) => rank - 1 - dim);
 });
@@ -80,7 +80,7 @@ export const unsqueeze: Model = (call) => {
   const insertionDim = dim < 0 ? dim + x.shape.length + 1 : dim;
   if (insertionDim < 0 || insertionDim > x.shape.length)
     throw new ShapeError(`dimension ${dim} of [${x.shape}]`);
-  return [reshaped(x, x.shape.toSpliced(insertionDim, 0, 1))];
+  return [reshape(x, x.shape.toSpliced(insertionDim, 0, 1))];
 };
 
 export const squeeze: Model = (call) => {
@@ -94,7 +94,7 @@ export const squeeze: Model = (call) => {
         : [call.integer("dim")];
   const dims = new Set(list.map((each) => (each < 0 ? each + x.shape.length : each)));
   return [
-    reshaped(
+    reshape(
       x,
       x.shape.filter((size, i) => size !== 1 || !dims.has(i)),
     ),
@@ -102,7 +102,7 @@ export const squeeze: Model = (call) => {
 };
 
 /** The part [start, end) of a view along a dimension, with every `step`-th element. */
-function part(view: View, dim: number, start: number, end: number, step = 1): View {
+function narrowView(view: View, dim: number, start: number, end: number, step = 1): View {
   const stride = view.strides[dim] as number;
   const size = Math.max(0, Math.ceil((end - start) / step));
   return {
@@ -113,56 +113,56 @@ function part(view: View, dim: number, start: number, end: number, step = 1): Vi
 }
 
 /** The elements [start, end) of `x` along a dimension. */
-export function partOf(x: Value, dim: number, start: number, end: number): Value {
-  return copyOfView(x, part(wholeView(x), dim, start, end));
+export function narrow(x: Value, dim: number, start: number, end: number): Value {
+  return copyView(x, narrowView(fullView(x), dim, start, end));
 }
 
 /** Returns the bound of a slice, counted from the front and clamped to the dimension. */
-function clamped(index: number, size: number): number {
+function clampBound(index: number, size: number): number {
   if (!Number.isInteger(index))
     throw new ArgumentError(`a slice has the bound ${index}; an integer is needed`);
   return Math.min(Math.max(index < 0 ? index + size : index, 0), size);
 }
 
 /** The view that slice.Tensor selects from a tensor of this shape. */
-function sliceOf(call: Call, shape: Shape): View {
+function sliceView(call: Call, shape: Shape): View {
   const dim = call.dimension("dim", shape, 0);
   const size = shape[dim];
   const step = call.integer("step", 1);
   if (size === undefined || step < 1) throw new ShapeError(`a slice of [${shape}] in steps of ${step}`);
   // PyTorch passes 2^63 - 1 as the end of a slice without one
-  const start = clamped(call.number("start", 0), size);
-  const end = clamped(call.number("end", size), size);
-  return part({ shape, strides: stridesOf(shape), offset: 0 }, dim, start, Math.max(start, end), step);
+  const start = clampBound(call.number("start", 0), size);
+  const end = clampBound(call.number("end", size), size);
+  return narrowView({ shape, strides: stridesOf(shape), offset: 0 }, dim, start, Math.max(start, end), step);
 }
 
 /** The view that select.int selects from a tensor of this shape: one index of a dimension. */
-function selectOf(call: Call, shape: Shape): View {
+function selectView(call: Call, shape: Shape): View {
   const dim = call.dimension("dim", shape);
   const size = shape[dim] ?? 0;
   const index = call.integer("index");
   const position = index < 0 ? index + size : index;
   if (!(position >= 0 && position < size))
     throw new ShapeError(`index ${index} of dimension ${dim} of [${shape}]`);
-  const view = part({ shape, strides: stridesOf(shape), offset: 0 }, dim, position, position + 1);
+  const view = narrowView({ shape, strides: stridesOf(shape), offset: 0 }, dim, position, position + 1);
   return { ...view, shape: view.shape.toSpliced(dim, 1), strides: view.strides.toSpliced(dim, 1) };
 }
 
-export const sliced: Model = (call) => [copyOfView(self(call), sliceOf(call, self(call).shape))];
-export const selected: Model = (call) => [copyOfView(self(call), selectOf(call, self(call).shape))];
+export const slice: Model = (call) => [copyView(self(call), sliceView(call, self(call).shape))];
+export const select: Model = (call) => [copyView(self(call), selectView(call, self(call).shape))];
 
 /** The model of the gradient of slice or select: zeros, with `grad_output` in the view that the forward operator selected. */
-function backward(viewOf: (call: Call, shape: Shape) => View): Model {
+function backwardModel(forwardView: (call: Call, shape: Shape) => View): Model {
   return (call) => {
     const grad = call.tensor("grad_output");
     const base = zeroValue(grad.dtype, call.integers("input_sizes"));
-    const view = viewOf(call, base.shape);
-    return [withView(base, view, reshaped(grad, view.shape))];
+    const view = forwardView(call, base.shape);
+    return [replaceView(base, view, reshape(grad, view.shape))];
   };
 }
 
-export const sliceBackward = backward(sliceOf);
-export const selectBackward = backward(selectOf);
+export const sliceBackward = backwardModel(sliceView);
+export const selectBackward = backwardModel(selectView);
 
 /** Divides `self` along a dimension into parts of the sizes that `sizesOf` returns for the size of the dimension. */
 function splitAlong(call: Call, sizesOf: (size: number) => readonly number[]): readonly Value[] {
@@ -179,7 +179,7 @@ function splitAlong(call: Call, sizesOf: (size: number) => readonly number[]): r
   let start = 0;
   return sizes.map((length) => {
     start += length;
-    return partOf(x, dim, start - length, start);
+    return narrow(x, dim, start - length, start);
   });
 }
 
@@ -193,46 +193,48 @@ export const split: Model = (call) =>
 
 export const splitWithSizes: Model = (call) => splitAlong(call, () => call.integers("split_sizes"));
 
-export const unbound: Model = (call) => {
+export const unbind: Model = (call) => {
   const { shape } = self(call);
   const dim = call.dimension("dim", shape, 0);
   const slices = splitAlong(call, (size) => Array.from({ length: Math.min(size, 65_537) }, () => 1));
-  return slices.map((each) => reshaped(each, each.shape.toSpliced(dim, 1)));
+  return slices.map((each) => reshape(each, each.shape.toSpliced(dim, 1)));
 };
 
 /** Concatenates values along a dimension. */
-function joined(values: readonly Value[], dim: number): Value {
+function concatenateAlong(values: readonly Value[], dim: number): Value {
   const [first] = values;
   if (!first) throw new ArgumentError("an empty list of tensors");
-  const likeFirst = ({ dtype, shape }: Value): boolean =>
+  const matchesFirst = ({ dtype, shape }: Value): boolean =>
     shape.length === first.shape.length &&
     shape.every((size, i) => i === dim || size === first.shape[i]) &&
     dtype === first.dtype;
-  if (!values.every(likeFirst)) throw new NotModelled("tensors of different dtypes or ranks");
+  if (!values.every(matchesFirst)) throw new NotModelled("tensors of different dtypes or ranks");
   const total = values.reduce((sum, { shape }) => sum + (shape[dim] ?? 0), 0);
   const out = zeroValue(first.dtype, first.shape.with(dim, total));
   let start = 0;
   const size = itemSize(first.dtype);
   for (const value of values) {
     const length = value.shape[dim] ?? 0;
-    const target = part(wholeView(out), dim, start, start + length);
-    eachOf(target, (index, to) => copyElement(value.bytes, index, out.bytes, to, size));
+    const target = narrowView(fullView(out), dim, start, start + length);
+    forEachElement(target, (index, targetIndex) =>
+      copyElement(value.bytes, index, out.bytes, targetIndex, size),
+    );
     start += length;
   }
   return out;
 }
 
-export const concatenated: Model = (call) => {
+export const concatenate: Model = (call) => {
   const values = call.tensors("tensors");
-  return [joined(values, call.dimension("dim", values[0]?.shape ?? [], 0))];
+  return [concatenateAlong(values, call.dimension("dim", values[0]?.shape ?? [], 0))];
 };
 
 export const stack: Model = (call) => {
   const values = call.tensors("tensors");
   const dim = call.dimension("dim", [...(values[0]?.shape ?? []), 1], 0);
   return [
-    joined(
-      values.map((each) => reshaped(each, each.shape.toSpliced(dim, 0, 1))),
+    concatenateAlong(
+      values.map((each) => reshape(each, each.shape.toSpliced(dim, 0, 1))),
       dim,
     ),
   ];
@@ -241,12 +243,12 @@ export const stack: Model = (call) => {
 /** Reverses the order of elements along some dimensions. */
 export const flip: Model = (call) => {
   const x = self(call);
-  let view = wholeView(x);
+  let view = fullView(x);
   for (const dim of call.integers("dims").map((each) => (each < 0 ? each + x.shape.length : each))) {
     const [size, stride] = [x.shape[dim], view.strides[dim]];
     if (size === undefined || stride === undefined) throw new ShapeError(`dimension ${dim} of [${x.shape}]`);
     const offset = view.offset + Math.max(size - 1, 0) * stride;
     view = { ...view, offset, strides: view.strides.with(dim, -stride) };
   }
-  return [copyOfView(x, view)];
+  return [copyView(x, view)];
 };

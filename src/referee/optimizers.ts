@@ -2,9 +2,9 @@
 import type { Backend } from "../backends/backend.js";
 import { elementCount } from "../tensor/shape.js";
 import type { Call, Model } from "./call.js";
-import { roundedTo, valuesOf } from "./conversions.js";
+import { roundedValue, toFloat32 } from "./conversions.js";
 import { fma } from "./float32.js";
-import { listsOf } from "./lists.js";
+import { readLists } from "./lists.js";
 import { NotModelled } from "./not-modelled.js";
 import { powf } from "./powers.js";
 import type { Value } from "./value.js";
@@ -12,13 +12,13 @@ import type { Value } from "./value.js";
 const { fround, sqrt } = Math;
 
 /** The lists with these names that are not empty. */
-function presentLists(call: Call, names: readonly string[]): readonly (readonly Value[])[] {
+function nonEmptyLists(call: Call, names: readonly string[]): readonly (readonly Value[])[] {
   const presentNames = names.filter((name) => call.tensors(name).length > 0);
-  return listsOf(call, presentNames);
+  return readLists(call, presentNames);
 }
 
 /** Throws `NotModelled` if the operator has a gradient scale, or a flag that makes it skip the step. */
-function requireUnscaled(call: Call): void {
+function requireNoGradScale(call: Call): void {
   call.requireDefault("grad_scale", null);
   call.requireDefault("found_inf", null);
 }
@@ -43,13 +43,13 @@ function biasCorrection(backend: Backend, beta: number, step: number): number {
  */
 export function adam(isDecoupled: boolean): Model {
   return (call) => {
-    requireUnscaled(call);
+    requireNoGradScale(call);
     const { backend } = call;
     const [lr, beta1, beta2, decay, eps] = ["lr", "beta1", "beta2", "weight_decay", "eps"].map((name) =>
       fround(call.number(name)),
     ) as [number, number, number, number, number];
     const [isMaximized, isAmsgrad] = [call.boolean("maximize", false), call.boolean("amsgrad", false)];
-    const lists = presentLists(call, ["self", "grads", "exp_avgs", "exp_avg_sqs", "max_exp_avg_sqs"]);
+    const lists = nonEmptyLists(call, ["self", "grads", "exp_avgs", "exp_avg_sqs", "max_exp_avg_sqs"]);
     if (isAmsgrad !== lists.length > 4)
       throw new NotModelled("amsgrad without lists of maxima, or the reverse");
     const steps = call.tensors("state_steps");
@@ -57,9 +57,9 @@ export function adam(isDecoupled: boolean): Model {
     const factor = fround(lr * decay);
     for (const [i, parameter] of (lists[0] as readonly Value[]).entries()) {
       const [params, grads, means, squares, maxima] = lists.map((list) =>
-        valuesOf(backend, list[i] as Value).slice(),
+        toFloat32(backend, list[i] as Value).slice(),
       ) as [Float32Array, Float32Array, Float32Array, Float32Array, Float32Array | undefined];
-      const step = valuesOf(backend, steps[i] as Value)[0] as number;
+      const step = toFloat32(backend, steps[i] as Value)[0] as number;
       const stepSize = fround(lr / biasCorrection(backend, beta1, step));
       const correction = fround(sqrt(biasCorrection(backend, beta2, step)));
       const isSplit = parameter.dtype === "F32" && !isAmsgrad && params.length % 4 === 0;
@@ -90,14 +90,14 @@ export function adam(isDecoupled: boolean): Model {
         [4, maxima],
       ] as const)
         if (values)
-          (results[list] as Value[])[i] = roundedTo(backend, parameter.dtype, parameter.shape, values);
+          (results[list] as Value[])[i] = roundedValue(backend, parameter.dtype, parameter.shape, values);
     }
     return results.flat();
   };
 }
 
 /** Whether a call of Adam is of a kind that was compared: without weight decay, or all numbers of elements are multiples of 4. */
-export function isAdamCompared(call: Call): boolean {
+export function isComparedAdam(call: Call): boolean {
   const isVectorized = call.tensors("self").every(({ shape }) => elementCount(shape) % 4 === 0);
   return isVectorized || call.number("weight_decay") === 0;
 }
@@ -113,17 +113,17 @@ export function isAdamCompared(call: Call): boolean {
  * The new b is rounded to the dtype only when it is stored.
  */
 export const sgd: Model = (call) => {
-  requireUnscaled(call);
+  requireNoGradScale(call);
   const { backend } = call;
   const [lr, momentum, decay, dampening] = ["lr", "momentum", "weight_decay", "dampening"].map((name) =>
     fround(call.number(name)),
   ) as [number, number, number, number];
   const [isNesterov, isFirst] = [call.boolean("nesterov", false), call.boolean("is_first_step", false)];
   const rate = call.boolean("maximize", false) ? lr : -lr;
-  const lists = presentLists(call, ["self", "grads", "momentum_buffer_list"]);
+  const lists = nonEmptyLists(call, ["self", "grads", "momentum_buffer_list"]);
   const results = lists.map((list) => [...list]);
   for (const [i, parameter] of (lists[0] as readonly Value[]).entries()) {
-    const [params, grads, buffers] = lists.map((list) => valuesOf(backend, list[i] as Value).slice()) as [
+    const [params, grads, buffers] = lists.map((list) => toFloat32(backend, list[i] as Value).slice()) as [
       Float32Array,
       Float32Array,
       Float32Array | undefined,
@@ -146,7 +146,7 @@ export const sgd: Model = (call) => {
       [2, buffers],
     ] as const)
       if (values)
-        (results[list] as Value[])[i] = roundedTo(backend, parameter.dtype, parameter.shape, values);
+        (results[list] as Value[])[i] = roundedValue(backend, parameter.dtype, parameter.shape, values);
   }
   return results.flat();
 };

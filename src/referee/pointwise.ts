@@ -1,8 +1,8 @@
 /** Elementwise formulas in f32, computed with JavaScript numbers. A formula rounds each step by `Math.fround` or `fma`. */
 import type { SpecialFunctionName } from "../formats/special-functions.js";
 import type { Call, Model } from "./call.js";
-import { roundedTo, valuesOf } from "./conversions.js";
-import { mathOf } from "./float32.js";
+import { roundedValue, toFloat32 } from "./conversions.js";
+import { applyMath } from "./float32.js";
 import { broadcast, commonShape, type Value } from "./value.js";
 
 /** A function of up to three f32 numbers. The caller rounds its result to f32. */
@@ -19,23 +19,23 @@ export function mapElements(formula: Formula, a: Float32Array, b = a, c = a): Fl
  * Computes a tensor: broadcasts the inputs to one shape, passes their f32 values to `compute`, and rounds the result once to a
  * dtype, by default the dtype of the first input.
  */
-export function computedFrom(
+export function computeValue(
   { backend }: Call,
   values: readonly [Value, ...Value[]],
   compute: (...floats: readonly [Float32Array, ...Float32Array[]]) => Float32Array,
   { dtype }: Pick<Value, "dtype"> = values[0],
 ): readonly Value[] {
   const shape = commonShape(...values.map((value) => value.shape));
-  const [first, ...operands] = values.map((value) => valuesOf(backend, broadcast(value, shape)));
-  return [roundedTo(backend, dtype, shape, compute(first as Float32Array, ...operands))];
+  const [first, ...operands] = values.map((value) => toFloat32(backend, broadcast(value, shape)));
+  return [roundedValue(backend, dtype, shape, compute(first as Float32Array, ...operands))];
 }
 
 /** The model of a formula of `self`. */
-export function ofOne(formula: (x: number) => number): Model {
-  return (call) => computedFrom(call, [call.tensor("self")], (a) => mapElements(formula, a));
+export function unaryModel(formula: (x: number) => number): Model {
+  return (call) => computeValue(call, [call.tensor("self")], (a) => mapElements(formula, a));
 }
 
 /** The model of a math function of CUDA, as nvcc 13.0 compiles it without fast math. */
-export function mathFunction(name: SpecialFunctionName): Model {
-  return (call) => computedFrom(call, [call.tensor("self")], (x) => mathOf(call.backend, name, x));
+export function mathModel(name: SpecialFunctionName): Model {
+  return (call) => computeValue(call, [call.tensor("self")], (x) => applyMath(call.backend, name, x));
 }

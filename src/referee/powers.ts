@@ -5,9 +5,9 @@ import { specialFunction } from "../ops/elementwise/special-function.js";
 import { Scope } from "../tensor/scope.js";
 import type { Tensor } from "../tensor/tensor.js";
 import type { Model } from "./call.js";
-import { roundedNumber, roundedThrough } from "./conversions.js";
-import { mathOf } from "./float32.js";
-import { computedFrom, mapElements } from "./pointwise.js";
+import { roundNumber, roundThrough } from "./conversions.js";
+import { applyMath } from "./float32.js";
+import { computeValue, mapElements } from "./pointwise.js";
 
 /** `powf` of each pair of numbers, as nvcc 13.0 compiles it without fast math. */
 export function powf(backend: Backend, base: Float32Array, exponent: Float32Array): Float32Array {
@@ -27,9 +27,9 @@ export const power: Model = (call) => {
   const x = call.tensor("self");
   const { backend } = call;
   const exponent = call.number("exponent");
-  const roundToDType = (values: Float32Array) => roundedThrough(backend, x.dtype, values);
+  const roundToDType = (values: Float32Array) => roundThrough(backend, x.dtype, values);
   const square = (a: Float32Array) => roundToDType(mapElements((v) => v * v, a));
-  return computedFrom(call, [x], (a) => {
+  return computeValue(call, [x], (a) => {
     switch (exponent) {
       case 0:
         return mapElements(() => 1, a);
@@ -40,15 +40,15 @@ export const power: Model = (call) => {
       case 3:
         return mapElements((v, w) => v * w, square(a), a);
       case 0.5:
-        return mathOf(backend, "sqrtf", a);
+        return applyMath(backend, "sqrtf", a);
       case -0.5:
-        return mathOf(backend, "rsqrtf", a);
+        return applyMath(backend, "rsqrtf", a);
       case -1:
         return mapElements((v) => 1 / v, a);
       case -2:
         return mapElements((v) => 1 / v, square(a));
       default: {
-        const e = roundedNumber(backend, exponent, x.dtype);
+        const e = roundNumber(backend, exponent, x.dtype);
         return powf(
           backend,
           a,
@@ -62,8 +62,8 @@ export const power: Model = (call) => {
 /** `powf` with a number as the base. The base is rounded to the dtype of the exponents. */
 export const powerOfNumber: Model = (call) => {
   const exponent = call.tensor("exponent");
-  const base = roundedNumber(call.backend, call.number("self"), exponent.dtype);
-  return computedFrom(call, [exponent], (e) =>
+  const base = roundNumber(call.backend, call.number("self"), exponent.dtype);
+  return computeValue(call, [exponent], (e) =>
     powf(
       call.backend,
       mapElements(() => base, e),
@@ -74,6 +74,6 @@ export const powerOfNumber: Model = (call) => {
 
 /** `powf` of tensors of one dtype. */
 export const powerOfTensors: Model = (call) =>
-  computedFrom(call, [call.tensor("self"), call.tensor("exponent")], (x, e) =>
+  computeValue(call, [call.tensor("self"), call.tensor("exponent")], (x, e) =>
     powf(call.backend, x, e as Float32Array),
   );

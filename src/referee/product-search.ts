@@ -13,21 +13,21 @@ import { Scope } from "../tensor/scope.js";
 import { DifferenceCount } from "../tensor/statistics/difference-count.js";
 import { Tensor } from "../tensor/tensor.js";
 import type { Call } from "./call.js";
-import { fusedResult, lanesFor } from "./fused-products.js";
+import { candidateLanes, fusedResult } from "./fused-products.js";
 import type { ProductOptions } from "./products.js";
-import { cornerOf, toValue, type Value } from "./value.js";
+import { copyCorner, toValue, type Value } from "./value.js";
 
 /** cuBLASLt was seen to divide K into at most 48 parts. */
 const MAX_SPLITS = 64;
 /** Settings are first tried on this many rows and columns of the result. */
 const PILOT = { rows: 16, columns: 128 };
 
-/** The first rows of a tensor, in which all further dimensions are whole. */
+/** The first rows of a tensor, with all elements of the other dimensions. */
 function leadingRows(x: Tensor, rows: number): Tensor {
-  const [all = 1, ...inner] = x.shape;
-  if (all <= rows) return x;
+  const [rowCount = 1, ...inner] = x.shape;
+  if (rowCount <= rows) return x;
   const bytes = asBytes(x.dataSync());
-  return fromBytes(x.backend, bytes.slice(0, (bytes.length / all) * rows), [rows, ...inner], x.dtype);
+  return fromBytes(x.backend, bytes.slice(0, (bytes.length / rowCount) * rows), [rows, ...inner], x.dtype);
 }
 
 /** The first rows of an operand, with their scales. */
@@ -40,9 +40,9 @@ function leadingOperand(operand: ProductOptions["x"], rows: number): ProductOpti
 }
 
 /** The product of the first rows and columns. */
-function pilotOf(options: ProductOptions, rows: number, columns: number): ProductOptions {
+function pilotProduct(options: ProductOptions, rows: number, columns: number): ProductOptions {
   const { x, w, bias, c } = options as ProductOptions & { readonly bias?: Tensor; readonly c?: Tensor };
-  const part = c && cornerOf(toValue(c), rows, columns);
+  const part = c && copyCorner(toValue(c), rows, columns);
   return {
     ...options,
     x: leadingOperand(x, rows),
@@ -54,13 +54,13 @@ function pilotOf(options: ProductOptions, rows: number, columns: number): Produc
 
 /** Whether two values of one dtype have the same bits. All NaN are equal. */
 function isEqual({ dtype, bytes }: Value, recorded: Value): boolean {
-  const counted = new DifferenceCount(compareType(dtype));
-  counted.add(unpackCodes(dtype, bytes), unpackCodes(dtype, recorded.bytes));
-  return counted.different === 0;
+  const differences = new DifferenceCount(compareType(dtype));
+  differences.add(unpackCodes(dtype, bytes), unpackCodes(dtype, recorded.bytes));
+  return differences.different === 0;
 }
 
 /** Whether a product has the recorded bits. False if the datapath has no such product. */
-function isProduct(options: ProductOptions, recorded: Value): boolean {
+function hasRecordedBits(options: ProductOptions, recorded: Value): boolean {
   using _ = new Scope();
   try {
     return isEqual(toValue(gemm(options).out), recorded);
@@ -82,11 +82,12 @@ export function searchProduct<Candidate extends { readonly settings: GemmSetting
 ): Candidate | undefined {
   const [rows = 0, columns = 0] = recorded.shape;
   const size = [Math.min(rows, PILOT.rows), Math.min(columns, PILOT.columns)] as const;
-  const pilot = pilotOf(options, ...size);
-  const expected = cornerOf(recorded, ...size);
+  const pilot = pilotProduct(options, ...size);
+  const expected = copyCorner(recorded, ...size);
   return candidates.find(
     ({ settings }) =>
-      isProduct({ ...pilot, ...settings }, expected) && isProduct({ ...options, ...settings }, recorded),
+      hasRecordedBits({ ...pilot, ...settings }, expected) &&
+      hasRecordedBits({ ...options, ...settings }, recorded),
   );
 }
 
@@ -95,7 +96,7 @@ export const SPLIT_PRODUCTS = Array.from({ length: MAX_SPLITS - 1 }, (_, i) => (
   settings: { splitK: i + 2 },
 }));
 
-/** A few elements of a result: lanes are first tried on them. */
+/** The number of rows and columns of a result on which lanes are first tried. */
 const LANE_PILOT = { rows: 4, columns: 16 };
 
 /** The lanes with which a product on CUDA cores has all recorded bits; undefined if there are none. */
@@ -105,8 +106,8 @@ export function searchLanes(call: Call, recorded: Value): Lanes | undefined {
     rows: Math.min(rows, LANE_PILOT.rows),
     columns: Math.min(columns, LANE_PILOT.columns),
   };
-  const expected = cornerOf(recorded, pilot.rows, pilot.columns);
-  return lanesFor(call).find(
+  const expected = copyCorner(recorded, pilot.rows, pilot.columns);
+  return candidateLanes(call).find(
     (lanes) =>
       isEqual(fusedResult(call, lanes, pilot), expected) && isEqual(fusedResult(call, lanes), recorded),
   );

@@ -8,18 +8,18 @@ import { Scope } from "../tensor/scope.js";
 import { elementCount, isWide, type Shape, sameShape, type WideDType } from "../tensor/shape.js";
 import type { Tensor } from "../tensor/tensor.js";
 import type { Call, Model } from "./call.js";
-import { wideOf } from "./conversions.js";
+import { requireWideDType } from "./conversions.js";
 import { f32Batch, isComparedF32Batch } from "./f32-batch.js";
-import { defaultLanes, fusedResult, isFused } from "./fused-products.js";
+import { defaultLanes, fusedResult, runsOnCudaCores } from "./fused-products.js";
 import { NotModelled } from "./not-modelled.js";
 import {
   broadcast,
+  concatenateBytes,
   itemSize,
-  joined,
   sliceRows,
   toTensor,
   toValue,
-  transposed,
+  transposeLastDims,
   type Value,
 } from "./value.js";
 
@@ -35,17 +35,17 @@ export const HOPPER = { datapath: "hopper", splitK: 1 } as const;
 function requireMatrices(a: Value, b: Value, rank: number): "bf16" | "f16" {
   if (a.shape.length !== rank || b.shape.length !== rank)
     throw new ShapeError(`operands [${a.shape}] and [${b.shape}]; both must have ${rank} dimensions`);
-  const dtype = wideOf(a);
+  const dtype = requireWideDType(a);
   if (dtype === "f32" || a.dtype !== b.dtype) throw new NotModelled(`products of ${a.dtype} and ${b.dtype}`);
   return dtype;
 }
 
 /** The alignment of rows in bytes that Hopper's own kernels need. */
 const ALIGNMENT = 16;
-/** The alignment of rows in bytes that the kernels of `remainderFirst` need. */
+/** The alignment of rows in bytes that the kernels of `moveRemainderFirst` need. */
 const HALF_ALIGNMENT = 8;
 
-/** Whether rows of K and of N elements are multiples of so many bytes. */
+/** Whether rows of K and of N elements are multiples of `bytes` bytes. */
 function isAligned({ shape, dtype }: Value, bytes: number): boolean {
   return shape.slice(-2).every((extent) => (extent * itemSize(dtype)) % bytes === 0);
 }
@@ -59,27 +59,30 @@ const STEP = 16;
  * Inserts zeros along the last dimension, after the first K modulo 128 elements, so that the rest begins a step. cuBLASLt's
  * kernels for rows of 8 bytes take the remainder of K first.
  */
-function remainderFirst(x: Value): Value {
+function moveRemainderFirst(x: Value): Value {
   const [rows = 0, depth = 0] = x.shape;
-  const first = depth % TILE;
+  const remainder = depth % TILE;
   const size = itemSize(x.dtype);
-  const padded = Math.ceil(first / STEP) * STEP - first + depth;
-  const bytes = new Uint8Array(rows * padded * size);
+  const paddedDepth = Math.ceil(remainder / STEP) * STEP - remainder + depth;
+  const bytes = new Uint8Array(rows * paddedDepth * size);
   for (let row = 0; row < rows; row++) {
     const start = row * depth * size;
-    bytes.set(x.bytes.subarray(start, start + first * size), row * padded * size);
-    const rest = x.bytes.subarray(start + first * size, start + depth * size);
-    bytes.set(rest, ((row + 1) * padded - (depth - first)) * size);
+    bytes.set(x.bytes.subarray(start, start + remainder * size), row * paddedDepth * size);
+    const remainingBytes = x.bytes.subarray(start + remainder * size, start + depth * size);
+    bytes.set(remainingBytes, ((row + 1) * paddedDepth - (depth - remainder)) * size);
   }
-  return { dtype: x.dtype, shape: [rows, padded], bytes };
+  return { dtype: x.dtype, shape: [rows, paddedDepth], bytes };
 }
 
 export function wideProduct(call: Call, a: Value, b: Value): ProductOptions {
   const outDtype = requireMatrices(a, b, 2);
   if (!isAligned(b, HALF_ALIGNMENT))
     throw new NotModelled(`rows of [${b.shape}], which are no multiples of ${HALF_ALIGNMENT} bytes`);
-  const inOrder = isAligned(b, ALIGNMENT) ? (x: Value) => x : remainderFirst;
-  const [x, w] = [a, transposed(b)].map((each) => toTensor(call.backend, inOrder(each))) as [Tensor, Tensor];
+  const orderDepth = isAligned(b, ALIGNMENT) ? (x: Value) => x : moveRemainderFirst;
+  const [x, w] = [a, transposeLastDims(b)].map((each) => toTensor(call.backend, orderDepth(each))) as [
+    Tensor,
+    Tensor,
+  ];
   return { x, w, outDtype, ...HOPPER };
 }
 
@@ -102,7 +105,7 @@ export const addmmOptions = (call: Call): ProductOptions => {
   const addend = call.tensor("self");
   const options = wideProduct(call, call.tensor("mat1"), call.tensor("mat2"));
   const [beta, alpha] = [call.number("beta", 1), call.number("alpha", 1)];
-  wideOf(addend);
+  requireWideDType(addend);
   if (addend.shape.length === 1 && beta === 1)
     return { ...options, alpha, bias: toTensor(call.backend, addend) };
   const shape = [call.tensor("mat1").shape[0] as number, call.tensor("mat2").shape[1] as number];
@@ -139,8 +142,8 @@ export const scaledOptions = (call: Call): ProductOptions => {
   const w = scaledOperand(
     call,
     "scale_b",
-    transposed(b),
-    scaleB.shape.length === 2 ? transposed(scaleB) : scaleB,
+    transposeLastDims(b),
+    scaleB.shape.length === 2 ? transposeLastDims(scaleB) : scaleB,
   );
   const bias = call.get("bias") === undefined ? {} : { bias: toTensor(call.backend, call.tensor("bias")) };
   const [tileA, tileB] = [x.tile ?? "tensor", w.tile ?? "tensor"];
@@ -181,16 +184,16 @@ export const isComparedBatch = (call: Call): boolean => {
 };
 
 /** The model of a product of two matrices. */
-export function product(optionsOf: (call: Call) => ProductOptions): Model {
+export function productModel(createOptions: (call: Call) => ProductOptions): Model {
   return (call) => {
-    if (isFused(call)) return [fusedResult(call, defaultLanes(call))];
+    if (runsOnCudaCores(call)) return [fusedResult(call, defaultLanes(call))];
     using _ = new Scope();
-    return [toValue(gemm(optionsOf(call)).out)];
+    return [toValue(gemm(createOptions(call)).out)];
   };
 }
 
-/** aten::bmm: each product of bf16 and f16 as `mm` computes it, f32 products by `f32Batch`. */
-export const batched: Model = (call) => {
+/** aten::bmm: each product of bf16 and f16 as `mm` computes it, each f32 product as `f32Batch` computes it. */
+export const batchedProduct: Model = (call) => {
   const [a, b] = [call.tensor("self"), call.tensor("mat2")];
   if (a.dtype === "F32") return [f32Batch(call, a, b)];
   requireMatrices(a, b, 3);
@@ -198,9 +201,9 @@ export const batched: Model = (call) => {
   const columns = b.shape[2] as number;
   if (b.shape[0] !== batch) throw new ShapeError(`batches of ${batch} and ${b.shape[0]} matrices`);
   const matrix = (x: Value, i: number): Value => ({ ...sliceRows(x, i, i + 1), shape: x.shape.slice(1) });
-  const parts = Array.from({ length: batch }, (_, i) => {
+  const products = Array.from({ length: batch }, (_, i) => {
     using _scope = new Scope();
     return toValue(gemm(wideProduct(call, matrix(a, i), matrix(b, i))).out);
   });
-  return [joined(parts, { dtype: a.dtype, shape: [batch, rows, columns] })];
+  return [concatenateBytes(products, { dtype: a.dtype, shape: [batch, rows, columns] })];
 };

@@ -12,16 +12,16 @@ import { DifferenceCount } from "../tensor/statistics/difference-count.js";
 import { type Argument, Call, type Randomness } from "./call.js";
 import { type Contract, covers } from "./contract.js";
 import { type Difference, explainDifference } from "./differences.js";
-import { digestOf } from "./digest.js";
-import { isFused } from "./fused-products.js";
+import { computeDigest } from "./digest.js";
+import { runsOnCudaCores } from "./fused-products.js";
 import { NotModelled } from "./not-modelled.js";
 import { SPLIT_PRODUCTS, searchLanes, searchProduct } from "./product-search.js";
 import { type RecordedArgument, type RecordedOperation, readValue, type TensorReference } from "./run.js";
-import { type FoundRow, type OperatorRow, rowOf, witnessOf } from "./table.js";
+import { callWitness, findRow, type OperatorMatch, type OperatorRow } from "./table.js";
 import type { Value } from "./value.js";
 
-/** How K of a product is divided, in words: "2 splits" or "4 lanes of 8"; undefined if it is not known to be divided. */
-export function divisionOf({ splits, lanes }: Verdict): string | undefined {
+/** Describes how K of a product is divided: "2 splits" or "4 lanes of 8". Undefined if the verdict has no division. */
+export function describeDivision({ splits, lanes }: Verdict): string | undefined {
   if (splits !== undefined) return `${splits} splits`;
   return lanes && `${lanes.count} lanes of ${lanes.run}`;
 }
@@ -33,15 +33,15 @@ export interface Verdict {
   readonly schema: string;
   readonly verdict: "same" | "differs" | "not modelled";
   /**
-   * The number of splits of K of a product that is the same with them. cuBLASLt chooses it, and it is searched if no GPU has
-   * confirmed the row for such a call.
+   * The number of splits of K with which a product has the recorded bits. cuBLASLt chooses the number. It is searched if no GPU
+   * has confirmed the row for such a call.
    */
   readonly splits?: number;
-  /** How K is divided in a product on CUDA cores that is the same with it: `count` sums that take `run` terms in turn. */
+  /** The division of K with which a product on CUDA cores has the recorded bits: `count` sums that take `run` terms in turn. */
   readonly lanes?: { readonly count: number; readonly run: number };
   /** Whether the verdict rests on a row that no GPU has confirmed under the versions of the contract. */
   readonly unverified?: true;
-  /** Why there is no model. */
+  /** The reason why there is no model. */
   readonly reason?: string;
   /** The outputs that differ. */
   readonly differences?: readonly Difference[];
@@ -68,51 +68,51 @@ function isStrided(argument: RecordedArgument): boolean {
 /** Reads the tensors of an argument. Throws `NotModelled` if one was not recorded. */
 async function readArgument(
   file: TensorSource,
-  where: string,
+  location: string,
   argument: RecordedArgument,
 ): Promise<Argument> {
-  if (Array.isArray(argument)) return Promise.all(argument.map((each) => readArgument(file, where, each)));
+  if (Array.isArray(argument)) return Promise.all(argument.map((each) => readArgument(file, location, each)));
   if (!isReference(argument as RecordedArgument)) return argument as Argument;
   const reference = argument as TensorReference;
-  const value = await readValue(file, where, reference);
+  const value = await readValue(file, location, reference);
   if (value === undefined) throw new NotModelled("an input of which only the hash was recorded");
-  requireHash(where, reference, value);
+  requireHash(location, reference, value);
   return value;
 }
 
 /** Throws `FileError` if the bytes of a tensor do not have the hash that was recorded with them. */
-function requireHash(where: string, { tensor, sha256 }: TensorReference, value: Value): void {
-  if (sha256 === undefined || hashOf(value) === sha256) return;
+function requireHash(location: string, { tensor, sha256 }: TensorReference, value: Value): void {
+  if (sha256 === undefined || computeHash(value) === sha256) return;
   throw new FileError(
-    `${where}: tensor "${tensor}" does not have the recorded hash; the file was changed after the recording`,
+    `${location}: tensor "${tensor}" does not have the recorded hash; the file was changed after the recording`,
   );
 }
 
-/** Whether a run has more of an output than its dtype and shape. */
+/** Whether a run has elements, a hash or a digest of an output, and not only its dtype and shape. */
 function isRecorded({ tensor, sample, sha256, digest }: TensorReference): boolean {
   return [tensor, sample, sha256, digest].some((each) => each !== undefined);
 }
 
 /** Whether a result has the recorded digest; undefined if there is none. */
-function isDigest({ digest }: TensorReference, { bytes }: Value): boolean | undefined {
-  return digest === undefined ? undefined : digestOf(bytes) === digest;
+function hasRecordedDigest({ digest }: TensorReference, { bytes }: Value): boolean | undefined {
+  return digest === undefined ? undefined : computeDigest(bytes) === digest;
 }
 
 /** The SHA-256 of the bytes of a value, in hexadecimal. */
-function hashOf({ bytes }: Value): string {
+function computeHash({ bytes }: Value): string {
   return createHash("sha256").update(bytes).digest("hex");
 }
 
-/** The recorded state of the generator; without it, the recorded result that shows what was drawn. */
-async function randomnessOf(
+/** Reads the recorded state of the generator. Without a state, reads the recorded result that shows the drawn numbers. */
+async function readRandomness(
   file: TensorSource,
-  where: string,
+  location: string,
   { generator, outputs }: RecordedOperation,
   { drawn = -1 }: OperatorRow,
 ): Promise<Randomness> {
   if (generator) return { generator };
   const output = outputs[drawn];
-  const value = output && (await readValue(file, where, output));
+  const value = output && (await readValue(file, location, output));
   return value ? { drawn: value } : {};
 }
 
@@ -122,25 +122,25 @@ async function randomnessOf(
  */
 export async function computeOperation(
   { backend, file }: Pick<ReplayedRun, "backend" | "file">,
-  where: string,
+  location: string,
   operation: RecordedOperation,
-): Promise<FoundRow & { readonly call: Call; readonly results: readonly Value[] }> {
-  const found = rowOf(operation.schema);
-  if (!found) throw new NotModelled("the table has no such operator");
-  if (found.row.isRowMajor && [operation.args, ...Object.values(operation.kwargs)].some(isStrided))
+): Promise<OperatorMatch & { readonly call: Call; readonly results: readonly Value[] }> {
+  const match = findRow(operation.schema);
+  if (!match) throw new NotModelled("the table has no such operator");
+  if (match.row.isRowMajor && [operation.args, ...Object.values(operation.kwargs)].some(isStrided))
     throw new NotModelled("an input that was not in row-major order, on which the order of the sums depends");
-  const args = await Promise.all(operation.args.map((each) => readArgument(file, where, each)));
+  const args = await Promise.all(operation.args.map((each) => readArgument(file, location, each)));
   const kwargs: Record<string, Argument> = {};
   for (const [name, each] of Object.entries(operation.kwargs))
-    kwargs[name] = await readArgument(file, where, each);
+    kwargs[name] = await readArgument(file, location, each);
   try {
-    const randomness = await randomnessOf(file, where, operation, found.row);
-    const call = new Call(backend, found.row.parameters.split(" "), args, kwargs, randomness);
-    return { ...found, call, results: found.row.model(call) };
+    const randomness = await readRandomness(file, location, operation, match.row);
+    const call = new Call(backend, match.row.parameters.split(" "), args, kwargs, randomness);
+    return { ...match, call, results: match.row.model(call) };
   } catch (error) {
     if (error instanceof UnsupportedError) throw new NotModelled(error.reason);
     if (error instanceof FileError || !(error instanceof LockstepError)) throw error;
-    throw new FileError(`${where}: ${error.message}`, { cause: error });
+    throw new FileError(`${location}: ${error.message}`, { cause: error });
   }
 }
 
@@ -152,39 +152,42 @@ export async function judgeOperation(
   index: number,
 ): Promise<Verdict> {
   const { schema, outputs } = operation;
-  const where = `${path}: operation ${index}, ${schema}`;
+  const location = `${path}: operation ${index}, ${schema}`;
   const base = { index, schema };
   try {
-    const { row, call, results } = await computeOperation(run, where, operation);
+    const { row, call, results } = await computeOperation(run, location, operation);
     if (outputs.length === 0) throw new NotModelled("no output was recorded");
     if (outputs.every((output) => !isRecorded(output)))
       throw new NotModelled("a view, of which no digest was recorded");
     if (outputs.length !== results.length)
-      throw new FileError(`${where}: ${outputs.length} outputs were recorded; it has ${results.length}`);
+      throw new FileError(`${location}: ${outputs.length} outputs were recorded; it has ${results.length}`);
     const differences: Difference[] = [];
     for (const [i, output] of outputs.entries()) {
       if (i >= outputs.length - (row.unwritten ?? 0)) break;
-      const difference = await compareOutput(run.file, where, output, results[i] as Value);
+      const difference = await compareOutput(run.file, location, output, results[i] as Value);
       if (difference) differences.push({ ...difference, output: i });
     }
     const isConfirmed =
-      row.kind === "moves" || covers(witnessOf(row, call), run.contract.chip, run.contract.versions.torch);
+      row.kind === "moves" || covers(callWitness(row, call), run.contract.chip, run.contract.versions.torch);
     const unverified = isConfirmed ? {} : { unverified: true as const };
     if (differences.length === 0) return { ...base, verdict: "same", ...unverified };
-    const order = isConfirmed ? undefined : orderOf(row, call, differences);
+    const order = isConfirmed ? undefined : searchDivision(row, call, differences);
     if (order !== undefined) return { ...base, verdict: "same", ...order, ...unverified };
     if (!isConfirmed && row.variesInOrder?.(call))
       throw new NotModelled("the order of the sums was not found");
-    const shown = differences.map((each) => explainDifference(each, row, call));
-    return { ...base, verdict: "differs", ...unverified, differences: shown };
+    const explainedDifferences = differences.map((each) => explainDifference(each, row, call));
+    return { ...base, verdict: "differs", ...unverified, differences: explainedDifferences };
   } catch (error) {
     if (error instanceof NotModelled) return { ...base, verdict: "not modelled", reason: error.message };
     throw error;
   }
 }
 
-/** The division of K with which a product is its only output; undefined for another operator and if there is none. */
-function orderOf(
+/**
+ * Searches the division of K with which a product has the recorded bits. Undefined if no division has them, and for another
+ * operator.
+ */
+function searchDivision(
   { product }: OperatorRow,
   call: Call,
   [difference]: readonly Difference[],
@@ -192,7 +195,7 @@ function orderOf(
   if (!product || !difference?.recorded) return undefined;
   using _ = new Scope();
   const recorded = { ...difference.computed, bytes: difference.recorded };
-  if (isFused(call)) {
+  if (runsOnCudaCores(call)) {
     const lanes = searchLanes(call, recorded);
     return lanes && { lanes: { count: lanes.count, run: lanes.run } };
   }
@@ -203,7 +206,7 @@ function orderOf(
 /** Compares a recorded output with the computed one: all elements, a sample, or the hash. Returns undefined if they are equal. */
 async function compareOutput(
   file: TensorSource,
-  where: string,
+  location: string,
   output: TensorReference,
   result: Value,
 ): Promise<Omit<Difference, "output"> | undefined> {
@@ -216,16 +219,17 @@ async function compareOutput(
       computed: result,
       lines: [`recorded ${dtype} [${shape}], computed ${result.dtype} [${result.shape}]`],
     };
-  const value = await readValue(file, where, output);
+  const value = await readValue(file, location, output);
   if (value) {
-    requireHash(where, output, value);
-    return differenceOf(dtype, value.bytes, result);
+    requireHash(location, output, value);
+    return compareBytes(dtype, value.bytes, result);
   }
-  if (output.sample) return compareSample(file, where, output, result);
-  const isSame = output.sha256 === undefined ? isDigest(output, result) : hashOf(result) === output.sha256;
-  if (isSame === undefined)
-    throw new FileError(`${where}: an output has neither a tensor, a sample, a hash nor a digest`);
-  if (isSame) return undefined;
+  if (output.sample) return compareSample(file, location, output, result);
+  const isEqual =
+    output.sha256 === undefined ? hasRecordedDigest(output, result) : computeHash(result) === output.sha256;
+  if (isEqual === undefined)
+    throw new FileError(`${location}: an output has neither a tensor, a sample, a hash nor a digest`);
+  if (isEqual) return undefined;
   if (hasNaN(result))
     throw new NotModelled("only the hash was recorded of an output with NaN, whose bits are not defined");
   return {
@@ -235,48 +239,61 @@ async function compareOutput(
   };
 }
 
-function differenceOf(
+function compareBytes(
   dtype: FileDType,
   recorded: Uint8Array,
   result: Value,
 ): Omit<Difference, "output"> | undefined {
-  const counted = new DifferenceCount(compareType(dtype));
-  counted.add(unpackCodes(dtype, recorded), unpackCodes(dtype, result.bytes));
-  const { different, first } = counted;
+  const differences = new DifferenceCount(compareType(dtype));
+  differences.add(unpackCodes(dtype, recorded), unpackCodes(dtype, result.bytes));
+  const { different, first } = differences;
   if (different === 0 || !first) return undefined;
   return { different, elements: elementCount(result.shape), first, recorded, computed: result, lines: [] };
 }
 
-/** Whether an element of a value is NaN, so that its bits are not defined. A NaN of the other sign is NaN too. */
+/** Whether an element of a value is NaN. The bits of a NaN are not defined. */
 function hasNaN({ dtype, bytes }: Value): boolean {
   const size = FILE_DTYPES[dtype].bits / 8;
-  const counted = new DifferenceCount(compareType(dtype));
+  const differences = new DifferenceCount(compareType(dtype));
   if (size >= 1)
-    counted.add(
+    differences.add(
       bytes,
       bytes.map((byte, i) => (i % size === size - 1 ? byte ^ 0x80 : byte)),
     );
-  return counted.nansOfOtherBits > 0;
+  return differences.nansOfOtherBits > 0;
 }
 
 /** Compares the elements of a sample. */
 async function compareSample(
   file: TensorSource,
-  where: string,
+  location: string,
   { dtype, sample }: TensorReference,
   result: Value,
 ): Promise<Omit<Difference, "output"> | undefined> {
   const { indices, tensor } = sample as NonNullable<TensorReference["sample"]>;
   const elements = elementCount(result.shape);
-  const value = await readValue(file, where, { dtype, shape: [indices.length], tensor });
+  const value = await readValue(file, location, { dtype, shape: [indices.length], tensor });
   const size = result.bytes.length / Math.max(elements, 1);
   if (!value || indices.some((index) => index >= elements))
-    throw new FileError(`${where}: the sample has indices beyond the ${elements} elements of the output`);
-  const picked = new Uint8Array(indices.length * size);
+    throw new FileError(`${location}: the sample has indices beyond the ${elements} elements of the output`);
+  const sampledBytes = new Uint8Array(indices.length * size);
   for (const [i, index] of indices.entries())
-    picked.set(result.bytes.subarray(index * size, (index + 1) * size), i * size);
-  const found = differenceOf(dtype, value.bytes, { dtype, shape: [indices.length], bytes: picked });
-  if (!found?.first) return undefined;
-  const first = { ...found.first, index: indices[found.first.index] as number };
-  return { ...found, first, elements: indices.length, computed: result, isSample: true };
+    sampledBytes.set(result.bytes.subarray(index * size, (index + 1) * size), i * size);
+  const sampleDifference = compareBytes(dtype, value.bytes, {
+    dtype,
+    shape: [indices.length],
+    bytes: sampledBytes,
+  });
+  if (!sampleDifference?.first) return undefined;
+  const firstDifference = {
+    ...sampleDifference.first,
+    index: indices[sampleDifference.first.index] as number,
+  };
+  return {
+    ...sampleDifference,
+    first: firstDifference,
+    elements: indices.length,
+    computed: result,
+    isSample: true,
+  };
 }

@@ -7,7 +7,7 @@ import { NotModelled } from "./not-modelled.js";
 import { broadcast, commonShape, copyElement, itemSize, type Value, zeroValue } from "./value.js";
 
 /** Reads integers as numbers. Throws `NotModelled` for other types. */
-export function integersOf({ dtype, bytes }: Value): readonly number[] {
+export function toIntegers({ dtype, bytes }: Value): readonly number[] {
   const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
   if (dtype === "BOOL" || dtype === "U8") return Array.from(bytes);
   if (dtype === "I32") return Array.from({ length: bytes.length / 4 }, (_, i) => view.getInt32(4 * i, true));
@@ -20,7 +20,7 @@ export function integersOf({ dtype, bytes }: Value): readonly number[] {
  * Copies the slices of `table` with these indices along a dimension. In the result, the shape of `indices` replaces the
  * dimension.
  */
-export function slicesByIndex(table: Value, indices: Value, dim: number): Value {
+export function selectSlices(table: Value, indices: Value, dim: number): Value {
   const { shape } = table;
   const size = shape[dim];
   if (size === undefined) throw new ShapeError(`dimension ${dim} of [${shape}]`);
@@ -29,23 +29,23 @@ export function slicesByIndex(table: Value, indices: Value, dim: number): Value 
   const outer = elementCount(shape.slice(0, dim));
   if (indices.dtype !== "I32" && indices.dtype !== "I64")
     throw new NotModelled(`indices of ${indices.dtype}`);
-  const list = integersOf(indices);
+  const list = toIntegers(indices);
   for (let row = 0; row < outer; row++)
     for (const [i, index] of list.entries()) {
       const position = index < 0 ? index + size : index;
       if (!(position >= 0 && position < size))
         throw new ShapeError(`index ${index} of dimension ${dim} of [${shape}]`);
-      const from = (row * size + position) * inner;
-      out.bytes.set(table.bytes.subarray(from, from + inner), (row * list.length + i) * inner);
+      const start = (row * size + position) * inner;
+      out.bytes.set(table.bytes.subarray(start, start + inner), (row * list.length + i) * inner);
     }
   return out;
 }
 
-export const embedded: Model = (call) => [slicesByIndex(call.tensor("weight"), call.tensor("indices"), 0)];
+export const embedding: Model = (call) => [selectSlices(call.tensor("weight"), call.tensor("indices"), 0)];
 
-export const indexSelected: Model = (call) => {
+export const indexSelect: Model = (call) => {
   const x = call.tensor("self");
-  return [slicesByIndex(x, call.tensor("index"), call.dimension("dim", x.shape))];
+  return [selectSlices(x, call.tensor("index"), call.dimension("dim", x.shape))];
 };
 
 /** Selects elements of `x` where the condition holds, else of `y`. All three are broadcast to one shape. */
@@ -53,15 +53,15 @@ export function selectWhere(condition: Value, x: Value, y: Value): Value {
   if (condition.dtype !== "BOOL" || x.dtype !== y.dtype)
     throw new NotModelled(`a condition of ${condition.dtype}, and values of ${x.dtype} and ${y.dtype}`);
   const shape = commonShape(condition.shape, x.shape, y.shape);
-  const [holds, first, second] = [condition, x, y].map((each) => broadcast(each, shape)) as [
+  const [mask, xValue, yValue] = [condition, x, y].map((each) => broadcast(each, shape)) as [
     Value,
     Value,
     Value,
   ];
   const out = zeroValue(x.dtype, shape);
   const size = itemSize(x.dtype);
-  for (let i = 0; i < holds.bytes.length; i++)
-    copyElement((holds.bytes[i] === 0 ? second : first).bytes, i, out.bytes, i, size);
+  for (let i = 0; i < mask.bytes.length; i++)
+    copyElement((mask.bytes[i] === 0 ? yValue : xValue).bytes, i, out.bytes, i, size);
   return out;
 }
 
@@ -91,7 +91,7 @@ export const zerosLike: Model = (call) => [
 ];
 
 /** Zeros in the shape `size`. The dtype is the argument `dtype`, by default the dtype of `self`, or f32 without `self`. */
-export const zerosOf: Model = (call) => {
+export const zeros: Model = (call) => {
   const dtype: FileDType =
     call.dtype("dtype") ?? (call.get("self") === undefined ? "F32" : call.tensor("self").dtype);
   return [zeroValue(dtype, call.integers("size"))];

@@ -7,8 +7,8 @@ import type { Backend } from "../backends/backend.js";
 import type { FileDType } from "../io/dtypes.js";
 import { type Assignment, blockSum, sequentialBlockSum, threadSums, treeSum, WARP } from "./block-sums.js";
 import type { Call, Model } from "./call.js";
-import { roundedThrough, roundedTo, valuesOf } from "./conversions.js";
-import { fma, LOG2E, MIN_NORMAL, mathOf } from "./float32.js";
+import { roundedValue, roundThrough, toFloat32 } from "./conversions.js";
+import { applyMath, fma, LOG2E, MIN_NORMAL } from "./float32.js";
 import { NotModelled } from "./not-modelled.js";
 import { type DimRows, itemSize, rowStart, rowsAlong, type Value } from "./value.js";
 
@@ -25,17 +25,17 @@ interface Order {
 }
 
 /** The smallest power of two that is at least x. */
-const powerAtLeast = (x: number): number => 2 ** Math.ceil(Math.log2(x));
+const powerOfTwoAtLeast = (x: number): number => 2 ** Math.ceil(Math.log2(x));
 
-const treeOfThreads = (sums: Float32Array): number => treeSum(sums, 0, sums.length);
+const treeSumOfThreads = (sums: Float32Array): number => treeSum(sums, 0, sums.length);
 
 /**
  * One warp sums a row; a shorter row uses fewer lanes. Lane l adds elements l, l + 32, …; then `treeSum` adds the sums of the
  * lanes.
  */
 function warpOrder(size: number): Order {
-  const assignment = { threads: Math.min(powerAtLeast(size), WARP), width: 1 };
-  return { assignment: () => assignment, combine: treeOfThreads };
+  const assignment = { threads: Math.min(powerOfTwoAtLeast(size), WARP), width: 1 };
+  return { assignment: () => assignment, combine: treeSumOfThreads };
 }
 
 /** The order for rows that are not contiguous. One thread sums a row; several threads sum a row if rows are long and few. */
@@ -47,7 +47,7 @@ function spatialOrder({ size, inner }: DimRows): Order {
     threads /= 2;
   }
   const assignment = { threads, width: 1 };
-  return { assignment: () => assignment, combine: treeOfThreads };
+  return { assignment: () => assignment, combine: treeSumOfThreads };
 }
 
 /** Whether a block with this many threads keeps a row in shared memory. */
@@ -85,7 +85,7 @@ function backwardOrder(rows: DimRows, bytes: number): Order {
   if (size <= 1024) return warpOrder(size);
   const width = VECTOR / bytes;
   const half = Math.floor(Math.min(Math.floor(size / width), MAX_THREADS) / 2);
-  const threads = Math.max(powerAtLeast(half), WARP);
+  const threads = Math.max(powerOfTwoAtLeast(half), WARP);
   if (isShared(size, bytes, threads)) return { assignment: () => ({ threads, width }), combine: blockSum };
   return { assignment: unalignedAssignment(size, bytes, threads), combine: sequentialBlockSum };
 }
@@ -112,7 +112,7 @@ function rowMaxima(x: Float32Array, { outer, size, inner }: DimRows): Float32Arr
 }
 
 /** Applies a formula to each element, the index of its row and its index in the row. */
-function eachInRow(
+function mapRows(
   x: Float32Array,
   { size, inner }: DimRows,
   formula: (value: number, row: number, index: number) => number,
@@ -139,7 +139,7 @@ function exactExponentials(
     fma(x[i] as number, LOG2E_REST, fma(x[i] as number, LOG2E, 126)),
   );
   const exact = Float64Array.from(powers);
-  for (const [k, factor] of mathOf(backend, "ex2.approx.ftz.f32", exponents).entries())
+  for (const [k, factor] of applyMath(backend, "ex2.approx.ftz.f32", exponents).entries())
     exact[subnormalIndices[k] as number] = factor * MIN_NORMAL;
   return exact;
 }
@@ -164,20 +164,20 @@ export function softmax(isLog: boolean): Model {
     const toFloat = call.boolean("half_to_float", false);
     if (toFloat && x.dtype !== "F16") throw new NotModelled(`half_to_float of ${x.dtype}`);
     const { backend } = call;
-    const values = valuesOf(backend, x);
+    const values = toFloat32(backend, x);
     const rows = rowsAlong(x.shape, call.dimension("dim", x.shape));
     const order = forwardOrder(rows, itemSize(x.dtype), toFloat);
     const maxima = rowMaxima(values, rows);
-    const distances = eachInRow(values, rows, (value, row) => value - (maxima[row] as number));
-    const powers = mathOf(backend, "expf", distances);
+    const distances = mapRows(values, rows, (value, row) => value - (maxima[row] as number));
+    const powers = applyMath(backend, "expf", distances);
     const isOneWarp = rows.inner === 1 && rows.size <= (toFloat ? 1024 : 2048);
     const terms = isOneWarp && !isLog ? powers : exactExponentials(backend, distances, powers);
     const sums = rowSums(terms, rows, order);
-    const logs = isLog ? mathOf(backend, "logf", sums) : sums;
+    const logs = isLog ? applyMath(backend, "logf", sums) : sums;
     const results = isLog
-      ? eachInRow(distances, rows, (value, row) => value - (logs[row] as number))
-      : eachInRow(powers, rows, (value, row) => value / (sums[row] as number));
-    return [roundedTo(backend, toFloat ? "F32" : x.dtype, x.shape, results)];
+      ? mapRows(distances, rows, (value, row) => value - (logs[row] as number))
+      : mapRows(powers, rows, (value, row) => value / (sums[row] as number));
+    return [roundedValue(backend, toFloat ? "F32" : x.dtype, x.shape, results)];
   };
 }
 
@@ -208,21 +208,21 @@ export function softmaxBackward(isLog: boolean): Model {
   return (call) => {
     const [grad, output, dtype] = gradientOperands(call);
     const { backend } = call;
-    const [gradOutput, outputs] = [valuesOf(backend, grad), valuesOf(backend, output)];
+    const [gradOutput, outputs] = [toFloat32(backend, grad), toFloat32(backend, output)];
     const rows = rowsAlong(output.shape, call.dimension("dim", output.shape));
     const order = backwardOrder(rows, itemSize(grad.dtype));
     const terms = isLog
       ? gradOutput
-      : roundedThrough(
+      : roundThrough(
           backend,
           grad.dtype,
           gradOutput.map((each, i) => each * (outputs[i] as number)),
         );
-    const factors = isLog ? mathOf(backend, "expf", outputs) : outputs;
+    const factors = isLog ? applyMath(backend, "expf", outputs) : outputs;
     const sums = rowSums(terms, rows, order);
-    const results = eachInRow(terms, rows, (term, row, i) =>
+    const results = mapRows(terms, rows, (term, row, i) =>
       fma(-(factors[i] as number), sums[row] as number, term),
     );
-    return [roundedTo(backend, dtype, grad.shape, results)];
+    return [roundedValue(backend, dtype, grad.shape, results)];
   };
 }

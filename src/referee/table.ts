@@ -31,15 +31,15 @@ export const OPERATORS: OperatorRows = {
   ...ATTENTION,
 };
 
-/** A row, and the use of the row by a schema. */
-export interface FoundRow {
+/** The row of a schema. */
+export interface OperatorMatch {
   readonly row: OperatorRow;
   /** Whether the operator writes its result into its first argument. */
   readonly writesSelf: boolean;
 }
 
 /** The row of a schema; undefined if there is none. `aten::add_.Tensor` has the row of `aten::add.Tensor`. */
-export function rowOf(schema: string): FoundRow | undefined {
+export function findRow(schema: string): OperatorMatch | undefined {
   const name = schema.replace(/\.default$/, "");
   if (Object.hasOwn(OPERATORS, name))
     return { row: OPERATORS[name] as OperatorRow, writesSelf: /_(\.|$)/.test(name) };
@@ -49,6 +49,6 @@ export function rowOf(schema: string): FoundRow | undefined {
 }
 
 /** The witness of a row for one call. Undefined if the inputs of the call are not of a compared kind and size. */
-export function witnessOf({ witness, isCompared }: OperatorRow, call: Call): Witness | undefined {
+export function callWitness({ witness, isCompared }: OperatorRow, call: Call): Witness | undefined {
   return isCompared === undefined || isCompared(call) ? witness : undefined;
 }

@@ -69,12 +69,12 @@ export function stridesOf(shape: Shape): readonly number[] {
 }
 
 /** The view of all elements. */
-export function wholeView({ shape }: Value): View {
+export function fullView({ shape }: Value): View {
   return { shape, strides: stridesOf(shape), offset: 0 };
 }
 
 /** Calls `body` for each element of a view, in row-major order, with its index in the view and its index in the viewed value. */
-export function eachOf(
+export function forEachElement(
   { shape, strides, offset }: View,
   body: (index: number, source: number) => void,
 ): void {
@@ -85,10 +85,10 @@ export function eachOf(
     body(index, source);
     for (let dim = shape.length - 1; dim >= 0; dim--) {
       const [size, stride] = [shape[dim] as number, strides[dim] as number];
-      const next = (position[dim] as number) + 1;
+      const nextPosition = (position[dim] as number) + 1;
       source += stride;
-      position[dim] = next;
-      if (next < size) break;
+      position[dim] = nextPosition;
+      if (nextPosition < size) break;
       position[dim] = 0;
       source -= size * stride;
     }
@@ -96,18 +96,18 @@ export function eachOf(
 }
 
 /** Returns a row-major copy of a view of `x`. */
-export function copyOfView(x: Value, view: View): Value {
+export function copyView(x: Value, view: View): Value {
   const out = zeroValue(x.dtype, view.shape);
   const size = itemSize(x.dtype);
-  eachOf(view, (index, source) => copyElement(x.bytes, source, out.bytes, index, size));
+  forEachElement(view, (index, source) => copyElement(x.bytes, source, out.bytes, index, size));
   return out;
 }
 
 /** Returns a copy of `base` in which the elements of a view are replaced by the elements of `x`. */
-export function withView(base: Value, view: View, x: Value): Value {
+export function replaceView(base: Value, view: View, x: Value): Value {
   const size = itemSize(base.dtype);
   const bytes = base.bytes.slice();
-  eachOf(view, (index, target) => copyElement(x.bytes, index, bytes, target, size));
+  forEachElement(view, (index, target) => copyElement(x.bytes, index, bytes, target, size));
   return { ...base, bytes };
 }
 
@@ -127,30 +127,31 @@ export function rowsAlong(shape: Shape, dim: number): DimRows {
   };
 }
 
-/** The index of the first element of a row. The others follow at a distance of `inner`. */
+/** The index of the first element of a row. Consecutive elements of the row are `inner` apart. */
 export function rowStart({ size, inner }: DimRows, row: number): number {
   return Math.floor(row / inner) * size * inner + (row % inner);
 }
 
-/** Copies element `from` of `source` to element `to` of `target`; elements have `size` bytes. */
+/** Copies element `sourceIndex` of `source` to element `targetIndex` of `target`. An element has `size` bytes. */
 export function copyElement(
   source: Uint8Array,
-  from: number,
+  sourceIndex: number,
   target: Uint8Array,
-  to: number,
+  targetIndex: number,
   size: number,
 ): void {
-  for (let byte = 0; byte < size; byte++) target[to * size + byte] = source[from * size + byte] as number;
+  for (let byte = 0; byte < size; byte++)
+    target[targetIndex * size + byte] = source[sourceIndex * size + byte] as number;
 }
 
-/** Elements [from, to) of the first dimension, without copying. */
-export function sliceRows({ dtype, shape, bytes }: Value, from: number, to: number): Value {
+/** The rows [begin, end) along the first dimension, without copying. */
+export function sliceRows({ dtype, shape, bytes }: Value, begin: number, end: number): Value {
   const size = bytes.length / Math.max(shape[0] ?? 1, 1);
-  return { dtype, shape: shape.with(0, to - from), bytes: bytes.subarray(from * size, to * size) };
+  return { dtype, shape: shape.with(0, end - begin), bytes: bytes.subarray(begin * size, end * size) };
 }
 
 /** Copies the first rows and columns of a matrix. */
-export function cornerOf({ dtype, shape, bytes }: Value, rows: number, columns: number): Value {
+export function copyCorner({ dtype, shape, bytes }: Value, rows: number, columns: number): Value {
   const [height = 0, width = 0] = shape;
   const size = bytes.length / Math.max(height * width, 1);
   const out = new Uint8Array(rows * columns * size);
@@ -159,8 +160,11 @@ export function cornerOf({ dtype, shape, bytes }: Value, rows: number, columns: 
   return { dtype, shape: [rows, columns], bytes: out };
 }
 
-/** A value that consists of the bytes of others, one after the other. */
-export function joined(parts: readonly Value[], { dtype, shape }: Pick<Value, "dtype" | "shape">): Value {
+/** A value whose bytes are the bytes of `parts`, one part after another. */
+export function concatenateBytes(
+  parts: readonly Value[],
+  { dtype, shape }: Pick<Value, "dtype" | "shape">,
+): Value {
   const bytes = new Uint8Array(parts.reduce((sum, part) => sum + part.bytes.length, 0));
   let offset = 0;
   for (const part of parts) {
@@ -171,33 +175,33 @@ export function joined(parts: readonly Value[], { dtype, shape }: Pick<Value, "d
 }
 
 /** Returns `x` in this shape, without copying. Throws `ShapeError` for another number of elements. */
-export function reshaped(x: Value, shape: Shape): Value {
+export function reshape(x: Value, shape: Shape): Value {
   if (elementCount(shape) === elementCount(x.shape)) return { ...x, shape };
   throw new ShapeError(`[${x.shape}] cannot be viewed as [${shape}]`);
 }
 
 /** Returns `x` with its last two dimensions exchanged. */
-export function transposed(x: Value): Value {
-  const { shape, strides, offset } = wholeView(x);
+export function transposeLastDims(x: Value): Value {
+  const { shape, strides, offset } = fullView(x);
   const swap = <T>(list: readonly T[]): readonly T[] => [
     ...list.slice(0, -2),
     ...list.slice(-2).toReversed(),
   ];
-  return copyOfView(x, { shape: swap(shape), strides: swap(strides), offset });
+  return copyView(x, { shape: swap(shape), strides: swap(strides), offset });
 }
 
 /** Repeats dimensions of size 1, as PyTorch broadcasts. Throws `ShapeError` if the shapes do not match. */
 export function broadcast(x: Value, shape: Shape): Value {
   if (sameShape(x.shape, shape)) return x;
-  const missing = shape.length - x.shape.length;
+  const missingDims = shape.length - x.shape.length;
   const isBroadcastable =
-    missing >= 0 && x.shape.every((size, dim) => size === 1 || size === shape[missing + dim]);
+    missingDims >= 0 && x.shape.every((size, dim) => size === 1 || size === shape[missingDims + dim]);
   if (!isBroadcastable) throw new ShapeError(`[${x.shape}] cannot be broadcast to [${shape}]`);
   const ownStrides = stridesOf(x.shape);
   const strides = shape.map((_, dim) =>
-    dim < missing || x.shape[dim - missing] === 1 ? 0 : (ownStrides[dim - missing] as number),
+    dim < missingDims || x.shape[dim - missingDims] === 1 ? 0 : (ownStrides[dim - missingDims] as number),
   );
-  return copyOfView(x, { shape, strides, offset: 0 });
+  return copyView(x, { shape, strides, offset: 0 });
 }
 
 /** The shape to which values of these shapes are broadcast. Throws `ShapeError` if there is none. */

@@ -3,9 +3,9 @@ import * as fc from "fast-check";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { type Backend, openBackend } from "../../../src/index.js";
 import { type Argument, Call } from "../../../src/referee/call.js";
-import { roundedTo } from "../../../src/referee/conversions.js";
+import { roundedValue } from "../../../src/referee/conversions.js";
 import { NotModelled } from "../../../src/referee/not-modelled.js";
-import { OPERATORS, type OperatorRow, witnessOf } from "../../../src/referee/table.js";
+import { callWitness, OPERATORS, type OperatorRow } from "../../../src/referee/table.js";
 import type { Value } from "../../../src/referee/value.js";
 import { draws } from "../harness/draws.js";
 
@@ -66,7 +66,7 @@ const numbers = fc.integer({ min: -4096, max: 4096 }).map((x) => x / 1024);
 function tensors(dtype: "BF16" | "F16", shape: readonly number[], seed: number): Value {
   const count = shape.reduce((product, size) => product * size, 1);
   const values = fc.sample(numbers, { seed, numRuns: count });
-  return roundedTo(backend, dtype, shape, Float32Array.from(values));
+  return roundedValue(backend, dtype, shape, Float32Array.from(values));
 }
 
 const calls = fc.record({
@@ -136,7 +136,7 @@ describe.each(SCHEMAS)("%s", (schema) => {
     const operands = operandsOf({ dtype: "BF16", heads: 1, count: 4, width: 32, seed: 1 });
     const changed = (name: keyof Operands, x: Value): Operands => ({ ...operands, [name]: x });
     const filled = (dtype: "BF16" | "F32", x: number): Value =>
-      roundedTo(backend, dtype, [1, 1, 4, 32], new Float32Array(4 * 32).fill(x));
+      roundedValue(backend, dtype, [1, 1, 4, 32], new Float32Array(4 * 32).fill(x));
     expect(() => results(schema, operands, { dropout_p: 0.5 })).toThrow(NotModelled);
     for (const name of ["query", "key", "value"] as const) {
       expect(() => results(schema, changed(name, filled("F32", 1)))).toThrow(NotModelled);
@@ -151,7 +151,7 @@ describe.each(SCHEMAS)("%s", (schema) => {
   it("has a witness for the widths that were compared", () => {
     const witness = (width: number) => {
       const operands = operandsOf({ dtype: "BF16", heads: 1, count: 2, width, seed: 1 });
-      return witnessOf(OPERATORS[schema] as OperatorRow, callOf(schema, operands))?.chip;
+      return callWitness(OPERATORS[schema] as OperatorRow, callOf(schema, operands))?.chip;
     };
     expect([8, 32, 64, 96, 128, 192].map(witness)).toEqual([
       undefined,
@@ -210,9 +210,9 @@ describe("cuDNN's attention", () => {
   it("has a witness up to 1024 queries and keys, and up to 300 keys for one query", () => {
     const witness = (queries: number, keys: number) => {
       const of = (rows: number): Value =>
-        roundedTo(backend, "F16", [1, 1, rows, 32], new Float32Array(rows * 32));
+        roundedValue(backend, "F16", [1, 1, rows, 32], new Float32Array(rows * 32));
       const call = callOf(schema, { query: of(queries), key: of(keys), value: of(keys) });
-      return witnessOf(OPERATORS[schema] as OperatorRow, call)?.chip;
+      return callWitness(OPERATORS[schema] as OperatorRow, call)?.chip;
     };
     expect([witness(1024, 1024), witness(1, 300)]).toEqual(["h200", "h200"]);
     expect([witness(1025, 8), witness(8, 1025), witness(1, 301)]).toEqual(Array(3).fill(undefined));

@@ -4,10 +4,10 @@ import * as fc from "fast-check";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { type Backend, openBackend } from "../../../src/index.js";
 import { type Argument, Call } from "../../../src/referee/call.js";
-import { conversion, roundedTo, valuesOf } from "../../../src/referee/conversions.js";
+import { conversion, roundedValue, toFloat32 } from "../../../src/referee/conversions.js";
 import { NotModelled } from "../../../src/referee/not-modelled.js";
-import { OPERATORS, type OperatorRow, witnessOf } from "../../../src/referee/table.js";
-import { reshaped, transposed, type Value } from "../../../src/referee/value.js";
+import { callWitness, OPERATORS, type OperatorRow } from "../../../src/referee/table.js";
+import { reshape, transposeLastDims, type Value } from "../../../src/referee/value.js";
 import { draws, sampleCases } from "../harness/draws.js";
 import { createArguments, recordedCalls } from "../harness/referee/torch-operators.js";
 
@@ -25,9 +25,9 @@ const resultOf = (schema: string, ...args: readonly Argument[]): Value =>
   (OPERATORS[schema] as OperatorRow).model(callOf(schema, args))[0] as Value;
 
 const f32 = (shape: readonly number[], values: readonly number[]): Value =>
-  roundedTo(backend, "F32", shape, Float32Array.from(values));
+  roundedValue(backend, "F32", shape, Float32Array.from(values));
 
-const numbers = (x: Value): readonly number[] => [...valuesOf(backend, x)];
+const numbers = (x: Value): readonly number[] => [...toFloat32(backend, x)];
 
 describe("a batch of f32 products", () => {
   it("is exact where all partial sums are", () => {
@@ -96,8 +96,10 @@ describe("a batch of f32 products", () => {
       NotModelled,
     );
     const witness = (m: number, n: number) =>
-      witnessOf(OPERATORS["aten::bmm"] as OperatorRow, callOf("aten::bmm", [zeros(2, m, 4), zeros(2, 4, n)]))
-        ?.chip;
+      callWitness(
+        OPERATORS["aten::bmm"] as OperatorRow,
+        callOf("aten::bmm", [zeros(2, m, 4), zeros(2, 4, n)]),
+      )?.chip;
     expect([witness(8, 8), witness(7, 8), witness(8, 7), witness(513, 8)]).toEqual([
       "h200",
       undefined,
@@ -113,16 +115,16 @@ function mathAttention(query: Value, key: Value, value: Value, isCausal: boolean
   const [batch = 0, heads = 0, queries = 0, width = 0] = shape;
   const keys = key.shape[2] as number;
   const wide = (x: Value, rows: number): Value =>
-    reshaped(conversion(backend, x, "F32"), [batch * heads, rows, width]);
+    reshape(conversion(backend, x, "F32"), [batch * heads, rows, width]);
   const factor = Math.sqrt(1 / Math.sqrt(width));
   const left = resultOf("aten::mul.Tensor", wide(query, queries), factor);
-  const right = transposed(resultOf("aten::mul.Tensor", wide(key, keys), factor));
-  const scores = valuesOf(backend, resultOf("aten::bmm", left, right));
+  const right = transposeLastDims(resultOf("aten::mul.Tensor", wide(key, keys), factor));
+  const scores = toFloat32(backend, resultOf("aten::bmm", left, right));
   const masked = scores.map((score, i) =>
     isCausal && i % keys > Math.floor(i / keys) % queries ? Number.NEGATIVE_INFINITY : score,
   );
   const all = [batch * heads, queries, keys];
-  const probabilities = resultOf("aten::_softmax", roundedTo(backend, "F32", all, masked), 2, false);
+  const probabilities = resultOf("aten::_softmax", roundedValue(backend, "F32", all, masked), 2, false);
   const out = resultOf("aten::bmm", probabilities, wide(value, keys));
   return [conversion(backend, out, dtype), conversion(backend, probabilities, dtype)];
 }

@@ -2,7 +2,7 @@
 import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import { Call } from "../../../src/referee/call.js";
-import { fusedResult, lanesFor } from "../../../src/referee/fused-products.js";
+import { candidateLanes, fusedResult } from "../../../src/referee/fused-products.js";
 import { searchLanes } from "../../../src/referee/product-search.js";
 import type { Value } from "../../../src/referee/value.js";
 import * as exact from "../../oracle/core/rational.js";
@@ -71,7 +71,7 @@ describe("a product in lanes", () => {
   it("is found from its bits, and from no others", () => {
     const [a, b] = [matrix(5, 256, 1), matrix(256, 24, 2)];
     const call = callOf(a, b);
-    for (const lanes of [lanesFor(call)[1], lanesFor(call)[5], lanesFor(call).at(-1)]) {
+    for (const lanes of [candidateLanes(call)[1], candidateLanes(call)[5], candidateLanes(call).at(-1)]) {
       if (!lanes) throw new Error("there are candidates");
       const recorded = fusedResult(call, lanes);
       expect(searchLanes(call, recorded)).toEqual(lanes);

@@ -4,8 +4,8 @@ import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { type Backend, openBackend } from "../../../src/index.js";
 import { type Argument, Call } from "../../../src/referee/call.js";
 import { conversion } from "../../../src/referee/conversions.js";
-import { groupedProduct, scaledGrouped } from "../../../src/referee/grouped.js";
-import { mmOptions, product, scaledOptions } from "../../../src/referee/products.js";
+import { groupedProduct, scaledGroupedProduct } from "../../../src/referee/grouped.js";
+import { mmOptions, productModel, scaledOptions } from "../../../src/referee/products.js";
 import type { Value } from "../../../src/referee/value.js";
 
 let backend: Backend;
@@ -58,7 +58,7 @@ describe("a grouped product", () => {
         for (const [i, from, to] of parts(ends)) {
           const self = matrixOf(args.self, from, to, [to - from, DEPTH]);
           const mat2 = matrixOf(args.mat2, i, i + 1, [DEPTH, WIDTH]);
-          const [expected] = product(mmOptions)(callOf({ self, mat2 })) as [Value];
+          const [expected] = productModel(mmOptions)(callOf({ self, mat2 })) as [Value];
           expect(matrixOf(out, from, to, expected.shape)).toEqual({
             ...expected,
             bytes: expected.bytes.slice(),
@@ -80,12 +80,12 @@ describe("a grouped product", () => {
         });
         const options = { out_dtype: { dtype: "BF16" }, use_fast_accum: true } as const;
         const scaled = { scale_a: scales(ends.at(-1) ?? 0), scale_b: scales(ends.length, WIDTH) };
-        const [out] = scaledGrouped(callOf({ ...args, ...scaled, ...options })) as [Value];
+        const [out] = scaledGroupedProduct(callOf({ ...args, ...scaled, ...options })) as [Value];
         for (const [i, from, to] of parts(ends)) {
           const self = matrixOf(args.self, from, to, [to - from, DEPTH]);
           const mat2 = matrixOf(args.mat2, i, i + 1, [DEPTH, WIDTH]);
           const call = callOf({ self, mat2, scale_a: power, scale_b: power, ...options });
-          const [expected] = product(scaledOptions)(call) as [Value];
+          const [expected] = productModel(scaledOptions)(call) as [Value];
           expect(matrixOf(out, from, to, expected.shape)).toEqual({
             ...expected,
             bytes: expected.bytes.slice(),
@@ -103,7 +103,7 @@ describe("a grouped product", () => {
     const self = conversion(backend, conversion(backend, args.self, "F32"), "F16");
     expect(() => groupedProduct(callOf({ ...args, self }))).toThrow("groups of F16");
     const scales = { scale_a: floats([5], 3), scale_b: floats([2, WIDTH], 4) };
-    expect(() => scaledGrouped(callOf({ ...args, ...scales }))).toThrow("split accumulators");
+    expect(() => scaledGroupedProduct(callOf({ ...args, ...scales }))).toThrow("split accumulators");
   });
 
   it("is refused with offsets that do not fit", () => {

@@ -5,7 +5,7 @@ import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { type Backend, openBackend } from "../../../src/index.js";
 import { type Argument, Call } from "../../../src/referee/call.js";
 import { NotModelled } from "../../../src/referee/not-modelled.js";
-import { OPERATORS, type OperatorRow, witnessOf } from "../../../src/referee/table.js";
+import { callWitness, OPERATORS, type OperatorRow } from "../../../src/referee/table.js";
 import type { Value } from "../../../src/referee/value.js";
 
 let backend: Backend;
@@ -100,8 +100,8 @@ describe("the negative log-likelihood loss", () => {
     const x = f32([2, 2], [1, 2, 3, 4]);
     const callFor = (list: readonly number[], weight: Value | null = null): Call =>
       callOf(FORWARD, [x, classesOf(list), weight, 1, IGNORED]);
-    expect(witnessOf(FORWARD, callFor([0, 1]))?.chip).toBe("h200");
-    expect(witnessOf(FORWARD, callFor([0, IGNORED]))).toBeUndefined();
+    expect(callWitness(FORWARD, callFor([0, 1]))?.chip).toBe("h200");
+    expect(callWitness(FORWARD, callFor([0, IGNORED]))).toBeUndefined();
     expect(() => FORWARD.model(callFor([0, 1], f32([2], [1, 2])))).toThrow(NotModelled);
     expect(() => FORWARD.model(callFor([0, 2]))).toThrow(/out of range/);
   });

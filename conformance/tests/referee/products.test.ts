@@ -3,7 +3,7 @@ import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { type Backend, openBackend, Scope, type Tensor } from "../../../src/index.js";
 import { type Argument, Call } from "../../../src/referee/call.js";
 import { OPERATORS, type OperatorRow } from "../../../src/referee/table.js";
-import { toValue, transposed, type Value } from "../../../src/referee/value.js";
+import { toValue, transposeLastDims, type Value } from "../../../src/referee/value.js";
 import { cases, checksum, operand, origin } from "../harness/gemm/torch-h200.js";
 
 let backend: Backend;
@@ -34,7 +34,7 @@ describe(`products of ${origin.version} on an H200`, () => {
   it.each(cases)("$x x $w, $m x $n x $k, split accumulator $splitAccumulator: the same bits", (given) => {
     const { m, n, k, x, w, seed, splitAccumulator } = given;
     const a = hostValue(() => operand(backend, x, seed, [m, k]));
-    const b = transposed(hostValue(() => operand(backend, w, seed + 1, [n, k])));
+    const b = transposeLastDims(hostValue(() => operand(backend, w, seed + 1, [n, k])));
     const isWide = x === "bf16" || x === "f16";
     const scaled = { scale_a: ONE, scale_b: ONE, out_dtype: F32, use_fast_accum: !splitAccumulator };
     const { bytes } = isWide
@@ -66,7 +66,7 @@ describe("scales of an FP8 product", () => {
     return { dtype: "F32", shape, bytes: new Uint8Array(values.buffer) };
   };
   const product = (scaleA: Value, scaleB: Value): Float32Array => {
-    const b = transposed(codes(128, 256));
+    const b = transposeLastDims(codes(128, 256));
     const kwargs = { scale_a: scaleA, scale_b: scaleB, out_dtype: F32 };
     const { bytes } = resultOf("aten::_scaled_mm", [codes(16, 256), b], kwargs);
     return new Float32Array(bytes.slice().buffer);

@@ -6,7 +6,7 @@ import { type Backend, openBackend } from "../../../src/index.js";
 import { type Argument, Call } from "../../../src/referee/call.js";
 import { conversion } from "../../../src/referee/conversions.js";
 import { NotModelled } from "../../../src/referee/not-modelled.js";
-import { OPERATORS, type OperatorRow, witnessOf } from "../../../src/referee/table.js";
+import { callWitness, OPERATORS, type OperatorRow } from "../../../src/referee/table.js";
 import type { Value } from "../../../src/referee/value.js";
 
 let backend: Backend;
@@ -64,9 +64,9 @@ describe.each(GRADIENTS)("%s", (schema) => {
   it("has no model for bf16 of f32 gradients, and no witness along another dimension than the last", () => {
     const x = f32([2, 2], [1, 2, 3, 4]);
     expect(() => resultOf(schema, [x, x, 1, { dtype: "BF16" }])).toThrow(NotModelled);
-    expect(witnessOf(rowOf(schema), callOf(schema, [x, x, 1, { dtype: "F32" }]))?.chip).toBe("h200");
-    expect(witnessOf(rowOf(schema), callOf(schema, [x, x, 0, { dtype: "F32" }]))).toBeUndefined();
-    expect(witnessOf(rowOf(schema), callOf(schema, [x, x, 1, { dtype: "F16" }]))).toBeUndefined();
+    expect(callWitness(rowOf(schema), callOf(schema, [x, x, 1, { dtype: "F32" }]))?.chip).toBe("h200");
+    expect(callWitness(rowOf(schema), callOf(schema, [x, x, 0, { dtype: "F32" }]))).toBeUndefined();
+    expect(callWitness(rowOf(schema), callOf(schema, [x, x, 1, { dtype: "F16" }]))).toBeUndefined();
   });
 });
 

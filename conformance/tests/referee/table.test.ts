@@ -1,7 +1,7 @@
 // The models of the table give every bit of recorded runs, and every row is used by a recorded run or call.
 import { readdirSync, readFileSync } from "node:fs";
 import { describe, expect, it } from "vitest";
-import { OPERATORS, rowOf } from "../../../src/referee/table.js";
+import { findRow, OPERATORS } from "../../../src/referee/table.js";
 import { useWorkspace } from "../harness/cli.js";
 import { type LoggedOperation, RecordedRun, runPath } from "../harness/referee/recorded-run.js";
 
@@ -69,7 +69,7 @@ describe("a recorded run", () => {
     const { differs, reasons, verdicts } = await replayed(runPath("operators"));
     expect({ differs, reasons }).toEqual({ differs: 0, reasons: [] });
     for (const { schema, verdict, unverified = false } of verdicts) {
-      const row = rowOf(schema)?.row;
+      const row = findRow(schema)?.row;
       if (verdict === "same" && !row?.witness) expect(unverified, schema).toBe(row?.kind === "computes");
     }
   });
@@ -95,7 +95,7 @@ describe("a recorded run", () => {
     await run.write(w.path("run"));
     const { verdicts } = await replayed(w.path("run"));
     for (const { schema, unverified } of verdicts)
-      expect(unverified ?? false, schema).toBe(rowOf(schema)?.row.kind === "computes");
+      expect(unverified ?? false, schema).toBe(findRow(schema)?.row.kind === "computes");
   });
 });
 
@@ -105,7 +105,7 @@ describe("the table of operators", () => {
       ...["moves", "roundings", "operators", "block", "step"].flatMap(schemasOf),
       ...recordedSchemas(),
     ];
-    const used = new Set(schemas.map((schema) => rowOf(schema)?.row.definition));
+    const used = new Set(schemas.map((schema) => findRow(schema)?.row.definition));
     const unused = Object.entries(OPERATORS).filter(([, { definition }]) => !used.has(definition));
     expect(unused.map(([name]) => name)).toEqual([]);
   });
@@ -127,10 +127,10 @@ describe("the table of operators", () => {
   });
 
   it("knows operators that write in place only where the operator exists", () => {
-    expect(rowOf("aten::add_.Tensor")).toMatchObject({ writesSelf: true });
-    expect(rowOf("aten::add.Tensor")).toMatchObject({ writesSelf: false });
-    expect(rowOf("aten::mm_")).toBeUndefined();
-    expect(rowOf("toString")).toBeUndefined();
-    expect(rowOf("aten::__proto__")).toBeUndefined();
+    expect(findRow("aten::add_.Tensor")).toMatchObject({ writesSelf: true });
+    expect(findRow("aten::add.Tensor")).toMatchObject({ writesSelf: false });
+    expect(findRow("aten::mm_")).toBeUndefined();
+    expect(findRow("toString")).toBeUndefined();
+    expect(findRow("aten::__proto__")).toBeUndefined();
   });
 });

@@ -3,7 +3,7 @@ import { FileError } from "../../errors.js";
 import { NotModelled } from "../../referee/not-modelled.js";
 import { computeOperation } from "../../referee/replay.js";
 import { parseFile, readOperation } from "../../referee/run.js";
-import { witnessOf } from "../../referee/table.js";
+import { callWitness } from "../../referee/table.js";
 import { defineCommand } from "../command.js";
 import { withFile } from "../pieces.js";
 import { OUTPUT } from "../shared-options.js";
@@ -49,7 +49,7 @@ export const apply = defineCommand({
           schema: operation.schema,
           modelled: true,
           writesSelf,
-          witness: witnessOf(row, call) ?? null,
+          witness: callWitness(row, call) ?? null,
         };
         session.summary(report, [`${output}: ${operation.schema}, ${row.definition}`]);
         return 0;

@@ -3,9 +3,9 @@
 import { UnsupportedError } from "../../errors.js";
 import { codeText } from "../../io/codes.js";
 import { compareRuns, type RunComparison } from "../../referee/against.js";
-import { readContract, termsOf } from "../../referee/contract.js";
-import { coordinatesOf, type Difference } from "../../referee/differences.js";
-import { divisionOf, judgeOperation, type Verdict } from "../../referee/replay.js";
+import { contractTerms, readContract } from "../../referee/contract.js";
+import { type Difference, elementCoordinates } from "../../referee/differences.js";
+import { describeDivision, judgeOperation, type Verdict } from "../../referee/replay.js";
 import { type RecordedOperation, readLog } from "../../referee/run.js";
 import { defineCommand } from "../command.js";
 import { flag, integer, optional, someText, value } from "../options.js";
@@ -20,7 +20,7 @@ function placeOf({ first, computed }: Difference): string {
   if (!first) return "";
   const { dtype, shape } = computed;
   const [recordedCode, modelledCode] = [codeText(dtype, first.a), codeText(dtype, first.b)];
-  return `; first at [${coordinatesOf(shape, first.index)}]: recorded ${recordedCode.value} (${recordedCode.code}), computed ${modelledCode.value} (${modelledCode.code})`;
+  return `; first at [${elementCoordinates(shape, first.index)}]: recorded ${recordedCode.value} (${recordedCode.code}), computed ${modelledCode.value} (${modelledCode.code})`;
 }
 
 function differenceLines(difference: Difference): readonly string[] {
@@ -38,7 +38,7 @@ function differenceJson(difference: Difference): unknown {
   const { output, different, elements, first, computed, isSample, lines } = difference;
   const { dtype, shape } = computed;
   const located = first && {
-    coordinate: coordinatesOf(shape, first.index),
+    coordinate: elementCoordinates(shape, first.index),
     recorded: codeText(dtype, first.a),
     computed: codeText(dtype, first.b),
   };
@@ -74,7 +74,7 @@ function comparisonLine(otherRun: string, { compared, different, first }: RunCom
 function splitLines(verdicts: readonly Verdict[]): readonly string[] {
   const counts = new Map<string, number>();
   for (const verdict of verdicts) {
-    const division = divisionOf(verdict);
+    const division = describeDivision(verdict);
     const name = `${verdict.schema} with K in ${division}`;
     if (division !== undefined) counts.set(name, (counts.get(name) ?? 0) + 1);
   }
@@ -185,7 +185,7 @@ export const replay = defineCommand({
         runPage({
           ...{ run: folder, summary: count, operations, verdicts },
           comparison: comparison && comparisonLine(values.against as string, comparison),
-          contract: Object.entries(termsOf(contract)).map(([term, value]) => [
+          contract: Object.entries(contractTerms(contract)).map(([term, value]) => [
             term,
             String(value ?? "unknown"),
           ]),

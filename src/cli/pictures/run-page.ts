@@ -1,5 +1,5 @@
 /** A replayed run as an HTML page: counts, a strip with a cell for each operation, and a table. It has no script. */
-import { divisionOf, type Verdict } from "../../referee/replay.js";
+import { describeDivision, type Verdict } from "../../referee/replay.js";
 import type { RecordedOperation, TensorReference } from "../../referee/run.js";
 import { escapeMarkup } from "./markup.js";
 
@@ -42,7 +42,7 @@ const typeOf = ({ dtype, shape }: TensorReference): string => `${dtype} [${shape
 /** Describes a verdict: "same, K in 2 splits, unverified". */
 function wordsOf(judged: Verdict): string {
   const { verdict, unverified, reason } = judged;
-  const division = divisionOf(judged);
+  const division = describeDivision(judged);
   return [
     verdict,
     ...(division === undefined ? [] : [`K in ${division}`]),

@@ -1,16 +1,16 @@
 /** The loop over blocks of keys, which all attention kernels share, and the rules in which the kernels differ. */
 import type { SpecialFunctionName } from "../../formats/special-functions.js";
-import { mathOf } from "../float32.js";
+import { applyMath } from "../float32.js";
 import type { Attention, Head } from "./heads.js";
 
-/** How a kernel computes the rows of a softmax. All functions take and return f32 numbers. */
+/** The rules by which a kernel computes the rows of a softmax. All functions take and return f32 numbers. */
 export interface RowRules {
   /** Scales a score for the comparison with the maximum. */
-  scaled(score: number): number;
+  scale(score: number): number;
   /** The exponent of the probability of a scaled score, where `maximum` is the largest scaled score so far. */
-  exponent(scaled: number, maximum: number): number;
-  /** The exponent of the factor for earlier sums and outputs when the maximum changes from `before` to `maximum`. */
-  change(before: number, maximum: number): number;
+  exponent(scaledScore: number, maximum: number): number;
+  /** The exponent of the factor for earlier sums and outputs when the maximum changes from `previous` to `maximum`. */
+  change(previous: number, maximum: number): number;
   readonly exponential: SpecialFunctionName;
   /** The number of partial sums of a row. */
   readonly lanes: number;
@@ -73,16 +73,16 @@ export function addBlocks(
   for (const block of order) {
     const firstRow = firstVisibleRow(queries, block * blockKeys, visible);
     const exponents = head.scores(block, firstRow, visible);
-    const changes = maxima.slice(firstRow).map((before, i) => {
+    const changes = maxima.slice(firstRow).map((previous, i) => {
       const line = exponents.subarray(i * blockKeys, (i + 1) * blockKeys);
-      for (let k = 0; k < blockKeys; k++) line[k] = rules.scaled(line[k] as number);
-      const maximum = line.reduce((a, b) => Math.max(a, b), before);
+      for (let k = 0; k < blockKeys; k++) line[k] = rules.scale(line[k] as number);
+      const maximum = line.reduce((a, b) => Math.max(a, b), previous);
       for (let k = 0; k < blockKeys; k++) line[k] = rules.exponent(line[k] as number, maximum);
       maxima[firstRow + i] = maximum;
-      return rules.change(before, maximum);
+      return rules.change(previous, maximum);
     });
-    const factors = mathOf(backend, rules.exponential, changes);
-    const probabilities = mathOf(backend, rules.exponential, exponents);
+    const factors = applyMath(backend, rules.exponential, changes);
+    const probabilities = applyMath(backend, rules.exponential, exponents);
     for (const [i, factor] of factors.entries()) {
       const row = firstRow + i;
       const line = probabilities.subarray(i * blockKeys, (i + 1) * blockKeys);
@@ -94,6 +94,6 @@ export function addBlocks(
 }
 
 /** Multiplies each row of outputs by the row's factor. */
-export function timesRows(outputs: Float32Array, width: number, factors: Float32Array): Float32Array {
-  return outputs.map((each, i) => each * (factors[Math.floor(i / width)] as number));
+export function scaleRows(outputs: Float32Array, width: number, factors: Float32Array): Float32Array {
+  return outputs.map((output, i) => output * (factors[Math.floor(i / width)] as number));
 }

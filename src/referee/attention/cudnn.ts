@@ -5,16 +5,16 @@
  */
 import { asBytes } from "../../tensor/data.js";
 import type { Call, Model } from "../call.js";
-import { fma, LN2, mathOf } from "../float32.js";
+import { applyMath, fma, LN2 } from "../float32.js";
 import { type Value, zeroValue } from "../value.js";
-import { addBlocks, ascendingBlocks, keysUpToRow, type RowRules, timesRows } from "./blocks.js";
+import { addBlocks, ascendingBlocks, keysUpToRow, type RowRules, scaleRows } from "./blocks.js";
 import {
   type Attention,
-  attentionOf,
   computeHeads,
   type Head,
+  type HeadResults,
   hasComparedHeads,
-  type Part,
+  readAttention,
   requirePlainHeads,
 } from "./heads.js";
 import { LANES, laneSum, neighbourSum } from "./lanes.js";
@@ -26,18 +26,18 @@ const BLOCK_KEYS = 128;
 /**
  * The largest number of queries and of keys in a recorded call, and the largest number of keys in a recorded call with one query.
  */
-const MAX_COMPARED = 1024;
-const MAX_COMPARED_OF_ONE_QUERY = 300;
+const MAX_COMPARED_LENGTH = 1024;
+const MAX_COMPARED_KEYS_OF_ONE_QUERY = 300;
 
 /**
  * The rules of a row. With c = scale · log2 e, rounded to f32, z = score ⊗ c, p = ex2(z ⊖ m') and f = ex2(m ⊖ m'). Each lane adds
  * the probabilities of a block, starting at 0. The lane's sum then becomes fma(sum, f, sum of the block).
  */
-function rulesOf(scale: number): RowRules {
+function rowRules(scale: number): RowRules {
   const c = fround(scale * Math.LOG2E);
   const distance = (x: number, maximum: number): number => x - maximum;
   return {
-    scaled: (score) => fround(score * c),
+    scale: (score) => fround(score * c),
     exponent: distance,
     change: distance,
     exponential: "ex2.approx.ftz.f32",
@@ -53,16 +53,16 @@ function rulesOf(scale: number): RowRules {
  * One head. With the `neighbourSum` of the lanes, an output is multiplied by rcp.approx(sum), and the logarithm is
  * fma(m, ln 2, lg2.approx(sum) ⊗ ln 2).
  */
-function computeHead(attention: Attention, head: Head): Part {
+function computeHead(attention: Attention, head: Head): HeadResults {
   const { backend, queries, width } = attention;
-  const rows = addBlocks(attention, head, rulesOf(fround(attention.scale)), {
+  const rows = addBlocks(attention, head, rowRules(fround(attention.scale)), {
     order: ascendingBlocks(attention, BLOCK_KEYS),
     visible: keysUpToRow(attention),
   });
   const sums = Float32Array.from({ length: queries }, (_, row) => neighbourSum(rows.sums, row * LANES));
   return {
-    outputs: timesRows(rows.outputs, width, mathOf(backend, "rcp.approx.ftz.f32", sums)),
-    logSums: mathOf(backend, "lg2.approx.ftz.f32", sums).map((log, row) =>
+    outputs: scaleRows(rows.outputs, width, applyMath(backend, "rcp.approx.ftz.f32", sums)),
+    logSums: applyMath(backend, "lg2.approx.ftz.f32", sums).map((log, row) =>
       fma(rows.maxima[row] as number, LN2, fround(log * LN2)),
     ),
   };
@@ -75,7 +75,7 @@ function computeHead(attention: Attention, head: Head): Part {
 export const cudnnAttention: Model = (call) => {
   call.requireDefault("attn_bias", null);
   call.requireDefault("return_debug_mask", false);
-  const attention = attentionOf(call);
+  const attention = readAttention(call);
   requirePlainHeads(attention);
   const { batch, heads, queries } = attention;
   const tiling = { core: new TensorCore(16), blockKeys: BLOCK_KEYS };
@@ -83,8 +83,8 @@ export const cudnnAttention: Model = (call) => {
     computeHead(attention, head),
   );
   const logs: Value = { dtype: "F32", shape: [batch, heads, queries, 1], bytes: asBytes(logSums) };
-  const isWanted = call.boolean("compute_log_sumexp", true);
-  return [out, ...(isWanted ? [logs] : []), zeroValue("I64", []), zeroValue("I64", [])];
+  const returnsLogs = call.boolean("compute_log_sumexp", true);
+  return [out, ...(returnsLogs ? [logs] : []), zeroValue("I64", []), zeroValue("I64", [])];
 };
 
 /**
@@ -92,12 +92,12 @@ export const cudnnAttention: Model = (call) => {
  * keys.
  */
 export function isComparedCudnn(call: Call): boolean {
-  const attention = attentionOf(call);
+  const attention = readAttention(call);
   const { queries, keys } = attention;
   return (
     hasComparedHeads(attention) &&
     call.boolean("compute_log_sumexp", true) &&
-    queries <= MAX_COMPARED &&
-    keys <= (queries === 1 ? MAX_COMPARED_OF_ONE_QUERY : MAX_COMPARED)
+    queries <= MAX_COMPARED_LENGTH &&
+    keys <= (queries === 1 ? MAX_COMPARED_KEYS_OF_ONE_QUERY : MAX_COMPARED_LENGTH)
   );
 }

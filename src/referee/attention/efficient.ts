@@ -4,15 +4,15 @@
  */
 import { asBytes } from "../../tensor/data.js";
 import type { Model } from "../call.js";
-import { LOG2E, mathOf } from "../float32.js";
+import { applyMath, LOG2E } from "../float32.js";
 import { zeroValue } from "../value.js";
-import { addBlocks, ascendingBlocks, keysUpToRow, type RowRules, timesRows } from "./blocks.js";
+import { addBlocks, ascendingBlocks, keysUpToRow, type RowRules, scaleRows } from "./blocks.js";
 import {
   type Attention,
-  attentionOf,
   computeHeads,
   type Head,
-  type Part,
+  type HeadResults,
+  readAttention,
   requirePlainHeads,
 } from "./heads.js";
 import { LANES, laneSum, neighbourSum } from "./lanes.js";
@@ -29,11 +29,11 @@ const WARP_COLUMNS = 32;
  * The rules of a row: z = (score ⊗ scale) ⊗ log2 e, p = exp2f(z ⊖ m'), f = exp2f(m ⊖ m'). The sum of a row is multiplied by f.
  * Then the sum of each 32 columns, the `neighbourSum` of the lanes' sums, is added to it.
  */
-function rulesOf(scale: number): RowRules {
+function rowRules(scale: number): RowRules {
   const distance = (x: number, maximum: number): number => x - maximum;
   const lanes = new Float32Array(LANES);
   return {
-    scaled: (score) => fround(score * scale) * LOG2E,
+    scale: (score) => fround(score * scale) * LOG2E,
     exponent: distance,
     change: distance,
     exponential: "exp2f",
@@ -51,30 +51,32 @@ function rulesOf(scale: number): RowRules {
 }
 
 /** One head: an output is multiplied by 1 ⊘ sum, and the logarithm is (m ⊘ log2 e) ⊕ logf(sum). */
-function computeHead(attention: Attention, head: Head): Part {
+function computeHead(attention: Attention, head: Head): HeadResults {
   const { backend, width } = attention;
-  const { maxima, sums, outputs } = addBlocks(attention, head, rulesOf(fround(attention.scale)), {
+  const { maxima, sums, outputs } = addBlocks(attention, head, rowRules(fround(attention.scale)), {
     order: ascendingBlocks(attention, head.blockKeys),
     visible: keysUpToRow(attention),
   });
   return {
-    outputs: timesRows(
+    outputs: scaleRows(
       outputs,
       width,
       sums.map((sum) => 1 / sum),
     ),
-    logSums: mathOf(backend, "logf", sums).map((log, row) => fround((maxima[row] as number) / LOG2E) + log),
+    logSums: applyMath(backend, "logf", sums).map(
+      (log, row) => fround((maxima[row] as number) / LOG2E) + log,
+    ),
   };
 }
 
 /** The output, the logarithms of the sums, and the seed and offset of dropout, which are not written without dropout. */
 export const efficientAttention: Model = (call) => {
   call.requireDefault("attn_bias", null);
-  const attention = attentionOf(call);
+  const attention = readAttention(call);
   requirePlainHeads(attention);
   const { batch, heads, queries, width } = attention;
-  const isWanted = call.boolean("compute_log_sumexp", true);
-  const rows = isWanted ? Math.ceil(queries / ALIGNED_ROWS) * ALIGNED_ROWS : 0;
+  const returnsLogs = call.boolean("compute_log_sumexp", true);
+  const rows = returnsLogs ? Math.ceil(queries / ALIGNED_ROWS) * ALIGNED_ROWS : 0;
   const tiling = { core: new TensorCore(8), blockKeys: width <= 64 ? 64 : 128 };
   const { out, logSums } = computeHeads(call, attention, tiling, rows, (head) =>
     computeHead(attention, head),

@@ -5,18 +5,18 @@
 import { asBytes } from "../../tensor/data.js";
 import { treeSum } from "../block-sums.js";
 import type { Call, Model } from "../call.js";
-import { fma, LN2, mathOf } from "../float32.js";
+import { applyMath, fma, LN2 } from "../float32.js";
 import { NotModelled } from "../not-modelled.js";
 import { MULTIPROCESSORS } from "../reductions/launch.js";
 import { zeroValue } from "../value.js";
-import { addBlocks, type RowRules, timesRows } from "./blocks.js";
+import { addBlocks, type RowRules, scaleRows } from "./blocks.js";
 import {
   type Attention,
-  attentionOf,
   computeHeads,
   type Head,
+  type HeadResults,
   hasComparedHeads,
-  type Part,
+  readAttention,
 } from "./heads.js";
 import { LANES, laneSum } from "./lanes.js";
 import { TensorCore } from "./tensor-core.js";
@@ -49,7 +49,7 @@ interface Plan {
  * smallest number of splits that keeps at least 85 % as many slots busy as the best number. Numbers that divide the blocks of
  * keys in the same way as the next smaller number are left out.
  */
-function splitsFor(blocks: number, keyBlocks: number): number {
+function chooseSplits(blocks: number, keyBlocks: number): number {
   const slots = 2 * MULTIPROCESSORS;
   if (blocks >= fround(fround(0.8) * slots)) return 1;
   const perSplit = (splits: number): number => Math.ceil(keyBlocks / splits);
@@ -64,13 +64,13 @@ function splitsFor(blocks: number, keyBlocks: number): number {
 }
 
 /** A single query of grouped heads is computed as the queries of one head. */
-function planOf({ batch, heads, keyHeads, queries, keys, width }: Attention): Plan {
-  const kernel = KERNELS.find((each) => width <= each.width);
+function launchPlan({ batch, heads, keyHeads, queries, keys, width }: Attention): Plan {
+  const kernel = KERNELS.find((candidate) => width <= candidate.width);
   if (!kernel) throw new NotModelled(`heads of ${width} elements`);
   const rows = queries === 1 ? heads / keyHeads : queries;
   const rowHeads = queries === 1 ? keyHeads : heads;
   const blocks = batch * rowHeads * Math.ceil(rows / SPLIT_BLOCK_QUERIES);
-  const splits = splitsFor(blocks, Math.ceil(keys / kernel.splitBlockKeys));
+  const splits = chooseSplits(blocks, Math.ceil(keys / kernel.splitBlockKeys));
   return { splits, blockKeys: splits > 1 ? kernel.splitBlockKeys : kernel.blockKeys };
 }
 
@@ -84,12 +84,12 @@ function visibleKeys({ queries, keys, isCausal }: Attention): (row: number) => n
  * PyTorch compiles the kernels with UNFUSE_FMA. f = exp2f((m ⊖ m') ⊗ c). Lane l of four adds the elements 8 i + 2 l and 8 i + 2 l
  * + 1 of a block for ascending i. It adds the first of the two by fma(sum, f, p).
  */
-function rulesOf(scale: number): RowRules {
+function rowRules(scale: number): RowRules {
   const c = fround(scale * Math.LOG2E);
   return {
-    scaled: (score) => score,
+    scale: (score) => score,
     exponent: (score, maximum) => fround(score * c) - fround(maximum * c),
-    change: (before, maximum) => fround(before - maximum) * c,
+    change: (previous, maximum) => fround(previous - maximum) * c,
     exponential: "exp2f",
     lanes: LANES,
     addRow(sums, factor, probabilities) {
@@ -105,35 +105,35 @@ function rulesOf(scale: number): RowRules {
 /**
  * Computes blocks `first` to `end` - 1 of a head, the last block first. With sum = (l0 ⊕ l2) ⊕ (l1 ⊕ l3) of the lanes, an output
  * is multiplied by 1 ⊘ sum, and the logarithm is fma(m, scale, lg2.approx(sum) ⊗ ln 2). A row without visible keys has zeros as
- * outputs and the logarithm `ofNone`.
+ * outputs and the logarithm `emptyRowLog`.
  */
-function headPart(
+function computeBlocks(
   attention: Attention,
   head: Head,
-  { first, end, ofNone }: { first: number; end: number; ofNone: number },
-): Part {
+  { first, end, emptyRowLog }: { first: number; end: number; emptyRowLog: number },
+): HeadResults {
   const { backend, queries, width } = attention;
   const scale = fround(attention.scale);
   const order = Array.from({ length: Math.max(end - first, 0) }, (_, i) => end - 1 - i);
   const blocks = { order, visible: visibleKeys(attention) };
-  const rows = addBlocks(attention, head, rulesOf(scale), blocks);
+  const rows = addBlocks(attention, head, rowRules(scale), blocks);
   const sums = Float32Array.from({ length: queries }, (_, row) => treeSum(rows.sums, row * LANES, LANES));
-  const logs = mathOf(backend, "log2f.fast", sums);
+  const logs = applyMath(backend, "log2f.fast", sums);
   return {
-    outputs: timesRows(
+    outputs: scaleRows(
       rows.outputs,
       width,
       sums.map((sum) => 1 / (sum || 1)),
     ),
     logSums: sums.map((sum, row) =>
-      sum === 0 ? ofNone : fma(rows.maxima[row] as number, scale, fround((logs[row] as number) * LN2)),
+      sum === 0 ? emptyRowLog : fma(rows.maxima[row] as number, scale, fround((logs[row] as number) * LN2)),
     ),
   };
 }
 
 /** The number of rows of a block of the kernel that combines splits. */
-function combinedRows(width: number): number {
-  const kernelWidth = [32, 64, 96, 128, 192, 256].find((each) => width <= each) ?? 256;
+function rowsPerBlock(width: number): number {
+  const kernelWidth = [32, 64, 96, 128, 192, 256].find((candidate) => width <= candidate) ?? 256;
   if (kernelWidth % 128 === 0) return 4;
   return kernelWidth % 64 === 0 ? 8 : 16;
 }
@@ -142,9 +142,9 @@ function combinedRows(width: number): number {
  * The sum of the splits' terms of a row. The 128 threads of a block have 4 to 16 rows, so T = 128 / rows threads share a row:
  * thread t adds terms t, t + T, …, then `treeSum`. With fewer than T splits, T is the next power of two.
  */
-function sumOfSplits(terms: Float32Array, width: number): number {
+function sumSplits(terms: Float32Array, width: number): number {
   const slots = 2 ** Math.ceil(Math.log2(terms.length));
-  const threads = Math.min(128 / combinedRows(width), slots);
+  const threads = Math.min(128 / rowsPerBlock(width), slots);
   const sums = new Float32Array(threads);
   for (const [i, term] of terms.entries()) sums[i % threads] = (sums[i % threads] as number) + term;
   return treeSum(sums, 0, threads);
@@ -155,33 +155,36 @@ function sumOfSplits(terms: Float32Array, width: number): number {
  * logf(sum of expf(L ⊖ M)) ⊕ M, and its outputs are the sum of expf(L ⊖ logarithm) times the splits' outputs, by fma in the order
  * of the splits.
  */
-function combineSplits({ backend, queries, width }: Attention, splitResults: readonly Part[]): Part {
+function combineSplits(
+  { backend, queries, width }: Attention,
+  splitResults: readonly HeadResults[],
+): HeadResults {
   const maxima = Float32Array.from({ length: queries }, (_, row) => {
     const maximum = Math.max(...splitResults.map(({ logSums }) => logSums[row] as number));
     return maximum === Number.NEGATIVE_INFINITY ? 0 : maximum;
   });
-  const relativeTo = (base: Float32Array): readonly Float32Array[] =>
+  const exponentialsRelativeTo = (base: Float32Array): readonly Float32Array[] =>
     splitResults.map(({ logSums }) =>
-      mathOf(
+      applyMath(
         backend,
         "expf",
-        logSums.map((each, row) => each - (base[row] as number)),
+        logSums.map((logSum, row) => logSum - (base[row] as number)),
       ),
     );
-  const terms = relativeTo(maxima);
+  const terms = exponentialsRelativeTo(maxima);
   const sums = maxima.map((_, row) =>
-    sumOfSplits(
-      Float32Array.from(terms, (each) => each[row] as number),
+    sumSplits(
+      Float32Array.from(terms, (splitTerms) => splitTerms[row] as number),
       width,
     ),
   );
-  const logs = mathOf(backend, "logf", sums);
+  const logs = applyMath(backend, "logf", sums);
   const logSums = sums.map((sum, row) =>
     sum === 0 ? Number.POSITIVE_INFINITY : (logs[row] as number) + (maxima[row] as number),
   );
   const outputs = new Float32Array(queries * width);
-  for (const [split, factors] of relativeTo(logSums).entries()) {
-    const part = splitResults[split] as Part;
+  for (const [split, factors] of exponentialsRelativeTo(logSums).entries()) {
+    const part = splitResults[split] as HeadResults;
     for (let i = 0; i < outputs.length; i++)
       outputs[i] = fma(
         factors[Math.floor(i / width)] as number,
@@ -192,15 +195,15 @@ function combineSplits({ backend, queries, width }: Attention, splitResults: rea
   return { outputs, logSums };
 }
 
-function computeHead(attention: Attention, head: Head, splits: number): Part {
+function computeHead(attention: Attention, head: Head, splits: number): HeadResults {
   const blocks = Math.ceil(attention.keys / head.blockKeys);
   if (splits === 1)
-    return headPart(attention, head, { first: 0, end: blocks, ofNone: Number.POSITIVE_INFINITY });
+    return computeBlocks(attention, head, { first: 0, end: blocks, emptyRowLog: Number.POSITIVE_INFINITY });
   const perSplit = Math.ceil(blocks / splits);
   const splitResults = Array.from({ length: splits }, (_, split) => {
     const first = split * perSplit;
     const end = Math.min(first + perSplit, blocks);
-    return headPart(attention, head, { first, end, ofNone: Number.NEGATIVE_INFINITY });
+    return computeBlocks(attention, head, { first, end, emptyRowLog: Number.NEGATIVE_INFINITY });
   });
   return combineSplits(attention, splitResults);
 }
@@ -208,9 +211,9 @@ function computeHead(attention: Attention, head: Head, splits: number): Part {
 /** The output and the logarithms of the sums. `rng_state` and `unused` are not written without dropout; no mask is returned. */
 export const flashAttention: Model = (call) => {
   call.requireDefault("return_debug_mask", false);
-  const attention = attentionOf(call);
+  const attention = readAttention(call);
   const { batch, heads, queries, dtype } = attention;
-  const { splits, blockKeys } = planOf(attention);
+  const { splits, blockKeys } = launchPlan(attention);
   const tiling = { core: new TensorCore(16), blockKeys };
   const { out, logSums } = computeHeads(call, attention, tiling, queries, (head) =>
     computeHead(attention, head, splits),
@@ -226,6 +229,6 @@ export const flashAttention: Model = (call) => {
 
 /** Whether a call has heads of compared widths, and at most the compared number of splits. */
 export function isComparedFlash(call: Call): boolean {
-  const attention = attentionOf(call);
-  return hasComparedHeads(attention) && planOf(attention).splits <= MAX_COMPARED_SPLITS;
+  const attention = readAttention(call);
+  return hasComparedHeads(attention) && launchPlan(attention).splits <= MAX_COMPARED_SPLITS;
 }

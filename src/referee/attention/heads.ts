@@ -3,10 +3,10 @@ import type { Backend } from "../../backends/backend.js";
 import { ShapeError } from "../../errors.js";
 import type { FileDType } from "../../io/dtypes.js";
 import type { Call } from "../call.js";
-import { roundedThrough, roundedTo, valuesOf, wideOf } from "../conversions.js";
+import { requireWideDType, roundedValue, roundThrough, toFloat32 } from "../conversions.js";
 import { NotModelled } from "../not-modelled.js";
 import type { Value } from "../value.js";
-import { type Line, linesOf, type TensorCore } from "./tensor-core.js";
+import { type Line, type TensorCore, toLines } from "./tensor-core.js";
 
 /** An attention of queries [batch, heads, queries, width], keys and values [batch, keyHeads, keys, width]. */
 export interface Attention {
@@ -24,20 +24,20 @@ export interface Attention {
 }
 
 function finiteValues(call: Call, name: string): Float32Array {
-  const values = valuesOf(call.backend, call.tensor(name));
+  const values = toFloat32(call.backend, call.tensor(name));
   if (values.every(Number.isFinite)) return values;
   throw new NotModelled(`a ${name} with infinities or NaN`);
 }
 
 /** The shapes and the options of a call. Throws `NotModelled` for dropout, and for operands that the kernels do not take. */
-export function attentionOf(call: Call): Attention {
+export function readAttention(call: Call): Attention {
   const [query, key, value] = [call.tensor("query"), call.tensor("key"), call.tensor("value")];
   const [batch = 0, heads = 0, queries = 0, width = 0] = query.shape;
   const [, keyHeads = 0, keys = 0] = key.shape;
   for (const { shape } of [query, key, value])
     if (shape.length !== 4 || shape[0] !== batch || shape.includes(0))
       throw new ShapeError(`operands [${query.shape}], [${key.shape}] and [${value.shape}]`);
-  if (wideOf(query) === "f32" || key.dtype !== query.dtype || value.dtype !== query.dtype)
+  if (requireWideDType(query) === "f32" || key.dtype !== query.dtype || value.dtype !== query.dtype)
     throw new NotModelled(`attention of ${query.dtype}, ${key.dtype} and ${value.dtype}`);
   if (`${key.shape}` !== `${value.shape}` || key.shape[3] !== width || heads % keyHeads !== 0)
     throw new NotModelled(`keys [${key.shape}] and values [${value.shape}] for queries [${query.shape}]`);
@@ -58,7 +58,7 @@ export function attentionOf(call: Call): Attention {
 }
 
 /** The smallest exponent by which factors of a dtype are aligned. */
-const lowestOf = (dtype: FileDType): number => (dtype === "F16" ? -14 : -126);
+const minExponent = (dtype: FileDType): number => (dtype === "F16" ? -14 : -126);
 
 /** The tiling of an attention kernel: the number of keys in a block, and the tensor core's instruction. */
 export interface Tiling {
@@ -88,19 +88,19 @@ export class Head {
 
   constructor({ attention, tiling: { core, blockKeys }, queries, keys, values }: HeadOperands) {
     const { dtype, width } = attention;
-    const lowest = lowestOf(dtype);
+    const minimum = minExponent(dtype);
     this.#attention = attention;
     this.#core = core;
     this.blockKeys = blockKeys;
-    this.#queries = linesOf(queries, width, lowest);
-    this.#keys = linesOf(keys, width, lowest);
+    this.#queries = toLines(queries, width, minimum);
+    this.#keys = toLines(keys, width, minimum);
     this.#values = Array.from({ length: Math.ceil(attention.keys / blockKeys) }, (_, block) => {
       const columns = new Float32Array(width * blockKeys);
       const first = block * blockKeys;
       for (let key = first; key < Math.min(first + blockKeys, attention.keys); key++)
         for (let c = 0; c < width; c++)
           columns[c * blockKeys + key - first] = values[key * width + c] as number;
-      return linesOf(columns, blockKeys, lowest);
+      return toLines(columns, blockKeys, minimum);
     });
   }
 
@@ -145,9 +145,9 @@ export class Head {
     },
   ): void {
     const { backend, dtype, width } = this.#attention;
-    const rounded = roundedThrough(backend, dtype, probabilities);
+    const roundedProbabilities = roundThrough(backend, dtype, probabilities);
     const columns = this.#values[block] as readonly Line[];
-    for (const [i, line] of linesOf(rounded, this.blockKeys, lowestOf(dtype)).entries()) {
+    for (const [i, line] of toLines(roundedProbabilities, this.blockKeys, minExponent(dtype)).entries()) {
       const factor = factors[i] as number;
       const start = (firstRow + i) * width;
       for (let c = 0; c < width; c++)
@@ -161,7 +161,7 @@ export class Head {
 }
 
 /** The results of a head, or of one split of a head. */
-export interface Part {
+export interface HeadResults {
   /** [rows][width]. */
   readonly outputs: Float32Array;
   /** The logarithm of the sum of each row. */
@@ -178,7 +178,7 @@ export function computeHeads(
   attention: Attention,
   tiling: Tiling,
   logRows: number,
-  compute: (head: Head) => Part,
+  compute: (head: Head) => HeadResults,
 ): { readonly out: Value; readonly logSums: Float32Array } {
   const { backend, dtype, batch, heads, keyHeads, queries, keys, width } = attention;
   const [query, key, value] = ["query", "key", "value"].map((name) => finiteValues(call, name)) as [
@@ -192,7 +192,7 @@ export function computeHeads(
   const logSums = new Float32Array(batch * heads * logRows).fill(Number.POSITIVE_INFINITY);
   for (let index = 0; index < batch * heads; index++) {
     const keyIndex = Math.floor(index / (heads / keyHeads));
-    const part = compute(
+    const results = compute(
       new Head({
         attention,
         tiling,
@@ -201,10 +201,10 @@ export function computeHeads(
         values: slice(value, keys, keyIndex),
       }),
     );
-    outputs.set(part.outputs, index * queries * width);
-    logSums.set(part.logSums.subarray(0, logRows), index * logRows);
+    outputs.set(results.outputs, index * queries * width);
+    logSums.set(results.logSums.subarray(0, logRows), index * logRows);
   }
-  return { out: roundedTo(backend, dtype, [batch, heads, queries, width], outputs), logSums };
+  return { out: roundedValue(backend, dtype, [batch, heads, queries, width], outputs), logSums };
 }
 
 /** The maximum width of a head in kernels that require one head of keys for each head of queries. */

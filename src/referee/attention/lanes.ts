@@ -5,10 +5,10 @@ export const LANES = 4;
 
 const { fround } = Math;
 
-/** Adds the elements of a lane in order, from column `from` on, a multiple of 8, to the sum `start`. */
-export function laneSum(start: number, lane: number, elements: Float32Array, from: number): number {
+/** Adds the elements of a lane in order, from column `firstColumn` on, a multiple of 8, to the sum `start`. */
+export function laneSum(start: number, lane: number, elements: Float32Array, firstColumn: number): number {
   let sum = start;
-  for (let i = from + 2 * lane; i < elements.length; i += 2 * LANES)
+  for (let i = firstColumn + 2 * lane; i < elements.length; i += 2 * LANES)
     sum = fround(fround(sum + (elements[i] as number)) + (elements[i + 1] as number));
   return sum;
 }

@@ -8,12 +8,12 @@ import { MIN_NORMAL } from "../float32.js";
 const { alignBits, zeroAccumulator } = DATAPATHS["hopper-half"].dotAdd;
 
 /** The exponent of a factor of zero. It is so small that a product with it never has the largest exponent. */
-const ZERO = -10_000;
+const ZERO_EXPONENT = -10_000;
 const MIN_EXPONENT = -126;
 
 const double = new Float64Array(1);
 const halves = new Uint32Array(double.buffer);
-const LOW = new Uint8Array(Uint16Array.of(1).buffer)[0] === 1 ? 0 : 1;
+const LOW_WORD = new Uint8Array(Uint16Array.of(1).buffer)[0] === 1 ? 0 : 1;
 const single = new Float32Array(1);
 const word = new Uint32Array(single.buffer);
 
@@ -21,8 +21,8 @@ const word = new Uint32Array(single.buffer);
 const CENTER = 512;
 const POWERS = Float64Array.from({ length: 2 * CENTER }, (_, e) => 2 ** (e - CENTER));
 
-/** floor(log2 |x|) of an f32, but at least that of the smallest normal f32. */
-function exponentOf(x: number): number {
+/** floor(log2 |x|) of an f32, but at least -126. */
+function flooredExponent(x: number): number {
   single[0] = x;
   return Math.max((((word[0] as number) >>> 23) & 0xff) - 127, MIN_EXPONENT);
 }
@@ -31,7 +31,7 @@ function exponentOf(x: number): number {
 function truncate(x: number): number {
   if (Math.abs(x) < MIN_NORMAL) return Math.trunc(x * 2 ** 149) * 2 ** -149 + 0;
   double[0] = x;
-  halves[LOW] = (halves[LOW] as number) & 0xe0000000;
+  halves[LOW_WORD] = (halves[LOW_WORD] as number) & 0xe0000000;
   return Math.fround(double[0]);
 }
 
@@ -41,9 +41,11 @@ export interface Line {
   readonly exponents: Int16Array;
 }
 
-/** Divides `values` into lines of `length` factors. `lowest` is the smallest exponent of the format. */
-export function linesOf(values: Float32Array, length: number, lowest: number): readonly Line[] {
-  const exponents = Int16Array.from(values, (x) => (x === 0 ? ZERO : Math.max(exponentOf(x), lowest)));
+/** Divides `values` into lines of `length` factors. `minimum` is the smallest exponent of the format. */
+export function toLines(values: Float32Array, length: number, minimum: number): readonly Line[] {
+  const exponents = Int16Array.from(values, (x) =>
+    x === 0 ? ZERO_EXPONENT : Math.max(flooredExponent(x), minimum),
+  );
   return Array.from({ length: values.length / length }, (_, i) => ({
     values: values.subarray(i * length, (i + 1) * length),
     exponents: exponents.subarray(i * length, (i + 1) * length),
@@ -56,21 +58,21 @@ export class TensorCore {
 
   /** Adds the products of the factors of two lines of one length to an f32 accumulator, step by step. */
   chain(accumulator: number, a: Line, b: Line): number {
-    const { values: left, exponents: leftExponents } = a;
-    const { values: right, exponents: rightExponents } = b;
-    const { length } = left;
+    const { values: aValues, exponents: aExponents } = a;
+    const { values: bValues, exponents: bExponents } = b;
+    const { length } = aValues;
     let sum = accumulator;
     for (let start = 0; start < length; start += this.depth) {
       const end = Math.min(start + this.depth, length);
-      let largest = sum === 0 ? zeroAccumulator : exponentOf(sum);
+      let largest = sum === 0 ? zeroAccumulator : flooredExponent(sum);
       for (let k = start; k < end; k++) {
-        const exponent = (leftExponents[k] as number) + (rightExponents[k] as number);
+        const exponent = (aExponents[k] as number) + (bExponents[k] as number);
         if (exponent > largest) largest = exponent;
       }
       const inverse = POWERS[CENTER + alignBits - largest] as number;
       let total = Math.trunc(sum * inverse);
       for (let k = start; k < end; k++)
-        total += Math.trunc((left[k] as number) * (right[k] as number) * inverse);
+        total += Math.trunc((aValues[k] as number) * (bValues[k] as number) * inverse);
       sum = truncate(total * (POWERS[CENTER + largest - alignBits] as number));
     }
     return sum;

@@ -4,13 +4,13 @@
  */
 import { blockSum, threadSums, treeSum } from "../block-sums.js";
 import { Call, type Model } from "../call.js";
-import { roundedTo, valuesOf } from "../conversions.js";
+import { roundedValue, toFloat32 } from "../conversions.js";
 import { fma } from "../float32.js";
 import { NotModelled } from "../not-modelled.js";
 import { MULTIPROCESSORS } from "../reductions/launch.js";
 import { sum } from "../reductions/operators.js";
 import type { Value } from "../value.js";
-import { type NormRows, normRows, weightOf } from "./rows.js";
+import { type NormRows, normRows, readWeight } from "./rows.js";
 
 /** The operands of a norm's backward. RMS norm has no means. */
 interface Operands extends NormRows {
@@ -21,26 +21,26 @@ interface Operands extends NormRows {
   readonly weight: Float32Array;
 }
 
-function operandsOf(call: Call, hasMeans: boolean): Operands {
+function readOperands(call: Call, hasMeans: boolean): Operands {
   const matrix = normRows(call);
   const { x, rows } = matrix;
   const { backend } = call;
   const mask = call.get("output_mask");
   if (!Array.isArray(mask) || !mask.every((each) => each === true))
     throw new NotModelled(`the gradients of some operands only: ${JSON.stringify(mask)}`);
-  const weight = weightOf(call, "weight", matrix);
+  const weight = readWeight(call, "weight", matrix);
   const grad = call.tensor("grad_out");
   if (weight === undefined || grad.dtype !== x.dtype) throw new NotModelled(`a gradient of ${grad.dtype}`);
   const statistic = (name: string): Float32Array => {
     const value = call.tensor(name);
-    const values = valuesOf(backend, value);
+    const values = toFloat32(backend, value);
     if (value.dtype !== "F32" || values.length !== rows) throw new NotModelled(`${name} of ${value.dtype}`);
     return values;
   };
   return {
     ...matrix,
     call,
-    gradOutput: valuesOf(backend, grad),
+    gradOutput: toFloat32(backend, grad),
     means: hasMeans ? statistic("mean") : undefined,
     rstds: statistic("rstd"),
     weight,
@@ -48,7 +48,7 @@ function operandsOf(call: Call, hasMeans: boolean): Operands {
 }
 
 /** x ⊖ mean, or x if the norm has no means. */
-function distanceAt({ values, means }: Operands, row: number, index: number): number {
+function deviationAt({ values, means }: Operands, row: number, index: number): number {
   const x = values[index] as number;
   return means === undefined ? x : Math.fround(x - (means[row] as number));
 }
@@ -64,28 +64,28 @@ function inputGradient(operands: Operands): Value {
   const results = new Float32Array(rows * size);
   const [f32Terms, exactTerms] = [new Float32Array(size), new Float64Array(size)];
   const assignment = { threads: 128, width: 4 };
-  const sumOf = (terms: Float32Array | Float64Array): number =>
+  const sumTerms = (terms: Float32Array | Float64Array): number =>
     blockSum(threadSums({ terms, start: 0, stride: 1, size }, assignment));
   for (let row = 0; row < rows; row++) {
     const rstd = rstds[row] as number;
     for (let i = 0; i < size; i++) {
       const index = row * size + i;
-      const weighted = Math.fround((gradOutput[index] as number) * (weight[i] as number));
-      f32Terms[i] = weighted;
-      exactTerms[i] = rstd * Math.fround(weighted * distanceAt(operands, row, index));
+      const weightedGrad = Math.fround((gradOutput[index] as number) * (weight[i] as number));
+      f32Terms[i] = weightedGrad;
+      exactTerms[i] = rstd * Math.fround(weightedGrad * deviationAt(operands, row, index));
     }
-    const total = means === undefined ? 0 : sumOf(f32Terms);
-    const correlation = sumOf(exactTerms);
+    const total = means === undefined ? 0 : sumTerms(f32Terms);
+    const correlation = sumTerms(exactTerms);
     const factor = Math.fround(Math.fround(1 / size) * rstd);
     for (let i = 0; i < size; i++) {
       const index = row * size + i;
-      const projection = Math.fround(correlation * Math.fround(rstd * distanceAt(operands, row, index)));
-      const scaled = Math.fround(size * (weight[i] as number));
-      const difference = fma(gradOutput[index] as number, scaled, -projection);
+      const projection = Math.fround(correlation * Math.fround(rstd * deviationAt(operands, row, index)));
+      const scaledWeight = Math.fround(size * (weight[i] as number));
+      const difference = fma(gradOutput[index] as number, scaledWeight, -projection);
       results[index] = Math.fround(difference - total) * factor;
     }
   }
-  return roundedTo(call.backend, x.dtype, x.shape, results);
+  return roundedValue(call.backend, x.dtype, x.shape, results);
 }
 
 /** The number of consecutive rows that a thread adds at a time. */
@@ -128,7 +128,7 @@ function columnSums(operands: Operands, add: AddTerm): Value {
     const maxBlocks = Math.floor(32768 / Math.ceil(size / 32));
     const blocks = Math.min(maxBlocks, Math.ceil(rows / ROWS_PER_BLOCK));
     const ownerOf = (row: number): number => Math.floor(row / ROWS_PER_BLOCK) % blocks;
-    const sums = roundedTo(backend, x.dtype, [blocks, size], sumsByOwner(operands, blocks, ownerOf, add));
+    const sums = roundedValue(backend, x.dtype, [blocks, size], sumsByOwner(operands, blocks, ownerOf, add));
     return sum(new Call(backend, ["self", "dim"], [sums, [0]], {}))[0] as Value;
   }
   const threads = rows < 64 ? 1 : rows < 128 ? 8 : rows < 256 ? 16 : 32;
@@ -139,7 +139,7 @@ function columnSums(operands: Operands, add: AddTerm): Value {
     for (let thread = 0; thread < threads; thread++) column[thread] = sums[thread * size + i] as number;
     return treeSum(column, 0, threads);
   });
-  return roundedTo(backend, x.dtype, [size], totals);
+  return roundedValue(backend, x.dtype, [size], totals);
 }
 
 /**
@@ -151,7 +151,7 @@ function weightGradient(operands: Operands): Value {
   return columnSums(operands, (total, row, index) =>
     fma(
       rstds[row] as number,
-      Math.fround((gradOutput[index] as number) * distanceAt(operands, row, index)),
+      Math.fround((gradOutput[index] as number) * deviationAt(operands, row, index)),
       total,
     ),
   );
@@ -159,8 +159,8 @@ function weightGradient(operands: Operands): Value {
 
 /** The gradients of the input, the weight and the bias. The gradient of the bias is the sum of grad_out by `columnSums`. */
 export const layerNormBackward: Model = (call) => {
-  const operands = operandsOf(call, true);
-  weightOf(call, "bias", operands);
+  const operands = readOperands(call, true);
+  readWeight(call, "bias", operands);
   const shape = call.integers("normalized_shape");
   const biasGradient = columnSums(
     operands,
@@ -171,6 +171,6 @@ export const layerNormBackward: Model = (call) => {
 
 /** The gradients of the input and the weight. */
 export const rmsNormBackward: Model = (call) => {
-  const operands = operandsOf(call, false);
+  const operands = readOperands(call, false);
   return [inputGradient(operands), { ...weightGradient(operands), shape: call.integers("normalized_shape") }];
 };

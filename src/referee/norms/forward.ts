@@ -5,10 +5,10 @@
  */
 import { blockSum, threadSums } from "../block-sums.js";
 import type { Model } from "../call.js";
-import { roundedTo } from "../conversions.js";
-import { fma, mathOf } from "../float32.js";
+import { roundedValue } from "../conversions.js";
+import { applyMath, fma } from "../float32.js";
 import { stridedMoments, vectorizedMoments } from "./moments.js";
-import { type NormRows, normRows, weightOf } from "./rows.js";
+import { type NormRows, normRows, readWeight } from "./rows.js";
 
 /** Applies a formula to each element, its row and its column. */
 function mapElementsOfRows(
@@ -36,10 +36,10 @@ export const layerNorm: Model = (call) => {
   const matrix = normRows(call);
   const { x, values, rows, size, statShape, isVectorized } = matrix;
   const { backend } = call;
-  const [weight, bias] = [weightOf(call, "weight", matrix), weightOf(call, "bias", matrix)];
+  const [weight, bias] = [readWeight(call, "weight", matrix), readWeight(call, "bias", matrix)];
   const eps = Math.fround(call.number("eps"));
   const { means, variances } = (isVectorized ? vectorizedMoments : stridedMoments)(values, rows, size);
-  const rstds = mathOf(
+  const rstds = applyMath(
     backend,
     "rsqrtf",
     variances.map((variance) => variance + eps),
@@ -50,14 +50,14 @@ export const layerNorm: Model = (call) => {
     const shift = bias === undefined ? 0 : (bias[column] as number);
     const hasShift = bias !== undefined || !isVectorized;
     if (weight === undefined) return hasShift ? fma(rstd, distance, shift) : distance * rstd;
-    const scaled = Math.fround(distance * rstd);
+    const normalized = Math.fround(distance * rstd);
     const factor = weight[column] as number;
-    return hasShift ? fma(factor, scaled, shift) : factor * scaled;
+    return hasShift ? fma(factor, normalized, shift) : factor * normalized;
   });
   return [
-    roundedTo(backend, x.dtype, x.shape, results),
-    roundedTo(backend, "F32", statShape, means),
-    roundedTo(backend, "F32", statShape, rstds),
+    roundedValue(backend, x.dtype, x.shape, results),
+    roundedValue(backend, "F32", statShape, means),
+    roundedValue(backend, "F32", statShape, rstds),
   ];
 };
 
@@ -86,17 +86,17 @@ export const rmsNorm: Model = (call) => {
   const matrix = normRows(call);
   const { x, statShape } = matrix;
   const { backend } = call;
-  const weight = weightOf(call, "weight", matrix);
+  const weight = readWeight(call, "weight", matrix);
   const eps = Math.fround(call.number("eps", 2 ** -23));
   const squares = meanSquares(matrix);
-  const rstds = mathOf(
+  const rstds = applyMath(
     backend,
     "rsqrtf",
     squares.map((square) => square + eps),
   );
   const results = mapElementsOfRows(matrix, (value, row, column) => {
-    const scaled = Math.fround(value * (rstds[row] as number));
-    return weight === undefined ? scaled : scaled * (weight[column] as number);
+    const normalized = Math.fround(value * (rstds[row] as number));
+    return weight === undefined ? normalized : normalized * (weight[column] as number);
   });
-  return [roundedTo(backend, x.dtype, x.shape, results), roundedTo(backend, "F32", statShape, rstds)];
+  return [roundedValue(backend, x.dtype, x.shape, results), roundedValue(backend, "F32", statShape, rstds)];
 };

@@ -56,7 +56,7 @@ export interface Moments {
 export function vectorizedMoments(x: Float32Array, rows: number, size: number): Moments {
   const threads = 128;
   const state = new ReciprocalWelfordAccumulators(threads);
-  return momentsOf(state, threads, rows, (row) => {
+  return computeMoments(state, threads, rows, (row) => {
     for (let i = 0; i < size; i++) state.add((i >> 2) % threads, x[row * size + i] as number);
   });
 }
@@ -68,11 +68,13 @@ export function vectorizedMoments(x: Float32Array, rows: number, size: number): 
 export function stridedMoments(x: Float32Array, rows: number, size: number): Moments {
   const threads = 512;
   const state = new WelfordAccumulators(threads);
-  return momentsOf(state, threads, rows, (row) => state.addAll(x, row * size, (row + 1) * size, threads));
+  return computeMoments(state, threads, rows, (row) =>
+    state.addAll(x, row * size, (row + 1) * size, threads),
+  );
 }
 
 /** The moments of each row, whose elements `addRow` adds to the accumulators of the threads. */
-function momentsOf(
+function computeMoments(
   state: WelfordAccumulators,
   threads: number,
   rows: number,

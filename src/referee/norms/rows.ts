@@ -1,7 +1,7 @@
 /** Operands of norms: the input as a matrix whose rows are normalized, and weights or biases of its columns. */
 import { elementCount, type Shape, sameShape } from "../../tensor/shape.js";
 import type { Call } from "../call.js";
-import { valuesOf } from "../conversions.js";
+import { toFloat32 } from "../conversions.js";
 import { NotModelled } from "../not-modelled.js";
 import type { Value } from "../value.js";
 
@@ -20,14 +20,14 @@ export interface NormRows {
 /** The rows of a norm's input. Throws `NotModelled` if its last dimensions are not `normalized_shape`. */
 export function normRows(call: Call): NormRows {
   const x = call.tensor("input");
-  const normalized = call.integers("normalized_shape");
-  const axis = x.shape.length - normalized.length;
-  if (axis < 0 || !sameShape(x.shape.slice(axis), normalized))
-    throw new NotModelled(`a norm over [${normalized}] of [${x.shape}]`);
-  const size = elementCount(normalized);
+  const normalizedShape = call.integers("normalized_shape");
+  const axis = x.shape.length - normalizedShape.length;
+  if (axis < 0 || !sameShape(x.shape.slice(axis), normalizedShape))
+    throw new NotModelled(`a norm over [${normalizedShape}] of [${x.shape}]`);
+  const size = elementCount(normalizedShape);
   return {
     x,
-    values: valuesOf(call.backend, x),
+    values: toFloat32(call.backend, x),
     rows: elementCount(x.shape.slice(0, axis)),
     size,
     statShape: x.shape.map((extent, dim) => (dim < axis ? extent : 1)),
@@ -39,10 +39,10 @@ export function normRows(call: Call): NormRows {
  * The f32 values of a weight or bias; undefined if the argument is absent. Throws `NotModelled` unless it has the dtype of the
  * input.
  */
-export function weightOf(call: Call, name: string, { x, size }: NormRows): Float32Array | undefined {
+export function readWeight(call: Call, name: string, { x, size }: NormRows): Float32Array | undefined {
   if (call.get(name) === undefined) return undefined;
   const weight = call.tensor(name);
   if (weight.dtype !== x.dtype || elementCount(weight.shape) !== size)
     throw new NotModelled(`${name} ${weight.dtype} [${weight.shape}] with an input of ${x.dtype}`);
-  return valuesOf(call.backend, weight);
+  return toFloat32(call.backend, weight);
 }

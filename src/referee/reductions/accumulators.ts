@@ -20,12 +20,12 @@ export interface Accumulators {
 }
 
 /**
- * Combines `count` slots, `stride` apart, into slot `first`: the upper half is combined into the lower half until one slot is
+ * Combines `count` slots, `stride` apart, into slot `firstSlot`: the upper half is combined into the lower half until one slot is
  * left.
  */
-export function combineHalves(state: Accumulators, first: number, count: number, stride: number): void {
+export function combineHalves(state: Accumulators, firstSlot: number, count: number, stride: number): void {
   for (let half = count / 2; half >= 1; half /= 2)
-    for (let i = 0; i < half; i++) state.combine(first + i * stride, first + (i + half) * stride);
+    for (let i = 0; i < half; i++) state.combine(firstSlot + i * stride, firstSlot + (i + half) * stride);
 }
 
 /** Accumulators that consist of one f32 number. */

@@ -6,14 +6,14 @@ import type { FileDType } from "../../io/dtypes.js";
 import { asBytes } from "../../tensor/data.js";
 import { elementCount, type Shape } from "../../tensor/shape.js";
 import type { Call, Model } from "../call.js";
-import { roundedThrough, roundedTo, valuesOf } from "../conversions.js";
-import { fma, mathOf } from "../float32.js";
+import { roundedValue, roundThrough, toFloat32 } from "../conversions.js";
+import { applyMath, fma } from "../float32.js";
 import { NotModelled } from "../not-modelled.js";
 import { broadcast, type DimRows, rowStart, rowsAlong, type Value } from "../value.js";
 import { NumberAccumulators, WelfordAccumulators } from "./accumulators.js";
 import { reductionGeometry } from "./geometry.js";
 import { reductionLaunch, type Unrolling } from "./launch.js";
-import { reduceAll, slotsOf } from "./reduce.js";
+import { reduceAll, slotCount } from "./reduce.js";
 
 /**
  * The maximum size of a tensor. PyTorch divides a larger tensor into several launches with 32-bit offsets, which the models do
@@ -32,7 +32,7 @@ interface Reduction {
 }
 
 /** The argument `dim` as dimensions counted from the front. All dimensions if the argument is absent or empty. */
-function dimsOf(call: Call, { length }: Shape): readonly number[] {
+function readDims(call: Call, { length }: Shape): readonly number[] {
   const dimsArgument = call.get("dim") === undefined ? [] : call.integers("dim");
   if (dimsArgument.length === 0) return Array.from({ length }, (_, dim) => dim);
   const dims = dimsArgument.map((dim) => (dim < 0 ? dim + Math.max(length, 1) : dim));
@@ -41,16 +41,16 @@ function dimsOf(call: Call, { length }: Shape): readonly number[] {
   return dims;
 }
 
-function reductionOf(call: Call): Reduction {
+function readReduction(call: Call): Reduction {
   const x = call.tensor("self");
   const outDtype = call.dtype("dtype") ?? x.dtype;
   if (outDtype !== x.dtype && outDtype !== "F32") throw new NotModelled(`${x.dtype} reduced to ${outDtype}`);
   if (elementCount(x.shape) === 0) throw new NotModelled("no elements");
   if (x.bytes.length > MAX_BYTES) throw new NotModelled(`${x.bytes.length} bytes`);
-  const dims = dimsOf(call, x.shape);
+  const dims = readDims(call, x.shape);
   const keepdim = call.boolean("keepdim", false);
   const shape = x.shape.flatMap((size, dim) => (dims.includes(dim) ? (keepdim ? [1] : []) : [size]));
-  return { x, values: valuesOf(call.backend, x), dims, keepdim, shape, outDtype };
+  return { x, values: toFloat32(call.backend, x), dims, keepdim, shape, outDtype };
 }
 
 /** Sums and means read vectors of 16 bytes; other reductions read vectors of 4 elements. */
@@ -68,43 +68,43 @@ interface NumberReduction {
   readonly project: (sum: number, inputs: number, outputs: number) => number;
 }
 
-function numbersReduced({ x, values, dims, keepdim, shape }: Reduction, kind: NumberReduction): Float32Array {
+function reduceNumbers({ x, values, dims, keepdim, shape }: Reduction, rule: NumberReduction): Float32Array {
   const geometry = reductionGeometry(x.shape, dims, keepdim);
-  const launch = reductionLaunch(geometry, kind.unrolling(x));
-  const state = new NumberAccumulators(slotsOf(launch), kind.identity, kind.add, kind.combine);
+  const launch = reductionLaunch(geometry, rule.unrolling(x));
+  const state = new NumberAccumulators(slotCount(launch), rule.identity, rule.add, rule.combine);
   const result = new Float32Array(elementCount(shape));
   reduceAll(state, launch, geometry, values, (slot, output) => {
-    result[output] = kind.project(state.values[slot] as number, values.length, result.length);
+    result[output] = rule.project(state.values[slot] as number, values.length, result.length);
   });
   return result;
 }
 
 /** The model of a reduction whose accumulator is one number. */
-const numberModel =
-  (kind: NumberReduction): Model =>
+const numberReductionModel =
+  (rule: NumberReduction): Model =>
   (call) => {
-    const reduction = reductionOf(call);
-    const result = numbersReduced(reduction, kind);
-    return [roundedTo(call.backend, reduction.outDtype, reduction.shape, result)];
+    const reduction = readReduction(call);
+    const result = reduceNumbers(reduction, rule);
+    return [roundedValue(call.backend, reduction.outDtype, reduction.shape, result)];
   };
 
 const add = (a: number, b: number): number => a + b;
 
 const SUM: NumberReduction = {
   identity: 0,
-  add: add,
+  add,
   combine: add,
   unrolling: wideVectors,
   project: (total) => total,
 };
 
-export const sum: Model = numberModel(SUM);
+export const sum: Model = numberReductionModel(SUM);
 
 /**
  * The sum multiplied by a factor. The factor is the number of outputs divided by the number of inputs. Both numbers and the
  * quotient are rounded to f32.
  */
-export const mean: Model = numberModel({
+export const mean: Model = numberReductionModel({
   ...SUM,
   project: (total, inputs, outputs) => total * Math.fround(Math.fround(outputs) / Math.fround(inputs)),
 });
@@ -120,7 +120,7 @@ const MAXIMUM: NumberReduction = {
   unrolling: vectorsOfFour,
 };
 
-export const amax: Model = numberModel(MAXIMUM);
+export const amax: Model = numberReductionModel(MAXIMUM);
 
 /** Norms by their order: the sum of magnitudes, and the root of the sum of squares. An fma adds each square. */
 const NORMS: ReadonlyMap<number, NumberReduction> = new Map([
@@ -131,13 +131,13 @@ const NORMS: ReadonlyMap<number, NumberReduction> = new Map([
 /** The model of a norm. If each output has one input, the norm is the magnitude of the input. */
 export const norm: Model = (call) => {
   const order = call.number("ord", 2);
-  const kind = NORMS.get(order);
-  if (kind === undefined) throw new NotModelled(`the norm of order ${order}`);
-  const reduction = reductionOf(call);
+  const rule = NORMS.get(order);
+  if (rule === undefined) throw new NotModelled(`the norm of order ${order}`);
+  const reduction = readReduction(call);
   const { values, shape, outDtype } = reduction;
   const isMagnitude = elementCount(shape) === values.length;
-  const result = isMagnitude ? values.map(Math.abs) : numbersReduced(reduction, kind);
-  return [roundedTo(call.backend, outDtype, shape, result)];
+  const result = isMagnitude ? values.map(Math.abs) : reduceNumbers(reduction, rule);
+  return [roundedValue(call.backend, outDtype, shape, result)];
 };
 
 /**
@@ -145,18 +145,18 @@ export const norm: Model = (call) => {
  * correction, 0).
  */
 export const varianceAndMean: Model = (call) => {
-  const { x, values, dims, keepdim, shape, outDtype } = reductionOf(call);
+  const { x, values, dims, keepdim, shape, outDtype } = readReduction(call);
   const correction = Math.fround(call.number("correction", 1));
   const geometry = reductionGeometry(x.shape, dims, keepdim);
   const launch = reductionLaunch(geometry, { strided: 2, vector: 2 });
-  const state = new WelfordAccumulators(slotsOf(launch));
+  const state = new WelfordAccumulators(slotCount(launch));
   const [variances, means] = [new Float32Array(elementCount(shape)), new Float32Array(elementCount(shape))];
   reduceAll(state, launch, geometry, values, (slot, output) => {
     const divisor = Math.fround(Math.max((state.counts[slot] as number) - correction, 0));
     variances[output] = (state.squares[slot] as number) / divisor;
     means[output] = state.means[slot] as number;
   });
-  return [variances, means].map((each) => roundedTo(call.backend, outDtype, shape, each));
+  return [variances, means].map((each) => roundedValue(call.backend, outDtype, shape, each));
 };
 
 /**
@@ -164,22 +164,22 @@ export const varianceAndMean: Model = (call) => {
  * aten/src/ATen/native/ReduceOps.cpp). Each step is a separate operator, whose result is rounded to the dtype.
  */
 export const logSumExp: Model = (call) => {
-  const reduction = reductionOf(call);
+  const reduction = readReduction(call);
   const { backend } = call;
   const { x, values, shape, dims } = reduction;
-  const round = (each: Float32Array) => roundedThrough(backend, x.dtype, each);
-  const maxima = numbersReduced(reduction, MAXIMUM).map((each) => (Math.abs(each) === Infinity ? 0 : each));
+  const round = (each: Float32Array) => roundThrough(backend, x.dtype, each);
+  const maxima = reduceNumbers(reduction, MAXIMUM).map((each) => (Math.abs(each) === Infinity ? 0 : each));
   const keptShape = x.shape.map((size, dim) => (dims.includes(dim) ? 1 : size));
-  const subtracted = valuesOf(
+  const subtrahend = toFloat32(
     backend,
     broadcast({ dtype: "F32", shape: keptShape, bytes: asBytes(maxima) }, x.shape),
   );
-  const differences = round(values.map((each, i) => each - (subtracted[i] as number)));
-  const powers = round(mathOf(backend, "expf", differences));
-  const sums = round(numbersReduced({ ...reduction, values: powers }, SUM));
-  const logarithms = round(mathOf(backend, "logf", sums));
+  const differences = round(values.map((each, i) => each - (subtrahend[i] as number)));
+  const powers = round(applyMath(backend, "expf", differences));
+  const sums = round(reduceNumbers({ ...reduction, values: powers }, SUM));
+  const logarithms = round(applyMath(backend, "logf", sums));
   const result = logarithms.map((each, i) => each + (maxima[i] as number));
-  return [roundedTo(backend, x.dtype, shape, result)];
+  return [roundedValue(backend, x.dtype, shape, result)];
 };
 
 /** The first maximum or NaN of each row, and its index in the row. Rows must have elements. */
@@ -211,6 +211,9 @@ export const maximumAndIndex: Model = (call) => {
   const dim = call.dimension("dim", x.shape);
   const keepdim = call.boolean("keepdim", false) && x.shape.length > 0;
   const shape = [...x.shape.slice(0, dim), ...(keepdim ? [1] : []), ...x.shape.slice(dim + 1)];
-  const { maxima, indices } = firstMaxima(valuesOf(call.backend, x), rowsAlong(x.shape, dim));
-  return [roundedTo(call.backend, x.dtype, shape, maxima), { dtype: "I64", shape, bytes: asBytes(indices) }];
+  const { maxima, indices } = firstMaxima(toFloat32(call.backend, x), rowsAlong(x.shape, dim));
+  return [
+    roundedValue(call.backend, x.dtype, shape, maxima),
+    { dtype: "I64", shape, bytes: asBytes(indices) },
+  ];
 };

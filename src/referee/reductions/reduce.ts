@@ -16,11 +16,11 @@
  * The model assumes that the input is contiguous and begins at a multiple of 16 bytes.
  */
 import { type Accumulators, combineHalves } from "./accumulators.js";
-import type { IteratedDim, ReductionGeometry } from "./geometry.js";
+import type { IterationDim, ReductionGeometry } from "./geometry.js";
 import type { Launch } from "./launch.js";
 
 /** The number of slots that the accumulators of a launch need. */
-export function slotsOf({ width, height, blocks, accumulators }: Launch): number {
+export function slotCount({ width, height, blocks, accumulators }: Launch): number {
   return width * height * (blocks * accumulators + 1);
 }
 
@@ -29,15 +29,15 @@ export function slotsOf({ width, height, blocks, accumulators }: Launch): number
  * start.
  */
 function reduceOne(state: Accumulators, launch: Launch, inputs: Float32Array, misalignment: number): number {
-  const { width, height, blocks, accumulators, vectorized } = launch;
+  const { width, height, blocks, accumulators, isVectorized } = launch;
   const threads = width * height;
   const allThreads = threads * blocks;
   const slots = allThreads * accumulators;
   state.clear(0, slots);
   // Vectorized: slot thread * accumulators + i. Strided: slot thread + threads of all blocks * i. `addAll` then adds in input
   // order.
-  const stride = vectorized ? accumulators : 1;
-  if (vectorized) {
+  const stride = isVectorized ? accumulators : 1;
+  if (isVectorized) {
     const head = misalignment === 0 ? 0 : accumulators - misalignment;
     for (let i = 0; i < head; i++) state.add((misalignment + i) * stride, inputs[i] as number);
     const tail = inputs.length - ((inputs.length - head) % accumulators);
@@ -45,7 +45,7 @@ function reduceOne(state: Accumulators, launch: Launch, inputs: Float32Array, mi
     for (let i = tail; i < inputs.length; i++) state.add((i - tail) * stride, inputs[i] as number);
   } else state.addAll(inputs, 0, inputs.length, slots);
 
-  const accumulatorStride = vectorized ? 1 : allThreads;
+  const accumulatorStride = isVectorized ? 1 : allThreads;
   for (let thread = 0; thread < allThreads; thread++)
     for (let i = 1; i < accumulators; i++)
       state.combine(thread * stride, thread * stride + i * accumulatorStride);
@@ -63,7 +63,7 @@ function reduceOne(state: Accumulators, launch: Launch, inputs: Float32Array, mi
 }
 
 /** Calls `body` with the offsets in the input and in the output for each index of `dims`, the first dimension innermost. */
-function eachIndex(dims: readonly IteratedDim[], body: (input: number, output: number) => void): void {
+function forEachIndex(dims: readonly IterationDim[], body: (input: number, output: number) => void): void {
   const visit = (depth: number, input: number, output: number): void => {
     const dim = dims[depth];
     if (dim === undefined) body(input, output);
@@ -76,15 +76,15 @@ function eachIndex(dims: readonly IteratedDim[], body: (input: number, output: n
 export function reduceAll(
   state: Accumulators,
   launch: Launch,
-  { reduced, kept }: ReductionGeometry,
+  { reducedDims, keptDims }: ReductionGeometry,
   x: Float32Array,
   store: (slot: number, output: number) => void,
 ): void {
   const offsets: number[] = [];
-  eachIndex(reduced, (input) => offsets.push(input));
+  forEachIndex(reducedDims, (input) => offsets.push(input));
   const inputs = new Float32Array(offsets.length);
-  const isAdjacent = reduced.length === 1 && reduced[0]?.input === 1;
-  eachIndex(kept, (base, output) => {
+  const isAdjacent = reducedDims.length === 1 && reducedDims[0]?.input === 1;
+  forEachIndex(keptDims, (base, output) => {
     if (!isAdjacent)
       for (let i = 0; i < inputs.length; i++) inputs[i] = x[base + (offsets[i] as number)] as number;
     const view = isAdjacent ? x.subarray(base, base + inputs.length) : inputs;

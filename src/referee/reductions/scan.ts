@@ -6,11 +6,11 @@ import { roundedTo as roundedToDType } from "../../explain/steps.js";
 import { elementCount } from "../../tensor/shape.js";
 import { WARP } from "../block-sums.js";
 import type { Model } from "../call.js";
-import { roundedTo, valuesOf, wideOf } from "../conversions.js";
+import { requireWideDType, roundedValue, toFloat32 } from "../conversions.js";
 import { NotModelled } from "../not-modelled.js";
 import { rowStart, rowsAlong } from "../value.js";
 
-type Plus = (a: number, b: number) => number;
+type Add = (a: number, b: number) => number;
 
 /** The number of threads of a block of CUB's scan. */
 const SCAN_THREADS = 128;
@@ -23,31 +23,36 @@ const MAX_ROW_THREADS = 512;
  * thread then adds the sum of the preceding warps and the sum of the preceding threads of its warp, and adds its elements to it
  * one by one.
  */
-function scanTile(values: Float32Array, items: number, add: Plus): Float32Array {
+function scanTile(values: Float32Array, items: number, add: Add): Float32Array {
   if (values.length > SCAN_THREADS * items)
     throw new NotModelled(
       `a scan of ${values.length} elements: the order of several tiles depends on timing`,
     );
   const result = new Float32Array(values.length);
-  const sumOf = (thread: number): number => values.subarray(thread * items, (thread + 1) * items).reduce(add);
-  let before: number | undefined;
-  for (let first = 0; first * items < values.length; first += WARP) {
-    const threads = Math.min(WARP, Math.ceil(values.length / items) - first);
-    const sums = Float32Array.from({ length: threads }, (_, lane) => sumOf(first + lane));
+  const threadSum = (thread: number): number =>
+    values.subarray(thread * items, (thread + 1) * items).reduce(add);
+  let precedingSum: number | undefined;
+  for (let firstThread = 0; firstThread * items < values.length; firstThread += WARP) {
+    const threads = Math.min(WARP, Math.ceil(values.length / items) - firstThread);
+    const sums = Float32Array.from({ length: threads }, (_, lane) => threadSum(firstThread + lane));
     for (let step = 1; step < WARP; step *= 2)
       for (let lane = threads - 1; lane >= step; lane--)
         sums[lane] = add(sums[lane - step] as number, sums[lane] as number);
     for (let lane = 0; lane < threads; lane++) {
-      const inWarp = lane === 0 ? undefined : (sums[lane - 1] as number);
-      let sum = before !== undefined && inWarp !== undefined ? add(before, inWarp) : (before ?? inWarp);
-      const begin = (first + lane) * items;
+      const warpPrefix = lane === 0 ? undefined : (sums[lane - 1] as number);
+      let sum =
+        precedingSum !== undefined && warpPrefix !== undefined
+          ? add(precedingSum, warpPrefix)
+          : (precedingSum ?? warpPrefix);
+      const begin = (firstThread + lane) * items;
       for (let i = begin; i < Math.min(begin + items, values.length); i++) {
         sum = sum === undefined ? (values[i] as number) : add(sum, values[i] as number);
         result[i] = sum;
       }
     }
-    const last = sums[WARP - 1];
-    if (last !== undefined) before = before === undefined ? last : add(before, last);
+    const warpSum = sums[WARP - 1];
+    if (warpSum !== undefined)
+      precedingSum = precedingSum === undefined ? warpSum : add(precedingSum, warpSum);
   }
   return result;
 }
@@ -65,7 +70,7 @@ function rowBlock(rows: number, size: number): number {
  * Scans a row, `block` elements at a time. The total of all preceding elements is added to the first of them. Then Sklansky's
  * steps s = 1, 2, 4, … divide them into groups of 2 s, and add element s - 1 of each group to the s elements after it.
  */
-function scanRow(values: Float32Array, block: number, add: Plus): Float32Array {
+function scanRow(values: Float32Array, block: number, add: Add): Float32Array {
   const result = new Float32Array(values.length);
   const sums = new Float32Array(block);
   let total = 0;
@@ -82,7 +87,7 @@ function scanRow(values: Float32Array, block: number, add: Plus): Float32Array {
 }
 
 /** Scans one element after the other. */
-function scanSequentially(values: Float32Array, add: Plus): Float32Array {
+function scanSequentially(values: Float32Array, add: Add): Float32Array {
   let sum = 0;
   return values.map((value) => {
     sum = add(sum, value);
@@ -96,12 +101,12 @@ function scanSequentially(values: Float32Array, add: Plus): Float32Array {
  */
 export const cumulativeSum: Model = (call) => {
   const x = call.tensor("self");
-  const dtype = wideOf(x);
+  const dtype = requireWideDType(x);
   call.requireDefault("dtype", null);
   if (elementCount(x.shape) === 0 || x.shape.length === 0) throw new NotModelled(`a scan of [${x.shape}]`);
   const dim = call.dimension("dim", x.shape);
-  const add: Plus = (a, b) => roundedToDType(Math.fround(a + b), dtype);
-  const values = valuesOf(call.backend, x);
+  const add: Add = (a, b) => roundedToDType(Math.fround(a + b), dtype);
+  const values = toFloat32(call.backend, x);
   const dimRows = rowsAlong(x.shape, dim);
   const { outer, size, inner } = dimRows;
   const rows = outer * inner;
@@ -109,13 +114,13 @@ export const cumulativeSum: Model = (call) => {
   for (let row = 0; row < rows; row++) {
     const start = rowStart(dimRows, row);
     const line = Float32Array.from({ length: size }, (_, i) => values[start + i * inner] as number);
-    const scanned =
+    const scannedRow =
       rows === 1
         ? scanTile(line, dtype === "f32" ? 15 : 30, add)
         : dim === x.shape.length - 1
           ? scanRow(line, rowBlock(rows, size), add)
           : scanSequentially(line, add);
-    for (let i = 0; i < size; i++) result[start + i * inner] = scanned[i] as number;
+    for (let i = 0; i < size; i++) result[start + i * inner] = scannedRow[i] as number;
   }
-  return [roundedTo(call.backend, x.dtype, x.shape, result)];
+  return [roundedValue(call.backend, x.dtype, x.shape, result)];
 };

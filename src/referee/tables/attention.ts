@@ -2,8 +2,8 @@
 import { cudnnAttention, isComparedCudnn } from "../attention/cudnn.js";
 import { efficientAttention } from "../attention/efficient.js";
 import { flashAttention, isComparedFlash } from "../attention/flash.js";
-import { attentionOf, hasComparedHeads } from "../attention/heads.js";
-import { computed, confirmed, type OperatorRows } from "./row.js";
+import { hasComparedHeads, readAttention } from "../attention/heads.js";
+import { computeRow, type OperatorRows, withWitness } from "./row.js";
 
 const INPUTS =
   "36 calls in bf16 and f16 with heads of 32 to 128 elements, 1 to 1024 queries and 16 to 1024 keys, half of them causal";
@@ -11,8 +11,8 @@ const INPUTS =
 /** Rows of `scaled_dot_product_attention`. */
 export const ATTENTION: OperatorRows = {
   "aten::_scaled_dot_product_flash_attention": {
-    ...confirmed(
-      computed(
+    ...withWitness(
+      computeRow(
         "query key value dropout_p is_causal return_debug_mask",
         "FlashAttention-2: blocks of keys from the last to the first, in splits that follow from the shape",
         flashAttention,
@@ -23,8 +23,8 @@ export const ATTENTION: OperatorRows = {
     isCompared: isComparedFlash,
   },
   "aten::_scaled_dot_product_efficient_attention": {
-    ...confirmed(
-      computed(
+    ...withWitness(
+      computeRow(
         "query key value attn_bias compute_log_sumexp dropout_p is_causal",
         "CUTLASS's attention: blocks of keys from the first to the last, with 8 products in a step of the tensor core",
         efficientAttention,
@@ -32,11 +32,11 @@ export const ATTENTION: OperatorRows = {
       INPUTS,
     ),
     unwritten: 2,
-    isCompared: (call) => hasComparedHeads(attentionOf(call)),
+    isCompared: (call) => hasComparedHeads(readAttention(call)),
   },
   "aten::_scaled_dot_product_cudnn_attention": {
-    ...confirmed(
-      computed(
+    ...withWitness(
+      computeRow(
         "query key value attn_bias compute_log_sumexp dropout_p is_causal return_debug_mask",
         "cuDNN's attention: blocks of 128 keys from the first to the last",
         cudnnAttention,

@@ -1,18 +1,18 @@
 /** Rows of operators that draw random numbers. */
 import type { Call } from "../call.js";
 import * as draws from "../draws.js";
-import { computed, confirmed, type OperatorRow, type OperatorRows } from "./row.js";
+import { computeRow, type OperatorRow, type OperatorRows, withWitness } from "./row.js";
 
-const compared = (row: OperatorRow, inputs: string, isCompared: (call: Call) => boolean): OperatorRow => ({
-  ...confirmed(row, inputs),
+const comparedRow = (row: OperatorRow, inputs: string, isCompared: (call: Call) => boolean): OperatorRow => ({
+  ...withWitness(row, inputs),
   isCompared,
 });
 
 /** Rows of operators that draw random numbers. */
 export const DRAWS: OperatorRows = {
   "aten::native_dropout": {
-    ...compared(
-      computed(
+    ...comparedRow(
+      computeRow(
         "input p train",
         "self * mask * (1 / (1 - p)) in f32, rounded once; the mask by Philox 4x32-10",
         draws.dropout,
@@ -22,8 +22,8 @@ export const DRAWS: OperatorRows = {
     ),
     drawn: 1,
   },
-  "aten::bernoulli.p": compared(
-    computed(
+  "aten::bernoulli.p": comparedRow(
+    computeRow(
       "self p generator",
       "1 where a uniform number is less than p, by Philox 4x32-10",
       draws.bernoulli,
@@ -31,13 +31,13 @@ export const DRAWS: OperatorRows = {
     "1,000 numbers in f32, bf16 and f16 each",
     draws.isComparedProbability,
   ),
-  "aten::rand": compared(
-    computed("size", "uniform numbers in [0, 1) by Philox 4x32-10", draws.rand),
+  "aten::rand": comparedRow(
+    computeRow("size", "uniform numbers in [0, 1) by Philox 4x32-10", draws.rand),
     "9 draws of up to 300,000 numbers in f32, bf16 and f16",
     draws.isComparedSize,
   ),
-  "aten::randn": compared(
-    computed("size", "normal numbers by Philox 4x32-10, logf, sin.approx and cos.approx", draws.randn),
+  "aten::randn": comparedRow(
+    computeRow("size", "normal numbers by Philox 4x32-10, logf, sin.approx and cos.approx", draws.randn),
     "9 draws of up to 300,000 numbers in f32, bf16 and f16",
     draws.isComparedSize,
   ),

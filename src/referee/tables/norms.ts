@@ -2,7 +2,7 @@
 import type { Call } from "../call.js";
 import { layerNormBackward, rmsNormBackward } from "../norms/backward.js";
 import { layerNorm, rmsNorm } from "../norms/forward.js";
-import { computed, confirmed, H200, type OperatorRows } from "./row.js";
+import { computeRow, H200, type OperatorRows, withWitness } from "./row.js";
 
 const FORWARD =
   "192 tensors in f32, bf16 and f16 with rows of 1 to 50,257 elements, half of them without weights";
@@ -17,16 +17,16 @@ const COMPARED_GRADIENTS = {
 
 /** Rows of norms. */
 export const NORMS: OperatorRows = {
-  "aten::native_layer_norm": confirmed(
-    computed(
+  "aten::native_layer_norm": withWitness(
+    computeRow(
       "input normalized_shape weight bias eps",
       "(input - mean) * rsqrtf(variance + eps) * weight + bias in f32, with moments by Welford's method",
       layerNorm,
     ),
     FORWARD,
   ),
-  "aten::_fused_rms_norm": confirmed(
-    computed(
+  "aten::_fused_rms_norm": withWitness(
+    computeRow(
       "input normalized_shape weight eps",
       "input * rsqrtf(mean of squares + eps) * weight in f32",
       rmsNorm,
@@ -34,7 +34,7 @@ export const NORMS: OperatorRows = {
     FORWARD,
   ),
   "aten::native_layer_norm_backward": {
-    ...computed(
+    ...computeRow(
       "grad_out input normalized_shape mean rstd weight bias output_mask",
       "gradients of input, weight and bias in f32, in the order of layer_norm_kernel.cu, each rounded once",
       layerNormBackward,
@@ -42,7 +42,7 @@ export const NORMS: OperatorRows = {
     ...COMPARED_GRADIENTS,
   },
   "aten::_fused_rms_norm_backward": {
-    ...computed(
+    ...computeRow(
       "grad_out input normalized_shape rstd weight output_mask",
       "gradients of input and weight in f32, in the order of layer_norm_kernel.cu, each rounded once",
       rmsNormBackward,

@@ -2,24 +2,24 @@
 import { elementCount } from "../../tensor/shape.js";
 import * as reductions from "../reductions/operators.js";
 import { cumulativeSum } from "../reductions/scan.js";
-import { computed, confirmed, type OperatorRow, type OperatorRows } from "./row.js";
+import { computeRow, type OperatorRow, type OperatorRows, withWitness } from "./row.js";
 
 /** A row that an H200 confirmed for inputs of up to 2^22 elements in row-major order. */
-const compared = (row: OperatorRow, inputs: string): OperatorRow => ({
-  ...confirmed(row, inputs),
+const comparedRow = (row: OperatorRow, inputs: string): OperatorRow => ({
+  ...withWitness(row, inputs),
   isRowMajor: true,
   isCompared: (call) => elementCount(call.tensor("self").shape) <= 2 ** 22,
 });
 
 const SHAPES = "in shapes of up to 4 million elements, over one or several dimensions";
 
-const SUM: OperatorRow = compared(
-  computed("self", "the sum in f32, in the order of Reduce.cuh, rounded once", reductions.sum),
+const SUM: OperatorRow = comparedRow(
+  computeRow("self", "the sum in f32, in the order of Reduce.cuh, rounded once", reductions.sum),
   `376 calls in f32, bf16 and f16, ${SHAPES}`,
 );
 
-const MEAN: OperatorRow = compared(
-  computed("self", "the sum in f32 times the rounded 1 / n, rounded once", reductions.mean),
+const MEAN: OperatorRow = comparedRow(
+  computeRow("self", "the sum in f32 times the rounded 1 / n, rounded once", reductions.mean),
   `305 calls in f32, bf16 and f16, ${SHAPES}`,
 );
 
@@ -32,25 +32,25 @@ export const REDUCTIONS: OperatorRows = {
   "aten::sum.dim_IntList": dims(SUM),
   "aten::mean": MEAN,
   "aten::mean.dim": dims(MEAN),
-  "aten::amax": compared(
-    dims(computed("self", "the maximum, or NaN", reductions.amax)),
+  "aten::amax": comparedRow(
+    dims(computeRow("self", "the maximum, or NaN", reductions.amax)),
     `148 calls in f32, bf16 and f16, ${SHAPES}`,
   ),
-  "aten::linalg_vector_norm": compared(
-    computed(
+  "aten::linalg_vector_norm": comparedRow(
+    computeRow(
       "self ord dim keepdim",
       "the sum of magnitudes, or the root of the sum of squares, in the order of sum",
       reductions.norm,
     ),
     `411 calls in f32, bf16 and f16, ${SHAPES}`,
   ),
-  "aten::var_mean.correction": compared(
-    computed("self dim", "Welford's variance and mean", reductions.varianceAndMean),
+  "aten::var_mean.correction": comparedRow(
+    computeRow("self dim", "Welford's variance and mean", reductions.varianceAndMean),
     `148 calls in f32, bf16 and f16, ${SHAPES}`,
   ),
-  "aten::logsumexp": compared(
+  "aten::logsumexp": comparedRow(
     dims(
-      computed(
+      computeRow(
         "self",
         "log(sum(exp(self - m))) + m, m = amax(self), each step rounded to the dtype",
         reductions.logSumExp,
@@ -58,12 +58,12 @@ export const REDUCTIONS: OperatorRows = {
     ),
     `110 calls in f32, bf16 and f16, ${SHAPES}`,
   ),
-  "aten::max.dim": compared(
-    dims(computed("self", "the first maximum or NaN, and its index", reductions.maximumAndIndex)),
+  "aten::max.dim": comparedRow(
+    dims(computeRow("self", "the first maximum or NaN, and its index", reductions.maximumAndIndex)),
     "83 calls in f32, bf16 and f16, of up to 4 million elements",
   ),
-  "aten::cumsum": compared(
-    computed("self dim", "sums rounded to the dtype, in the order of CUB or ScanUtils.cuh", cumulativeSum),
+  "aten::cumsum": comparedRow(
+    computeRow("self dim", "sums rounded to the dtype, in the order of CUB or ScanUtils.cuh", cumulativeSum),
     "41 calls in f32, bf16 and f16, along each of up to three dimensions",
   ),
 };

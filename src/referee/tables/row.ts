@@ -7,7 +7,7 @@ export interface Witness {
   readonly chip: string;
   /** The version of PyTorch, up to its minor number. */
   readonly torch: string;
-  /** What was compared. */
+  /** The inputs that were compared. */
   readonly inputs: string;
 }
 
@@ -17,7 +17,7 @@ export interface OperatorRow {
   readonly parameters: string;
   /** `moves`: the result consists of bytes of the inputs or constants, on every chip. `computes`: the result is computed. */
   readonly kind: "moves" | "computes";
-  /** How the result is computed, as one phrase. */
+  /** The definition of the result, as one phrase. */
   readonly definition: string;
   readonly model: Model;
   /** The GPU whose bits the model gives. Absent if the model was compared with no GPU. */
@@ -26,11 +26,11 @@ export interface OperatorRow {
   readonly isCompared?: (call: Call) => boolean;
   /** Returns the options of `gemm`, if the model is one product. */
   readonly product?: (call: Call) => ProductOptions;
-  /** Whether the order of the sums of a call is one of several. Then a result in none of them is not judged. */
+  /** Whether the sums of a call may have one of several orders. A result that no order gives is then not judged. */
   readonly variesInOrder?: (call: Call) => boolean;
   /** The number of outputs at the end that PyTorch allocates and does not write. Any bytes of them are right. */
   readonly unwritten?: number;
-  /** The number of the result that shows what a call drew. Without the generator's state, the model reads the recorded one. */
+  /** The index of the result that shows the drawn numbers. Without the generator's state, the model reads the recorded result. */
   readonly drawn?: number;
   /** Whether the model holds only for inputs in row-major order without gaps. */
   readonly isRowMajor?: true;
@@ -45,20 +45,20 @@ export const H200: Omit<Witness, "inputs"> = { chip: "h200", torch: "2.11" };
 export type OperatorRows = Readonly<Record<string, OperatorRow>>;
 
 /** The row of an operator that moves bytes. */
-export function moved(parameters: string, definition: string, model: Model): OperatorRow {
+export function moveRow(parameters: string, definition: string, model: Model): OperatorRow {
   return { parameters, kind: "moves", definition, model };
 }
 
 /** The row of an operator that computes. */
-export function computed(parameters: string, definition: string, model: Model): OperatorRow {
+export function computeRow(parameters: string, definition: string, model: Model): OperatorRow {
   return { parameters, kind: "computes", definition, model };
 }
 
 /** The row of an operator and of its in-place variant, whose name ends with an underscore. */
-export const inPlace = (row: OperatorRow): OperatorRow => ({ ...row, inPlace: true });
+export const withInPlaceVariant = (row: OperatorRow): OperatorRow => ({ ...row, inPlace: true });
 
 /** A row that an H200 confirmed. `inputs` says what was compared. */
-export const confirmed = (row: OperatorRow, inputs: string): OperatorRow => ({
+export const withWitness = (row: OperatorRow, inputs: string): OperatorRow => ({
   ...row,
   witness: { ...H200, inputs },
 });

@@ -11,8 +11,8 @@ import { FILE_DTYPES, type FileDType } from "../../../../src/io/dtypes.js";
 import { type Argument, Call } from "../../../../src/referee/call.js";
 import { conversion } from "../../../../src/referee/conversions.js";
 import { NotModelled } from "../../../../src/referee/not-modelled.js";
-import { type OperatorRow, rowOf } from "../../../../src/referee/table.js";
-import { transposed, type Value } from "../../../../src/referee/value.js";
+import { findRow, type OperatorRow } from "../../../../src/referee/table.js";
+import { transposeLastDims, type Value } from "../../../../src/referee/value.js";
 import { sampleCases } from "../draws.js";
 
 /** A tensor argument as the integers from which `permutedWords` and `drawFloats` draw it. */
@@ -137,7 +137,7 @@ function drawTensor(backend: Backend, draw: Draw): Value {
     };
   const f32Value: Value = { dtype: "F32", shape, bytes: new Uint8Array(drawFloats(draw, count).buffer) };
   const value = dtype === "F32" ? f32Value : conversion(backend, f32Value, dtype);
-  return draw.transposed ? transposed(value) : value;
+  return draw.transposed ? transposeLastDims(value) : value;
 }
 
 /** The strings that are dtypes as arguments. */
@@ -177,7 +177,7 @@ export function createArguments(backend: Backend, { args }: RecordedCall): reado
 /** The row of a recorded call, and the call with its arguments. Throws `NotModelled` if there is no row. */
 function createCall(backend: Backend, recorded: RecordedCall): { row: OperatorRow; call: Call } {
   const { schema, kwargs = {} } = recorded;
-  const match = rowOf(schema);
+  const match = findRow(schema);
   if (!match) throw new NotModelled("the table has no such operator");
   const namedArguments = Object.entries(kwargs).map(
     ([name, each]) => [name, createArgument(backend, each)] as const,
@@ -257,7 +257,7 @@ export function testOperators(
     bySchema.set(call.schema, [...(bySchema.get(call.schema) ?? []), call]);
 
   describe(`${family} of PyTorch on an H200`, () => {
-    it.each([...bySchema].filter(([schema]) => rowOf(schema)))(
+    it.each([...bySchema].filter(([schema]) => findRow(schema)))(
       "%s has the recorded bits",
       (schema, calls) => {
         const comparedCalls = calls.filter(({ lanes }) => lanes !== null);
@@ -271,10 +271,10 @@ export function testOperators(
     );
 
     it("lacks models of the operators that the test names", () => {
-      expect([...bySchema.keys()].filter((schema) => !rowOf(schema))).toEqual(notModelled);
-      expect(Object.keys(partlyModelled).filter((schema) => !rowOf(schema) || !bySchema.has(schema))).toEqual(
-        [],
-      );
+      expect([...bySchema.keys()].filter((schema) => !findRow(schema))).toEqual(notModelled);
+      expect(
+        Object.keys(partlyModelled).filter((schema) => !findRow(schema) || !bySchema.has(schema)),
+      ).toEqual([]);
     });
   });
 }

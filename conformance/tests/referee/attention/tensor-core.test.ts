@@ -2,8 +2,8 @@
 import * as fc from "fast-check";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { type Backend, gemm, openBackend, Scope } from "../../../../src/index.js";
-import { type Line, linesOf, TensorCore } from "../../../../src/referee/attention/tensor-core.js";
-import { roundedTo, valuesOf } from "../../../../src/referee/conversions.js";
+import { type Line, TensorCore, toLines } from "../../../../src/referee/attention/tensor-core.js";
+import { roundedValue, toFloat32 } from "../../../../src/referee/conversions.js";
 import { toTensor } from "../../../../src/referee/value.js";
 import { draws } from "../../harness/draws.js";
 
@@ -41,7 +41,7 @@ describe.each(FORMATS)("a chain of $dtype", ({ dtype, lowest, bits }) => {
     bytes: new Uint8Array(Uint16Array.from(codes).buffer),
   });
   const lineOf = (codes: readonly number[]) => {
-    const line = linesOf(valuesOf(backend, valueFrom(codes)), codes.length, lowest)[0];
+    const line = toLines(toFloat32(backend, valueFrom(codes)), codes.length, lowest)[0];
     if (!line) throw new Error("no line");
     return line;
   };
@@ -81,13 +81,13 @@ describe.each(FORMATS)("a chain of $dtype", ({ dtype, lowest, bits }) => {
 
   it("truncates each product of a step, and the sum of the step before", () => {
     // eight products of 2^-26 are 2^-23 together, but each is truncated to 0 in one step with a product of 1
-    const factor = roundedTo(
+    const factor = roundedValue(
       backend,
       dtype,
       [16],
       Float32Array.from({ length: 16 }, (_, i) => (i < 8 ? 2 ** -13 : i === 8 ? 1 : 0)),
     );
-    const [line] = linesOf(valuesOf(backend, factor), 16, lowest);
+    const [line] = toLines(toFloat32(backend, factor), 16, lowest);
     if (!line) throw new Error("no line");
     const sums = ([8, 16] as const).map((depth) => new TensorCore(depth).chain(0, line, line));
     expect(sums).toEqual([1 + 2 ** -23, 1]);
