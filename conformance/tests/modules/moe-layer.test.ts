@@ -183,37 +183,34 @@ it("exchanged counts are those of the router with the same options and bias", as
 });
 
 describe("the result and the loss are those of the router's functions with the same options", () => {
-  it.each(sampleCases(ROUTINGS.map((routing) => [JSON.stringify(routing), routing] as const)))(
-    "%s",
-    (_, routing) => {
-      using _scope = new Scope();
-      const { shape } = routing;
-      const { options, bias } = optionsWith(routing);
-      using layer = layerOf(4, { ...options, activation: "relu" });
-      const tokens = shape.reduce<number>((a, b) => a * b, 1);
-      const x = new Variable(upload(backend(), drawnValues(3, [...shape, HIDDEN])), true);
-      const { output, auxLoss, tokensPerExpert } = layer.forwardWithLoss(x, 0.25, bias);
-      expect(output.shape).toEqual([...shape, HIDDEN]);
-      const rows = functional.reshape(x, [tokens, HIDDEN]);
-      const row = { ...options, experts: 4, activation: "relu" } as const;
-      const { out, logits } = composition(layer, row, rows, { ...options, ...bias });
-      const routed = functional.fusedTopkWithScoreFunction(logits, { ...options, ...bias });
-      expect(download(tokensPerExpert.tensor)).toEqual(download(routed.tokensPerExpert));
-      const { topk, scoreFunction } = options;
-      const { scores } = functional.fusedComputeScoreForMoeAuxLoss(logits, { topk, scoreFunction });
-      const counted = { totalNumTokens: Math.max(tokens, 1), numExperts: 4, topk, coeff: 0.25 };
-      const loss = functional.fusedMoeAuxLoss(scores, routed.tokensPerExpert, counted);
-      expect(download(auxLoss.tensor)).toEqual(download(loss.tensor));
-      expect(download(output.tensor)).toEqual(download(functional.reshape(out, output.shape).tensor));
-      const leaves = [x, ...layer.parameters()];
-      auxLoss.backward();
-      const ofLoss = takeGradients(leaves);
-      loss.backward();
-      expect(ofLoss).toEqual(takeGradients(leaves));
-      const plain = layer.forward(x, bias);
-      expect(download(plain.tensor)).toEqual(download(output.tensor));
-    },
-  );
+  it.each(ROUTINGS.map((routing) => [JSON.stringify(routing), routing] as const))("%s", (_, routing) => {
+    using _scope = new Scope();
+    const { shape } = routing;
+    const { options, bias } = optionsWith(routing);
+    using layer = layerOf(4, { ...options, activation: "relu" });
+    const tokens = shape.reduce<number>((a, b) => a * b, 1);
+    const x = new Variable(upload(backend(), drawnValues(3, [...shape, HIDDEN])), true);
+    const { output, auxLoss, tokensPerExpert } = layer.forwardWithLoss(x, 0.25, bias);
+    expect(output.shape).toEqual([...shape, HIDDEN]);
+    const rows = functional.reshape(x, [tokens, HIDDEN]);
+    const row = { ...options, experts: 4, activation: "relu" } as const;
+    const { out, logits } = composition(layer, row, rows, { ...options, ...bias });
+    const routed = functional.fusedTopkWithScoreFunction(logits, { ...options, ...bias });
+    expect(download(tokensPerExpert.tensor)).toEqual(download(routed.tokensPerExpert));
+    const { topk, scoreFunction } = options;
+    const { scores } = functional.fusedComputeScoreForMoeAuxLoss(logits, { topk, scoreFunction });
+    const counted = { totalNumTokens: Math.max(tokens, 1), numExperts: 4, topk, coeff: 0.25 };
+    const loss = functional.fusedMoeAuxLoss(scores, routed.tokensPerExpert, counted);
+    expect(download(auxLoss.tensor)).toEqual(download(loss.tensor));
+    expect(download(output.tensor)).toEqual(download(functional.reshape(out, output.shape).tensor));
+    const leaves = [x, ...layer.parameters()];
+    auxLoss.backward();
+    const ofLoss = takeGradients(leaves);
+    loss.backward();
+    expect(ofLoss).toEqual(takeGradients(leaves));
+    const plain = layer.forward(x, bias);
+    expect(download(plain.tensor)).toEqual(download(output.tensor));
+  });
 });
 
 testInScope("a state dictionary moves a layer's weights to another layer", () => {

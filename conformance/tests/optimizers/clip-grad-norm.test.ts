@@ -6,13 +6,10 @@ import { loopbackOver } from "../../../src/collectives/loopback/loopback.js";
 import {
   ArgumentError,
   clipGradNorm,
-  DotProductAttention,
-  Embedding,
   fullyShard,
   functional,
   LayerNormMLP,
   Linear,
-  Module,
   normal,
   Pipeline,
   type ProcessGroup,
@@ -33,52 +30,18 @@ import { elementCount } from "../../../src/tensor/shape.js";
 import { pieceSums, sumPieces } from "../../oracle/update/grad-norm.js";
 import { draws } from "../harness/draws.js";
 import { useBackends } from "../harness/ranks/backends.js";
+import {
+  type DividedNet,
+  type Division,
+  dividedNets,
+  divisions,
+  elementsOfPart,
+  MOST,
+} from "./divided-net.js";
 
-const MOST = 8;
 const backends = useBackends(MOST);
 
-/** Returns the elements of a full tensor that a part has, in order. */
-function valuesOf(whole: Float32Array, { shape, ranges }: TensorPart): number[] {
-  // dimensions after the second one have size 1
-  const [rows = [[0, 1]], columns = [[0, 1]]] = ranges;
-  const width = shape[1] ?? 1;
-  const upTo = ([begin, end]: readonly [number, number]): number[] =>
-    Array.from({ length: end - begin }, (_, i) => begin + i);
-  return rows
-    .flatMap(upTo)
-    .flatMap((row) => columns.flatMap(upTo).map((column) => whole[row * width + column] as number));
-}
-
-/** Every way in which a layer divides a parameter: by rows in one or two pieces, by columns, by heads, not at all. */
-class Net extends Module {
-  constructor(backend: Backend, group: ProcessGroup | undefined, features: number, hidden: number) {
-    super(backend);
-    const of = { dtype: "f32", group } as const;
-    this.addModule("table", new Embedding(backend, hidden, 8, of));
-    this.addModule("mlp", new LayerNormMLP(backend, features, hidden, { ...of, activation: "swiglu" }));
-    this.addModule(
-      "column",
-      new Linear(backend, features, hidden, { ...of, ...(group ? { parallelMode: "column" } : {}) }),
-    );
-    this.addModule(
-      "sinks",
-      new DotProductAttention(backend, features, 1, { ...of, softmaxType: "learnable" }),
-    );
-    this.addModule(
-      "row",
-      new Linear(backend, hidden, 1, { ...of, ...(group ? { parallelMode: "row" } : {}) }),
-    );
-  }
-}
-
-interface Case {
-  readonly tp: number;
-  readonly dp: number;
-  /** The number of copies of the divided parameters, each on `dp` ranks for each rank along tp. */
-  readonly replicate: number;
-  readonly isSharded: boolean;
-  readonly features: number;
-  readonly hidden: number;
+interface Case extends Division {
   /** The dtypes of the gradients, used alternately. */
   readonly dtypes: readonly WideDType[];
   readonly maxNorm: number;
@@ -111,32 +74,22 @@ const drawn = ({ seed, planted }: Case, shape: Shape, i: number): Float32Array =
 };
 
 /** Every way to divide parameters among ranks, with parts that end within pieces and gradients of two dtypes. */
-const DIVISIONS: readonly Case[] = [1, 2].flatMap((tp) =>
-  [1, 2].flatMap((dp) =>
-    [false, true].map((isSharded) => ({
-      ...{ tp, dp, replicate: tp, isSharded, features: 80, hidden: 208, seed: 1 },
-      ...{ dtypes: ["f32", "bf16"], maxNorm: 0.01, planted: undefined },
-    })),
-  ),
-);
+const EXAMPLES: readonly Case[] = divisions(80, 208).map((each) => ({
+  ...each,
+  ...{ seed: 1, dtypes: ["f32", "bf16"], maxNorm: 0.01, planted: undefined },
+}));
 
 describe("clipGradNorm of distributed gradients", () => {
   it("equals that of one process with the whole gradients to the bit, on every rank", async () => {
     await fc.assert(
       fc.asyncProperty(cases, async (each) => {
-        const { tp, dp, replicate, isSharded, features, hidden, maxNorm } = each;
-        const groups = loopbackOver(backends.slice(0, tp * dp * replicate), 20_000);
-        const nets = groups.map((group) => {
-          const mesh = group.split({ dp: dp * replicate, tp });
-          const net = new Net(group.backend, tp > 1 ? mesh.tp : undefined, features, hidden);
-          if (isSharded) fullyShard(net, mesh.dp, { mesh: { replicate, shard: dp } });
-          return net;
-        });
+        const { maxNorm } = each;
+        const nets = dividedNets(backends, each, "f32");
         const results = nets.map((net) => {
           using _ = new Scope();
           for (const [i, parameter] of net.parameters().entries()) {
             const part = parameter.part ?? wholePart(parameter.shape);
-            const values = Float32Array.from(valuesOf(drawn(each, part.shape, i), part));
+            const values = Float32Array.from(elementsOfPart(drawn(each, part.shape, i), part));
             parameter.grad = persistent(
               castTo(tensor(net.backend, values, parameter.shape), dtypeOf(each, i)),
             );
@@ -146,7 +99,7 @@ describe("clipGradNorm of distributed gradients", () => {
         });
         const seen = [];
         for (const [norm, factor] of results) seen.push([...(await norm.data()), ...(await factor.data())]);
-        const shapes = (nets[0] as Net).parameters().map(({ part, shape }) => part?.shape ?? shape);
+        const shapes = (nets[0] as DividedNet).parameters().map(({ part, shape }) => part?.shape ?? shape);
         for (const owned of [...results.flat(), ...nets]) owned.dispose();
 
         using _ = new Scope();
@@ -155,9 +108,9 @@ describe("clipGradNorm of distributed gradients", () => {
           castTo(tensor(backend, drawn(each, shape, i), shape), dtypeOf(each, i)),
         );
         const { norm, factor } = gradNorm(all, { maxNorm });
-        expect(seen).toEqual(groups.map(() => [...norm.dataSync(), ...factor.dataSync()]));
+        expect(seen).toEqual(nets.map(() => [...norm.dataSync(), ...factor.dataSync()]));
       }),
-      { numRuns: draws(60, DIVISIONS.length + 2), examples: DIVISIONS.map((each) => [each]) },
+      { numRuns: draws(60, EXAMPLES.length + 2), examples: EXAMPLES.map((each) => [each]) },
     );
   });
 
@@ -180,7 +133,7 @@ describe("clipGradNorm of distributed gradients", () => {
         const layer = new Linear(group.backend, columns, rows, options);
         fullyShard(layer, dp, { rowMultiple });
         const { weight } = layer;
-        const values = Float32Array.from(valuesOf(whole, weight.part as TensorPart));
+        const values = Float32Array.from(elementsOfPart(whole, weight.part as TensorPart));
         weight.grad = persistent(tensor(group.backend, values, weight.shape));
         const { norm, factor } = clipGradNorm(layer, 1);
         factor.dispose();

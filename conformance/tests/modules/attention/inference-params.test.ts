@@ -64,7 +64,10 @@ describe("a cache", () => {
     expect(() => layer.forward(x, call)).toThrow("noGrad");
   });
 
-  /** The sizes of a cache and its steps: the numbers of new positions of some sequences, which often end at the end of a page. */
+  /**
+   * The sizes of a cache and its steps: the numbers of new positions of some sequences, which often end at the end of a page, or
+   * null for `reset`.
+   */
   const programs = fc
     .record({
       pageSize: fc.option(fc.constantFrom(1, 2, 4), { nil: undefined, freq: 6 }),
@@ -81,8 +84,18 @@ describe("a cache", () => {
       const step = fc.uniqueArray(fc.tuple(fc.nat({ max: 4 }), count), {
         ...{ selector: ([id]: [number, number]) => id, minLength: 1, maxLength: 5 },
       });
-      return fc.record({ sizes: fc.constant(sizes), steps: fc.array(step, { minLength: 1, maxLength: 8 }) });
+      const steps = fc.array(fc.option(step, { freq: 6 }), { minLength: 1, maxLength: 8 });
+      return fc.record({ sizes: fc.constant(sizes), steps });
     });
+  type Program = typeof programs extends fc.Arbitrary<infer P> ? P : never;
+  const FULL: [number, number][] = [
+    [0, 4],
+    [1, 4],
+  ];
+  const RESET: Program = {
+    sizes: { pageSize: 2, perSequence: 2, maxBatchSize: 2, totalNumPages: undefined },
+    steps: [FULL, null, FULL],
+  };
 
   it("takes a step exactly if positions and pages suffice, and each sequence keeps pages that no other has", () => {
     fc.assert(
@@ -98,6 +111,13 @@ describe("a cache", () => {
         let owned: ReadonlyMap<number, readonly number[]> = new Map();
         for (const step of steps) {
           using _ = new Scope();
+          if (!step) {
+            cache.reset();
+            expect(cache.sequences.size).toBe(0);
+            lengths = new Map();
+            owned = new Map();
+            continue;
+          }
           const next = new Map(step.map(([id, count]) => [id, (lengths.get(id) ?? 0) + count]));
           const pages = [...next.values()].reduce((sum, length) => sum + Math.ceil(length / size), 0);
           const fits = [...next.values()].every((length) => length <= longest);
@@ -124,7 +144,7 @@ describe("a cache", () => {
           expect([...cache.sequences]).toEqual([...lengths]);
         }
       }),
-      { numRuns: draws(400) },
+      { numRuns: draws(400), examples: [[RESET]] },
     );
   });
 });

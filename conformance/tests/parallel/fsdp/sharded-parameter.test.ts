@@ -13,18 +13,22 @@ import {
   castMasterWeights,
   clipGradNorm,
   Embedding,
+  Float8BlockScaling,
   fullyShard,
   functional,
   LayerNorm,
   Linear,
   Module,
+  MXFP8BlockScaling,
   MXFP8Quantizer,
+  NVFP4BlockScaling,
   NVFP4Quantizer,
   normal,
   Parameter,
   QuantizedTensor,
   quantizedModelInit,
   RandomState,
+  type Recipe,
   Scope,
   Sequential,
   SGD,
@@ -310,39 +314,50 @@ describe("an optimizer of sharded parameters", () => {
 });
 
 describe("the rows of a rank", () => {
-  /** The number of rows of a block, for weights quantized under these recipes. A rank has whole blocks. */
-  const BLOCKS = { bf16: 1, mxfp8: 32, nvfp4: 16 } as const;
+  /** Recipes of weights, and the number of rows of a block of either copy. A rank has whole blocks. */
+  const BLOCKS = {
+    "high precision": [undefined, 1],
+    mxfp8: [() => new MXFP8BlockScaling(), 32],
+    nvfp4: [() => new NVFP4BlockScaling(), 16],
+    "nvfp4, 1x16": [() => new NVFP4BlockScaling({ disable2dQuantization: true }), 16],
+    "block, 128x128": [() => new Float8BlockScaling(), 128],
+    "block, 1x128": [() => new Float8BlockScaling({ wBlockScalingDim: 1 }), 128],
+  } as const satisfies Record<string, readonly [(() => Recipe) | undefined, number]>;
+
+  const WIDE = 128;
+  const NAMES = Object.keys(BLOCKS) as (keyof typeof BLOCKS)[];
 
   it("are the smallest sufficient multiple of rowMultiple and of blocks; the last ranks have fewer or none", () => {
     const drawn = fc.record({
-      recipe: fc.constantFrom(...(Object.keys(BLOCKS) as (keyof typeof BLOCKS)[])),
+      recipe: fc.constantFrom(...NAMES),
       ranks: fc.integer({ min: 1, max: 4 }),
-      rows: fc.constantFrom(32, 96, 160),
+      rows: fc.constantFrom(32, 96, 160, 192),
       rowMultiple: fc.constantFrom(1, 3, 16, 24, 48),
     });
     const uneven = { recipe: "mxfp8", ranks: 2, rows: 160, rowMultiple: 48 } as const;
+    const halves = NAMES.map((recipe) => ({ recipe, ranks: 2, rows: 192, rowMultiple: 1 }));
     fc.assert(
       fc.property(drawn, ({ recipe: name, ranks, rows, rowMultiple }) => {
-        const recipe = RECIPES_UNDER_TEST[name]?.();
-        const quantized = name !== "bf16" && recipe ? { recipe } : { enabled: false };
+        const [make, blockRows] = BLOCKS[name];
+        const quantized = make ? { recipe: make() } : { enabled: false };
         let unit = 1;
-        while (unit % rowMultiple !== 0 || unit % BLOCKS[name] !== 0) unit++;
+        while (unit % rowMultiple !== 0 || unit % blockRows !== 0) unit++;
         let perRank = unit;
         while (perRank * ranks < rows) perRank += unit;
         for (const group of loopbackOver(backends.slice(0, ranks), 5000)) {
-          const layer = quantizedModelInit(quantized, () => new Linear(group.backend, 32, rows));
+          const layer = quantizedModelInit(quantized, () => new Linear(group.backend, WIDE, rows));
           const { weight } = layer;
           const all = fullyShard(layer, group, { rowMultiple }).rowsOf(weight);
           const begin = Math.min(rows, group.rank * perRank);
           const end = Math.min(rows, begin + perRank);
           expect(all[group.rank]).toBe(end - begin);
-          expect(weight.shape).toEqual([end - begin, 32]);
-          const ranges = [begin < end ? [[begin, end]] : [], [[0, 32]]];
-          expect(weight.part).toEqual({ shape: [rows, 32], ranges });
+          expect(weight.shape).toEqual([end - begin, WIDE]);
+          const ranges = [begin < end ? [[begin, end]] : [], [[0, WIDE]]];
+          expect(weight.part).toEqual({ shape: [rows, WIDE], ranges });
           layer.dispose();
         }
       }),
-      { numRuns: draws(60, 20), examples: [[uneven]] },
+      { numRuns: draws(60, 20), examples: [uneven, ...halves].map((each) => [each]) },
     );
   });
 });
