@@ -21,6 +21,7 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
+from torch._subclasses import FakeTensor
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 from ._arrays import to_torch
@@ -35,6 +36,8 @@ __all__ = ["OperatorCount", "record", "reference"]
 
 CHIPS = ("h200", "h100")
 _OUTPUTS = ("whole", "sample", "hash", "digest")
+# classes of tensors that run no operators of their own, and FakeTensor, whose operators have no values
+_PLAIN = (torch.Tensor, torch.nn.Parameter, FakeTensor)
 _active: list[TorchDispatchMode] = []
 
 
@@ -73,6 +76,14 @@ def _tensors(values: Any) -> list[torch.Tensor]:
     if isinstance(values, dict):
         return _tensors(list(values.values()))
     return []
+
+
+def _has_own_dispatch(types: Sequence[type]) -> bool:
+    """Whether an operand is of a class that runs its operators itself, such as torchao's Float8TrainingTensor.
+
+    A mode then returns NotImplemented, and sees the operators on plain tensors that the class runs.
+    """
+    return any(each.__torch_dispatch__ is not torch._C._disabled_torch_dispatch_impl and each not in _PLAIN for each in types)
 
 
 def _written(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[torch.Tensor]:
@@ -120,6 +131,8 @@ class reference(_Entered):  # noqa: N801 - it is called like a function
         return "\n".join(lines)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None) -> Any:
+        if _has_own_dispatch(types):
+            return NotImplemented
         kwargs = dict(kwargs or {})
         call = _gpu_call(func.name(), args, kwargs)
         name = call.name
@@ -277,6 +290,8 @@ class record(_Entered):  # noqa: N801 - it is called like a function
             files.close(self._contract)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None) -> Any:
+        if _has_own_dispatch(types):
+            return NotImplemented
         kwargs = kwargs or {}
         files = self._files
         if files is None or any(_is_fake(each) for each in _tensors([args, kwargs])):

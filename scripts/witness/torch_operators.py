@@ -1,10 +1,11 @@
 """Records the results of PyTorch's operators on a GPU, for the models of the referee.
 
-    python3 scripts/witness/torch_operators.py FOLDER
+    python3 scripts/witness/torch_operators.py FOLDER [NAME ...]
 
-writes operators.json: the versions, and for each call the schema, the arguments, and the dtype, shape and SHA-256 of each
-result. All NaNs of a result are replaced by one NaN before it is hashed. elementwise.npz and the like have the first elements
-of each result. The arguments are computed from integers (`words`), so that a test in another language computes the same ones.
+records all calls, or those of the parts (elementwise, reductions, …) and operators that are named. operators.json has the
+versions, and for each call the schema, the arguments, and the dtype, shape and SHA-256 of each result. All NaNs of a result are
+replaced by one NaN before it is hashed. elementwise.npz and the like have the first elements of each result. The arguments are
+computed from integers (`words`), so that a test in another language computes the same ones.
 """
 
 import hashlib
@@ -56,6 +57,12 @@ def floats(kind: str, seed: int, count: int) -> torch.Tensor:
     return result
 
 
+def doubles_of(x: torch.Tensor, seed: int) -> torch.Tensor:
+    """F64 numbers with random mantissas: F32 numbers times 1 + w / 2^32, where the words w are drawn from another seed."""
+    factor = 1 + words(seed + 1000, x.numel()).double() * 2.0**-32
+    return x.double() * factor
+
+
 class Draw:
     def __init__(self, dtype: str, shape: list[int], seed: int = 1, kind: str = "normal", high: int = 0, transposed: bool = False):
         self.row = {"dtype": dtype, "shape": shape, "seed": seed, "kind": kind}
@@ -71,6 +78,8 @@ class Draw:
             x = (words(row["seed"], count) % row["high"]).to(DTYPES[row["dtype"]])
         elif row["kind"] == "bool":
             x = (words(row["seed"], count) & 1).bool()
+        elif row["dtype"] == "F64":
+            x = doubles_of(floats(row["kind"], row["seed"], count), row["seed"])
         else:
             x = floats(row["kind"], row["seed"], count).to(DTYPES[row["dtype"]])
         x = x.reshape(row["shape"])
@@ -390,6 +399,48 @@ def overloads() -> None:
             call("aten::_foreach_addcdiv.Scalar", [p, g], [m, q], [v, v], -0.001)
 
 
+def doubles() -> None:
+    """Operators of F64 tensors."""
+    for shape in ([64, 1024], [1003]):
+        x, y = Draw("F64", shape, 1, "edges"), Draw("F64", shape, 2, "edges")
+        for name in ("abs", "neg", "reciprocal", "sign", "floor", "ceil", "round", "trunc", "square", "isnan", "frac", "logical_not"):
+            call(f"aten::{name}", x)
+        for name in ("add.Tensor", "sub.Tensor", "mul.Tensor", "div.Tensor", "maximum", "minimum", "fmax", "fmin", "eq.Tensor", "lt.Tensor", "ge.Tensor"):
+            call(f"aten::{name}", x, y)
+            for dtype in WIDE:
+                if "." in name and name[:2] not in ("eq", "lt", "ge"):
+                    call(f"aten::{name}", x, Draw(dtype, shape, 2, "edges"))
+                    call(f"aten::{name}", Draw(dtype, shape, 2, "edges"), x)
+                    call(f"aten::{name}", Draw(dtype, shape, 2, "edges"), Draw("F64", [], 5))
+        for number in (0.3, -1.7, 448.0, 1e-12):
+            for name in ("add.Tensor", "sub.Tensor", "rsub.Scalar", "mul.Tensor", "div.Tensor", "lt.Scalar", "ge.Scalar"):
+                call(f"aten::{name}", x, number)
+        call("aten::clamp", x, -0.5, 0.7)
+        call("aten::clamp", x, 1e-12)
+        call("aten::clamp_min", x, 0.1)
+        for to in WIDE:
+            call("aten::_to_copy", x, dtype=to)
+        call("aten::full_like", x, 0.3)
+        call("aten::where.self", Draw("BOOL", shape, 4, "bool"), x, y)
+
+
+def maxima() -> None:
+    """Maxima whose input has zeros of both signs, or lies in another order."""
+    for dtype in WIDE:
+        for shape in ([64, 1024], [1003], [3, 5, 7], [2048, 4096]):
+            for kind in ("edges", "normal"):
+                call("aten::max", Draw(dtype, shape, 1, kind))
+                if len(shape) > 1:
+                    call("aten::max", Draw(dtype, shape, 1, kind, transposed=True))
+                    for dim in (0, -1):
+                        call("aten::amax", Draw(dtype, shape, 1, kind, transposed=True), [dim], True)
+    for count in (1, 2, 33, 300):
+        for seed in (1, 2, 3):
+            zeros = [-0.0 if word & 1 else 0.0 for word in words(seed, count).tolist()]
+            call("aten::max", {"list": zeros, "dtype": "F32"})
+            call("aten::amax", {"list": zeros, "dtype": "F32"}, [0])
+
+
 def device_value(x: Any) -> Any:
     if isinstance(x, Draw):
         return x.tensor()
@@ -420,7 +471,7 @@ def tensors(x: Any) -> list[torch.Tensor]:
 
 def canonical(x: torch.Tensor) -> torch.Tensor:
     """The tensor in which all NaNs are replaced by the NaN whose bits except the sign are ones."""
-    integers = {torch.float32: torch.int32, torch.bfloat16: torch.int16, torch.float16: torch.int16}
+    integers = {torch.float64: torch.int64, torch.float32: torch.int32, torch.bfloat16: torch.int16, torch.float16: torch.int16}
     if x.dtype not in integers or x.numel() == 0:
         return x
     words = x.reshape(-1).view(integers[x.dtype]).clone()
@@ -439,7 +490,7 @@ def main() -> None:
     folder.mkdir(parents=True, exist_ok=True)
     torch.backends.cuda.matmul.allow_tf32 = False
     parts = []
-    for part in (elementwise, reductions, softmaxes, norms, lookups, products, attention, optimizers, volumes, overloads):
+    for part in (elementwise, reductions, softmaxes, norms, lookups, products, attention, optimizers, volumes, overloads, doubles, maxima):
         first = len(CALLS)
         part()
         parts.append((part.__name__, first))
@@ -454,7 +505,7 @@ def main() -> None:
             save(folder, rows, stored, last)
             print(last, f"{time.monotonic() - start:.1f} s", flush=True)
             last = part_name
-        if selected and not any(each["schema"].startswith(f"aten::{name}") for name in selected):
+        if selected and part_name not in selected and not any(each["schema"].startswith(f"aten::{name}") for name in selected):
             continue
         row = {"schema": each["schema"], "args": as_json(each["args"]), "kwargs": {k: as_json(v) for k, v in each["kwargs"].items()}}
         rows.append(row)

@@ -5,20 +5,27 @@ import { conversion, numberValue, requireWideDType } from "./conversions.js";
 import { withSigns } from "./elementwise.js";
 import { fma } from "./float32.js";
 import { NotModelled } from "./not-modelled.js";
-import { computeValue, type Formula, mapElements } from "./pointwise.js";
+import {
+  computeInDoubles,
+  computeValue,
+  type Formula,
+  mapElements,
+  type Operation,
+  unaryOperation,
+} from "./pointwise.js";
 import { broadcast, commonShape, type Value } from "./value.js";
 
 const { abs, fround } = Math;
 
 /**
  * Returns the operands of a binary operator and the dtype of its result. If the dtypes differ, a tensor without dimensions is
- * converted to the dtype of the other tensor; two tensors with dimensions have an f32 result.
+ * converted to the dtype of the other tensor; two tensors with dimensions have an f64 result if one of them is f64, else f32.
  */
 function promoteOperands({ backend }: Call, a: Value, b: Value): readonly [Value, Value, FileDType] {
-  for (const value of [a, b]) requireWideDType(value);
+  for (const value of [a, b]) if (value.dtype !== "F64") requireWideDType(value);
   const [isNumber, isOtherNumber] = [a, b].map(({ shape }) => shape.length === 0);
   if (a.dtype === b.dtype) return [a, b, a.dtype];
-  if (isNumber === isOtherNumber) return [a, b, "F32"];
+  if (isNumber === isOtherNumber) return [a, b, a.dtype === "F64" || b.dtype === "F64" ? "F64" : "F32"];
   return isNumber
     ? [conversion(backend, a, b.dtype), b, b.dtype]
     : [a, conversion(backend, b, a.dtype), a.dtype];
@@ -28,7 +35,7 @@ function promoteOperands({ backend }: Call, a: Value, b: Value): readonly [Value
 function operands(call: Call): readonly [Value, Value, FileDType] {
   const x = call.tensor("self");
   const y = call.operand("other");
-  return typeof y === "number" ? [x, numberValue(y), x.dtype] : promoteOperands(call, x, y);
+  return typeof y === "number" ? [x, numberValue(y, x.dtype), x.dtype] : promoteOperands(call, x, y);
 }
 
 /** The model of a formula of `self` and `other`. `other` may be a number. */
@@ -36,6 +43,14 @@ export function binaryModel(formula: Formula): Model {
   return (call) => {
     const [x, y, dtype] = operands(call);
     return computeValue(call, [x, y], (a, b) => mapElements(formula, a, b), { dtype });
+  };
+}
+
+/** The model of an operation of `self` and `other`, in f64 if the result is f64. `other` may be a number. */
+export function binaryOperation(operation: Operation): Model {
+  return (call) => {
+    const [x, y, dtype] = operands(call);
+    return dtype === "F64" ? computeInDoubles(call, x, y, operation) : binaryModel(operation)(call);
   };
 }
 
@@ -54,32 +69,37 @@ export function binaryModelInDType(formula: Formula): Model {
 }
 
 /**
- * fma(other, sign * alpha, self), where alpha is rounded to f32 (BinaryInternal.h).
+ * The model of fma(y, sign * alpha, x), where alpha is rounded to f32 (BinaryInternal.h). x and y are `self` and `other`, or, if
+ * `isReversed`, `other` and `self`. In f64, alpha must be 1.
  */
-function scaledSum(sign: number): Model {
+function scaledSum(sign: number, isReversed = false): Model {
   return (call) => {
     const alpha = sign * fround(call.number("alpha", 1));
-    return binaryModel((x, y) => fma(y, alpha, x))(call);
+    const add: Operation = isReversed ? (x, y) => fma(x, alpha, y) : (x, y) => fma(y, alpha, x);
+    const [x, y, dtype] = operands(call);
+    if (dtype !== "F64") return binaryModel(add)(call);
+    call.requireDefault("alpha", 1);
+    return computeInDoubles(call, x, y, isReversed ? (a, b) => b + alpha * a : (a, b) => a + alpha * b);
   };
 }
 
 export const add = scaledSum(1);
 export const subtract = scaledSum(-1);
+export const reverseSubtract = scaledSum(-1, true);
 
-/** fma(self, -alpha, other): a subtraction with exchanged operands. */
-export const reverseSubtract: Model = (call) => {
-  const alpha = -fround(call.number("alpha", 1));
-  return binaryModel((x, y) => fma(x, alpha, y))(call);
-};
+export const multiply = binaryOperation((x, y) => x * y);
 
-export const multiply = binaryModel((x, y) => x * y);
-
-/** Division by a number multiplies by its reciprocal, which is computed in f64 and rounded to f32 (BinaryDivTrueKernel.cu). */
+/**
+ * Division by a number multiplies by its reciprocal, which is computed in f64, and rounded to f32 unless `self` is f64
+ * (BinaryDivTrueKernel.cu).
+ */
 export const divide: Model = (call) => {
   const divisor = call.operand("other");
-  if (typeof divisor !== "number") return binaryModel((x, y) => x / y)(call);
+  if (typeof divisor !== "number") return binaryOperation((x, y) => x / y)(call);
+  const x = call.tensor("self");
+  if (x.dtype === "F64") return computeInDoubles(call, x, x, (a) => a * (1 / divisor));
   const reciprocal = fround(1 / divisor);
-  return computeValue(call, [call.tensor("self")], (a) => mapElements((x) => x * reciprocal, a));
+  return computeValue(call, [x], (a) => mapElements((value) => value * reciprocal, a));
 };
 
 /**
@@ -125,17 +145,16 @@ export function addcmulOrAddcdiv(operation: "product" | "quotient"): Model {
   };
 }
 
-/** The bounds are numbers, which are rounded to f32; the result is rounded to the dtype. A NaN stays NaN. */
+/** The bounds are numbers, rounded to f32 unless `self` is f64; the result is rounded to the dtype. A NaN stays NaN. */
 export const clamp: Model = (call) => {
+  const round = call.tensor("self").dtype === "F64" ? Number : fround;
   const [lower, upper] = ["min", "max"].map((name) =>
-    call.get(name) === undefined ? undefined : fround(call.number(name)),
+    call.get(name) === undefined ? undefined : round(call.number(name)),
   );
-  return computeValue(call, [call.tensor("self")], (a) =>
-    mapElements((x) => {
-      const withLowerBound = lower === undefined ? x : Math.max(x, lower);
-      return upper === undefined ? withLowerBound : Math.min(withLowerBound, upper);
-    }, a),
-  );
+  return unaryOperation((x) => {
+    const withLowerBound = lower === undefined ? x : Math.max(x, lower);
+    return upper === undefined ? withLowerBound : Math.min(withLowerBound, upper);
+  })(call);
 };
 
 /** The bits of `self` with the sign of `other`. */
@@ -155,7 +174,7 @@ export const floorRemainder: Formula = (x, y) => {
 };
 
 /** A minimum or maximum that returns the other argument if one argument is NaN. */
-export function withoutNaN(choose: (x: number, y: number) => number): Formula {
+export function withoutNaN(choose: Operation): Operation {
   return (x, y) => (Number.isNaN(x) ? y : Number.isNaN(y) ? x : choose(x, y));
 }
 
@@ -164,9 +183,9 @@ export function sign(x: number): number {
   return x < 0 ? -1 : 0;
 }
 
-/** Rounds an f32 number to the nearest integer, ties to even. A result of zero has the sign of x. */
+/** Rounds a number to the nearest integer, ties to even. A result of zero has the sign of x. */
 export function roundToInteger(x: number): number {
-  if (!(abs(x) < 2 ** 23)) return x;
+  if (!(abs(x) < 2 ** 52)) return x;
   const magnitude = abs(x) + 2 ** 52 - 2 ** 52;
   return x < 0 || Object.is(x, -0) ? -magnitude : magnitude;
 }

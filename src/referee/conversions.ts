@@ -25,6 +25,25 @@ export function toFloat32(backend: Backend, x: Value): Float32Array {
   return new Float32Array(alignedBytes.buffer, alignedBytes.byteOffset, alignedBytes.length / 4);
 }
 
+/** The f64 values of an f64, f32, bf16 or f16 tensor, in row-major order. Throws `NotModelled` for another dtype. */
+export function toFloat64(backend: Backend, x: Value): Float64Array {
+  if (x.dtype !== "F64") requireWideDType(x);
+  const { bytes } = conversion(backend, x, "F64");
+  const alignedBytes = bytes.byteOffset % 8 === 0 ? bytes : bytes.slice();
+  return new Float64Array(alignedBytes.buffer, alignedBytes.byteOffset, alignedBytes.length / 8);
+}
+
+/** Whether a tensor has zeros of both signs. */
+export function hasBothZeros(backend: Backend, x: Value): boolean {
+  const zeros = toNumbers(backend, x).filter((value) => value === 0);
+  return [0, -0].every((zero) => zeros.some((value) => Object.is(value, zero)));
+}
+
+/** The values of an f64, f32, bf16 or f16 tensor. Throws `NotModelled` for another dtype. */
+export function toNumbers(backend: Backend, x: Value): Float32Array | Float64Array {
+  return x.dtype === "F64" ? toFloat64(backend, x) : toFloat32(backend, x);
+}
+
 /** A tensor of f32 numbers, each rounded once to the dtype, to nearest even. */
 export function roundedValue(backend: Backend, dtype: FileDType, shape: Shape, values: Float32Array): Value {
   return conversion(backend, { dtype: "F32", shape, bytes: asBytes(values) }, dtype);
@@ -35,13 +54,16 @@ export function roundThrough(backend: Backend, dtype: FileDType, values: Float32
   return toFloat32(backend, roundedValue(backend, dtype, [values.length], values));
 }
 
-/** A number as a tensor without dimensions, rounded to f32. */
-export function numberValue(x: number): Value {
-  return { dtype: "F32", shape: [], bytes: new Uint8Array(Float32Array.of(x).buffer) };
+/** A number as a tensor without dimensions: f64 where it meets an f64 tensor, else rounded to f32. */
+export function numberValue(x: number, dtype?: FileDType): Value {
+  const isDouble = dtype === "F64";
+  const element = isDouble ? Float64Array.of(x) : Float32Array.of(x);
+  return { dtype: isDouble ? "F64" : "F32", shape: [], bytes: asBytes(element) };
 }
 
 /** A number rounded to a dtype. */
 export function roundNumber(backend: Backend, x: number, dtype: FileDType): number {
+  if (dtype === "F64") return x;
   return toFloat32(backend, conversion(backend, numberValue(x), dtype))[0] as number;
 }
 
@@ -95,14 +117,20 @@ function toF64(backend: Backend, x: Value): Value {
   return { dtype: "F64", shape: x.shape, bytes: asBytes(doubles) };
 }
 
+/** Converts f64 to f32, rounded once to nearest even. */
+function fromF64(backend: Backend, x: Value): Value {
+  return { dtype: "F32", shape: x.shape, bytes: asBytes(Float32Array.from(toFloat64(backend, x))) };
+}
+
 /**
  * Converts among f32, bf16, f16, e4m3 and e5m2 by way of f32, with one rounding to nearest even; overflow gives infinity or NaN.
- * Also converts f32, bf16 and f16 to f64, and integers and e8m0 to all of these dtypes.
+ * Also converts f32, bf16 and f16 to f64, f64 to all of these dtypes by way of f32, and integers and e8m0 to all of them.
  */
 export function conversion(backend: Backend, x: Value, dtype: FileDType): Value {
   if (dtype === x.dtype) return x;
   if (INTEGER_DTYPES.includes(x.dtype)) return conversion(backend, fromIntegers(x), dtype);
   if (x.dtype === "F8_E8M0") return conversion(backend, fromScales(x), dtype);
+  if (x.dtype === "F64") return conversion(backend, fromF64(backend, x), dtype);
   if (dtype === "F64") return toF64(backend, x);
   if (dtype === "F8_E8M0") return toScales(backend, x);
   const [sourceType, targetType] = [tensorDType(x.dtype), tensorDType(dtype)];

@@ -3,14 +3,15 @@ import type { FileDType } from "../io/dtypes.js";
 import { scaled } from "../ops/elementwise/operators.gen.js";
 import { Scope } from "../tensor/scope.js";
 import type { Call, Model } from "./call.js";
-import { conversion, numberValue, requireWideDType, roundNumber, toFloat32 } from "./conversions.js";
+import { conversion, numberValue, requireWideDType, roundNumber, toNumbers } from "./conversions.js";
 import { NotModelled } from "./not-modelled.js";
 import { selectWhere } from "./selections.js";
-import { broadcast, commonShape, toTensor, toValue, type Value, zeroValue } from "./value.js";
+import { broadcast, commonShape, itemSize, toTensor, toValue, type Value, zeroValue } from "./value.js";
 
 /** Replaces the byte that contains the sign in each element. `i` is the index of the byte. */
 export function withSigns(x: Value, change: (byte: number, i: number) => number): Value {
-  const size = requireWideDType(x) === "f32" ? 4 : 2;
+  if (x.dtype !== "F64") requireWideDType(x);
+  const size = itemSize(x.dtype);
   const bytes = x.bytes.slice();
   for (let i = size - 1; i < bytes.length; i += size) bytes[i] = change(bytes[i] as number, i);
   return { ...x, bytes };
@@ -19,18 +20,18 @@ export function withSigns(x: Value, change: (byte: number, i: number) => number)
 export const negate: Model = (call) => [withSigns(call.tensor("self"), (byte) => byte ^ 0x80)];
 export const absolute: Model = (call) => [withSigns(call.tensor("self"), (byte) => byte & 0x7f)];
 
-/** A BOOL tensor with the value of a predicate for each element, as an f32 number. */
+/** A BOOL tensor with the value of a predicate for each element. */
 function condition(call: Call, x: Value, predicate: (value: number) => boolean): Value {
   return {
     dtype: "BOOL",
     shape: x.shape,
-    bytes: Uint8Array.from(toFloat32(call.backend, x), (each) => Number(predicate(each))),
+    bytes: Uint8Array.from(toNumbers(call.backend, x), (each) => Number(predicate(each))),
   };
 }
 
 /** Returns +0 in the dtype of `x`, as a tensor without dimensions. */
 function zeroLike({ dtype }: Value): Value {
-  return { dtype, shape: [], bytes: new Uint8Array(dtype === "F32" ? 4 : 2) };
+  return { dtype, shape: [], bytes: new Uint8Array(itemSize(dtype)) };
 }
 
 /** +0 where x is at most 0, so that a zero of either sign becomes +0; a NaN stays. */
@@ -81,11 +82,10 @@ export function comparisonModel(predicate: (x: number, y: number) => boolean): M
       const number = roundNumber(call.backend, y, x.dtype);
       return [condition(call, x, (value) => predicate(value, number))];
     }
-    if (requireWideDType(x) !== requireWideDType(y))
-      throw new NotModelled(`${x.dtype} compared with ${y.dtype}`);
+    if (x.dtype !== y.dtype) throw new NotModelled(`${x.dtype} compared with ${y.dtype}`);
     const shape = commonShape(x.shape, y.shape);
-    const operand = toFloat32(call.backend, broadcast(y, shape));
-    const bytes = Uint8Array.from(toFloat32(call.backend, broadcast(x, shape)), (each, i) =>
+    const operand = toNumbers(call.backend, broadcast(y, shape));
+    const bytes = Uint8Array.from(toNumbers(call.backend, broadcast(x, shape)), (each, i) =>
       Number(predicate(each, operand[i] as number)),
     );
     return [{ dtype: "BOOL", shape, bytes }];
@@ -101,7 +101,8 @@ export function fillModel(
     const [shape, dtype] = resultForm(call);
     if (dtype === "BOOL" && name === undefined)
       return [broadcast({ dtype, shape: [], bytes: Uint8Array.of(1) }, shape)];
-    const element = numberValue(name === undefined ? 1 : call.number(name));
+    const element = numberValue(name === undefined ? 1 : call.number(name), dtype);
+    if (dtype === "F64") return [broadcast(element, shape)];
     const type = requireWideDType({ ...element, dtype });
     using _ = new Scope();
     const roundedElement = toValue(scaled(toTensor(call.backend, element), 1, { outDtype: type }));
@@ -114,12 +115,6 @@ export const shapeFromSelf = (call: Call): readonly [readonly number[], FileDTyp
   const { shape, dtype } = call.tensor("self");
   return [shape, call.dtype("dtype") ?? dtype];
 };
-
-/** The shape and dtype of the result: the argument `size`, and the argument `dtype`, by default f32. */
-export const shapeFromSize = (call: Call): readonly [readonly number[], FileDType] => [
-  call.integers("size"),
-  call.dtype("dtype") ?? "F32",
-];
 
 export const toDType: Model = (call) => {
   const x = call.tensor("self");

@@ -28,10 +28,30 @@ function completeShape(sizes: readonly number[], count: number): Shape {
   return sizes.map((size) => (size === -1 ? count / Math.max(knownProduct, 1) : size));
 }
 
-export const view: Model = (call) => {
+/** The model of the elements of `self` in the shape that an argument gives. */
+export function viewModel(shape: string): Model {
+  return (call) => {
+    const x = self(call);
+    if (call.get("dtype") !== undefined) throw new NotModelled("a view as another element type");
+    return [reshape(x, completeShape(call.integers(shape), elementCount(x.shape)))];
+  };
+}
+
+/** Copies of `self` side by side along each dimension, as many as `repeats` says. Missing dimensions of `self` have size 1. */
+export const repeat: Model = (call) => {
   const x = self(call);
-  if (call.get("dtype") !== undefined) throw new NotModelled("a view as another element type");
-  return [reshape(x, completeShape(call.integers("size"), elementCount(x.shape)))];
+  const repeats = call.integers("repeats");
+  if (repeats.length < x.shape.length || repeats.some((count) => count < 0))
+    throw new ShapeError(`[${x.shape}] repeated ${repeats} times`);
+  const sizes = [...repeats.slice(x.shape.length).map(() => 1), ...x.shape];
+  const spaced = sizes.flatMap((size) => [1, size]);
+  const copies = sizes.flatMap((size, dim) => [repeats[dim] as number, size]);
+  return [
+    reshape(
+      broadcast(reshape(x, spaced), copies),
+      sizes.map((size, dim) => size * (repeats[dim] as number)),
+    ),
+  ];
 };
 
 export const expand: Model = (call) => {

@@ -1,12 +1,19 @@
 /** Elementwise formulas in f32, computed with JavaScript numbers. A formula rounds each step by `Math.fround` or `fma`. */
 import type { SpecialFunctionName } from "../formats/special-functions.js";
+import { asBytes } from "../tensor/data.js";
 import type { Call, Model } from "./call.js";
-import { roundedValue, toFloat32 } from "./conversions.js";
+import { roundedValue, toFloat32, toFloat64 } from "./conversions.js";
 import { applyMath } from "./float32.js";
 import { broadcast, commonShape, type Value } from "./value.js";
 
 /** A function of up to three f32 numbers. The caller rounds its result to f32. */
 export type Formula = (a: number, b: number, c: number) => number;
+
+/**
+ * A function of one or two numbers that is one operation of IEEE 754, or exact. JavaScript computes it in f64, so it needs no
+ * rounding for f64 operands and one for f32 operands.
+ */
+export type Operation = (a: number, b: number) => number;
 
 /** Applies a formula to the elements of arrays of one length. `b` and `c` default to `a`. */
 export function mapElements(formula: Formula, a: Float32Array, b = a, c = a): Float32Array {
@@ -30,9 +37,32 @@ export function computeValue(
   return [roundedValue(backend, dtype, shape, compute(first as Float32Array, ...operands))];
 }
 
-/** The model of a formula of `self`. */
+/** The model of a formula of `self` in f32. */
 export function unaryModel(formula: (x: number) => number): Model {
   return (call) => computeValue(call, [call.tensor("self")], (a) => mapElements(formula, a));
+}
+
+/** Computes an f64 tensor: broadcasts the inputs to one shape and applies an operation to their f64 values. */
+export function computeInDoubles(
+  { backend }: Call,
+  a: Value,
+  b: Value,
+  operation: Operation,
+): readonly Value[] {
+  const shape = commonShape(a.shape, b.shape);
+  const [x, y] = [a, b].map((value) => toFloat64(backend, broadcast(value, shape))) as [
+    Float64Array,
+    Float64Array,
+  ];
+  return [{ dtype: "F64", shape, bytes: asBytes(x.map((value, i) => operation(value, y[i] as number))) }];
+}
+
+/** The model of an operation of `self`, in f64 for an f64 tensor. */
+export function unaryOperation(operation: (x: number) => number): Model {
+  return (call) => {
+    const x = call.tensor("self");
+    return x.dtype === "F64" ? computeInDoubles(call, x, x, operation) : unaryModel(operation)(call);
+  };
 }
 
 /** The model of a math function of CUDA, as nvcc 13.0 compiles it without fast math. */

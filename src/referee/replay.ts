@@ -9,8 +9,9 @@ import type { TensorSource } from "../io/source.js";
 import { Scope } from "../tensor/scope.js";
 import { elementCount, sameShape } from "../tensor/shape.js";
 import { DifferenceCount } from "../tensor/statistics/difference-count.js";
-import { type Argument, Call, type Randomness } from "./call.js";
+import { type Argument, Call, isValue, type Randomness } from "./call.js";
 import { type Contract, covers } from "./contract.js";
+import { conversion } from "./conversions.js";
 import { type Difference, explainDifference } from "./differences.js";
 import { computeDigest } from "./digest.js";
 import { runsOnCudaCores } from "./fused-products.js";
@@ -116,6 +117,14 @@ async function readRandomness(
   return value ? { drawn: value } : {};
 }
 
+/** The results of an operator. One that writes into `self` rounds its result to the dtype of `self`. */
+function computeResults({ row, writesSelf }: OperatorMatch, call: Call): readonly Value[] {
+  const results = row.model(call);
+  const self = call.get("self");
+  if (!writesSelf || !isValue(self)) return results;
+  return results.map((result) => conversion(call.backend, result, self.dtype));
+}
+
 /**
  * Computes the results of a recorded operation by its row. Throws `NotModelled` for an operator without a row or arguments
  * without a rule, `FileError` that names the operation for inputs that are missing or that the operator does not allow.
@@ -127,8 +136,6 @@ export async function computeOperation(
 ): Promise<OperatorMatch & { readonly call: Call; readonly results: readonly Value[] }> {
   const match = findRow(operation.schema);
   if (!match) throw new NotModelled("the table has no such operator");
-  if (match.row.isRowMajor && [operation.args, ...Object.values(operation.kwargs)].some(isStrided))
-    throw new NotModelled("an input that was not in row-major order, on which the order of the sums depends");
   const args = await Promise.all(operation.args.map((each) => readArgument(file, location, each)));
   const kwargs: Record<string, Argument> = {};
   for (const [name, each] of Object.entries(operation.kwargs))
@@ -136,7 +143,12 @@ export async function computeOperation(
   try {
     const randomness = await readRandomness(file, location, operation, match.row);
     const call = new Call(backend, match.row.parameters.split(" "), args, kwargs, randomness);
-    return { ...match, call, results: match.row.model(call) };
+    const hasStrides = [operation.args, ...Object.values(operation.kwargs)].some(isStrided);
+    if (hasStrides && match.row.dependsOnOrder?.(call))
+      throw new NotModelled(
+        "an input that was not in row-major order, on which the order of the sums depends",
+      );
+    return { ...match, call, results: computeResults(match, call) };
   } catch (error) {
     if (error instanceof UnsupportedError) throw new NotModelled(error.reason);
     if (error instanceof FileError || !(error instanceof LockstepError)) throw error;

@@ -2,7 +2,7 @@
 import { ShapeError } from "../errors.js";
 import type { FileDType } from "../io/dtypes.js";
 import { elementCount } from "../tensor/shape.js";
-import type { Model } from "./call.js";
+import { type Call, isValue, type Model } from "./call.js";
 import { NotModelled } from "./not-modelled.js";
 import { broadcast, commonShape, copyElement, itemSize, type Value, zeroValue } from "./value.js";
 
@@ -91,8 +91,13 @@ export const zerosLike: Model = (call) => [
 ];
 
 /** Zeros in the shape `size`. The dtype is the argument `dtype`, by default the dtype of `self`, or f32 without `self`. */
+/** The shape and dtype of the result: the arguments `size` and `dtype`; by default the dtype of `self`, or f32 without it. */
+export const shapeFromSize = (call: Call): readonly [readonly number[], FileDType] => {
+  const self = call.get("self");
+  return [call.integers("size"), call.dtype("dtype") ?? (isValue(self) ? self.dtype : "F32")];
+};
+
 export const zeros: Model = (call) => {
-  const dtype: FileDType =
-    call.dtype("dtype") ?? (call.get("self") === undefined ? "F32" : call.tensor("self").dtype);
-  return [zeroValue(dtype, call.integers("size"))];
+  const [shape, dtype] = shapeFromSize(call);
+  return [zeroValue(dtype, shape)];
 };

@@ -5,7 +5,7 @@ import type { Model } from "../call.js";
 import * as elementwise from "../elementwise.js";
 import { atan2, erfc, hypot, log10 } from "../erfc-atan2-hypot.js";
 import * as functions from "../log1p-expm1.js";
-import { mathModel, unaryModel } from "../pointwise.js";
+import { mathModel, unaryModel, unaryOperation } from "../pointwise.js";
 import * as powers from "../powers.js";
 import { computeRow, type OperatorRow, type OperatorRows, withInPlaceVariant, withWitness } from "./row.js";
 
@@ -91,17 +91,17 @@ const FORMULAS: OperatorRows = {
   ),
   "aten::clamp": comparedInPlaceRow("self min max", "self within two numbers; NaN stays", arithmetic.clamp),
   "aten::clamp_min": comparedInPlaceRow("self min", "self or a larger number; NaN stays", arithmetic.clamp),
-  "aten::maximum": comparedRow("self other", "the larger one, or NaN", arithmetic.binaryModel(Math.max)),
-  "aten::minimum": comparedRow("self other", "the smaller one, or NaN", arithmetic.binaryModel(Math.min)),
+  "aten::maximum": comparedRow("self other", "the larger one, or NaN", arithmetic.binaryOperation(Math.max)),
+  "aten::minimum": comparedRow("self other", "the smaller one, or NaN", arithmetic.binaryOperation(Math.min)),
   "aten::fmax": comparedRow(
     "self other",
     "the larger one that is not NaN",
-    arithmetic.binaryModel(arithmetic.withoutNaN(Math.max)),
+    arithmetic.binaryOperation(arithmetic.withoutNaN(Math.max)),
   ),
   "aten::fmin": comparedRow(
     "self other",
     "the smaller one that is not NaN",
-    arithmetic.binaryModel(arithmetic.withoutNaN(Math.min)),
+    arithmetic.binaryOperation(arithmetic.withoutNaN(Math.min)),
   ),
   "aten::atan2": comparedInPlaceRow("self other", "atan2f of CUDA in f32", arithmetic.binaryModel(atan2)),
   "aten::hypot": comparedInPlaceRow("self other", "hypotf of CUDA in f32", arithmetic.binaryModel(hypot)),
@@ -122,31 +122,31 @@ const FORMULAS: OperatorRows = {
   ),
 };
 
-const SIGN = comparedInPlaceRow("self", "1, 0 or -1; NaN gives 0", unaryModel(arithmetic.sign));
+const SIGN = comparedInPlaceRow("self", "1, 0 or -1; NaN gives 0", unaryOperation(arithmetic.sign));
 
 /** Rows of functions of one tensor. */
 const FUNCTIONS: OperatorRows = {
   "aten::neg": comparedInPlaceRow("self", "the other sign", elementwise.negate),
   "aten::abs": comparedInPlaceRow("self", "the positive sign", elementwise.absolute),
-  "aten::floor": comparedInPlaceRow("self", "rounded down to an integer", unaryModel(Math.floor)),
-  "aten::ceil": comparedInPlaceRow("self", "rounded up to an integer", unaryModel(Math.ceil)),
-  "aten::trunc": comparedInPlaceRow("self", "rounded toward zero to an integer", unaryModel(Math.trunc)),
+  "aten::floor": comparedInPlaceRow("self", "rounded down to an integer", unaryOperation(Math.floor)),
+  "aten::ceil": comparedInPlaceRow("self", "rounded up to an integer", unaryOperation(Math.ceil)),
+  "aten::trunc": comparedInPlaceRow("self", "rounded toward zero to an integer", unaryOperation(Math.trunc)),
   "aten::round": comparedInPlaceRow(
     "self",
     "rounded to the nearest integer, ties to even",
-    unaryModel(arithmetic.roundToInteger),
+    unaryOperation(arithmetic.roundToInteger),
   ),
   "aten::frac": comparedInPlaceRow(
     "self",
     "self less its integer part",
-    unaryModel((x) => x - Math.trunc(x)),
+    unaryOperation((x) => x - Math.trunc(x)),
   ),
   "aten::sign": SIGN,
   "aten::sgn": SIGN,
   "aten::square": comparedInPlaceRow(
     "self",
     "self * self, rounded once",
-    unaryModel((x) => x * x),
+    unaryOperation((x) => x * x),
   ),
   "aten::isnan": comparedRow("self", "whether it is NaN", elementwise.conditionModel(Number.isNaN)),
   "aten::logical_not": comparedRow(
@@ -157,7 +157,7 @@ const FUNCTIONS: OperatorRows = {
   "aten::reciprocal": comparedInPlaceRow(
     "self",
     "1 / self in f32, rounded once",
-    unaryModel((x) => 1 / x),
+    unaryOperation((x) => 1 / x),
   ),
   "aten::exp": mathRow("expf"),
   "aten::log": mathRow("logf"),

@@ -1,3 +1,5 @@
+const ones = moveRow("size", "ones", elementwise.fillModel(selections.shapeFromSize));
+
 /** Rows of operators that move bytes or fill tensors with constants. */
 import * as elementwise from "../elementwise.js";
 import * as moves from "../moves.js";
@@ -5,7 +7,7 @@ import * as selections from "../selections.js";
 import { moveRow, type OperatorRows, withInPlaceVariant } from "./row.js";
 
 const copy = moveRow("self", "the elements of self", moves.copy);
-const view = moveRow("self size", "the elements of self in another shape", moves.view);
+const view = moveRow("self size", "the elements of self in another shape", moves.viewModel("size"));
 const range = moveRow(
   "start end step",
   "start + i * step, where that is an exact integer",
@@ -24,8 +26,9 @@ export const MOVES: OperatorRows = {
   ),
   "aten::view": view,
   "aten::_unsafe_view": view,
-  "aten::reshape": { ...view, parameters: "self shape" },
+  "aten::reshape": moveRow("self shape", "the elements of self in another shape", moves.viewModel("shape")),
   "aten::expand": moveRow("self size", "dimensions of size 1 repeated", moves.expand),
+  "aten::repeat": moveRow("self repeats", "copies of self side by side", moves.repeat),
   "aten::t": moveRow("self", "dimensions reversed", moves.reverseDims),
   "aten::transpose.int": moveRow("self dim0 dim1", "two dimensions exchanged", moves.transpose),
   "aten::permute": moveRow("self dims", "dimensions in another order", moves.permute),
@@ -76,13 +79,14 @@ export const MOVES: OperatorRows = {
   "aten::arange.start": range,
   "aten::arange.start_step": range,
   "aten::zeros": zeros,
-  "aten::ones": moveRow("size", "ones", elementwise.fillModel(elementwise.shapeFromSize)),
+  "aten::ones": ones,
   "aten::full": moveRow(
     "size fill_value",
     "a number, rounded",
-    elementwise.fillModel(elementwise.shapeFromSize, "fill_value"),
+    elementwise.fillModel(selections.shapeFromSize, "fill_value"),
   ),
   "aten::new_zeros": { ...zeros, parameters: "self size" },
+  "aten::new_ones": { ...ones, parameters: "self size" },
   "aten::zeros_like": moveRow("self", "zeros", selections.zerosLike),
   "aten::zero_": moveRow("self", "zeros", selections.zerosLike),
   "aten::ones_like": moveRow("self", "ones", elementwise.fillModel(elementwise.shapeFromSelf)),

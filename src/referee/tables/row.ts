@@ -32,8 +32,8 @@ export interface OperatorRow {
   readonly unwritten?: number;
   /** The index of the result that shows the drawn numbers. Without the generator's state, the model reads the recorded result. */
   readonly drawn?: number;
-  /** Whether the model holds only for inputs in row-major order without gaps. */
-  readonly isRowMajor?: true;
+  /** Whether the model holds only for inputs in row-major order without gaps, because the order of the inputs decides bits. */
+  readonly dependsOnOrder?: (call: Call) => boolean;
   /** Whether the row is also for the operator that writes its result into `self`, whose name ends with an underscore. */
   readonly inPlace?: true;
 }

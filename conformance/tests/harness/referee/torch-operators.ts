@@ -101,6 +101,12 @@ function drawFloats({ kind, seed }: Draw, count: number): Float32Array {
   return result;
 }
 
+/** F64 numbers with random mantissas: f32 numbers times 1 + w / 2^32, where the words w are drawn from another seed. */
+function toDoubles(numbers: Float32Array, seed: number): Float64Array {
+  const factors = permutedWords(seed + 1000, numbers.length);
+  return Float64Array.from(numbers, (number, i) => number * (1 + (factors[i] as number) * 2 ** -32));
+}
+
 /** The bytes of numbers in a dtype. */
 function encodeNumbers(dtype: FileDType, list: readonly number[]): Uint8Array {
   if (dtype === "F32") return new Uint8Array(Float32Array.from(list).buffer);
@@ -135,8 +141,12 @@ function drawTensor(backend: Backend, draw: Draw): Value {
         Array.from(permutedWords(seed, count), (word) => word % high),
       ),
     };
-  const f32Value: Value = { dtype: "F32", shape, bytes: new Uint8Array(drawFloats(draw, count).buffer) };
-  const value = dtype === "F32" ? f32Value : conversion(backend, f32Value, dtype);
+  const numbers = drawFloats(draw, count);
+  const f32Value: Value = { dtype: "F32", shape, bytes: new Uint8Array(numbers.buffer) };
+  const value =
+    dtype === "F64"
+      ? { dtype, shape, bytes: new Uint8Array(toDoubles(numbers, seed).buffer) }
+      : conversion(backend, f32Value, dtype);
   return draw.transposed ? transposeLastDims(value) : value;
 }
 
@@ -196,10 +206,20 @@ export type Compute = (row: OperatorRow, call: Call) => readonly Value[];
 
 const rowModel: Compute = ({ model }, call) => model(call);
 
+/** Replaces each NaN among f64 numbers by the NaN whose bits except the sign are ones. */
+function canonicalDoubles(bytes: Uint8Array): Uint8Array {
+  const codes = new BigUint64Array(bytes.buffer);
+  new Float64Array(bytes.buffer).forEach((number, i) => {
+    if (Number.isNaN(number)) codes[i] = 2n ** 63n - 1n;
+  });
+  return bytes;
+}
+
 /** The bytes of a result in which all NaNs are replaced by one, because chips and processors return NaNs of different bits. */
 function canonicalBytes({ dtype, bytes }: Value): Uint8Array {
   const size = FILE_DTYPES[dtype].bits / 8;
   const copy = bytes.slice();
+  if (dtype === "F64") return canonicalDoubles(copy);
   const infinity = { F32: 0x7f800000, BF16: 0x7f80, F16: 0x7c00 }[dtype as string];
   if (infinity === undefined) return copy;
   const words = size === 4 ? new Uint32Array(copy.buffer) : new Uint16Array(copy.buffer);
