@@ -10,7 +10,8 @@ from setuptools.command.build_py import build_py
 ROOT = Path(__file__).resolve().parent.parent
 MANIFEST = json.loads((ROOT / "package.json").read_text())
 
-# the JavaScript that the command line loads; fast-check draws the inputs of conformance runs
+# the JavaScript that the command line loads; fast-check draws the inputs of conformance runs, the packages of Hugging Face encode
+# texts for language models and write their chat templates
 PARTS = [
     ("dist", "**/*.js"),
     ("build", "reference.*"),
@@ -20,6 +21,12 @@ PARTS = [
     ("node_modules/pure-rand", "package.json"),
     ("node_modules/pure-rand/lib", "**/*"),
     ("node_modules/pure-rand", "LICENSE"),
+    ("node_modules/@huggingface/jinja", "package.json"),
+    ("node_modules/@huggingface/jinja", "dist/index.js"),
+    ("node_modules/@huggingface/jinja", "LICENSE"),
+    ("node_modules/@huggingface/tokenizers", "package.json"),
+    ("node_modules/@huggingface/tokenizers", "dist/tokenizers.mjs"),
+    ("node_modules/@huggingface/tokenizers", "LICENSE"),
 ]
 
 UNUSED = (".map", ".cts", ".mts")

@@ -1,5 +1,6 @@
 """explain, diff and identify agree with the results of quantize and gemm."""
 
+import dataclasses
 import math
 
 import ml_dtypes
@@ -103,6 +104,14 @@ def test_counts_of_diff_are_those_of_both_quantizations(a, b):
     assert str(found).count("\n") == len(found.examples) and a in str(found)
     rule = lockstep.explain(x, "mxfp8", (0, 0), dialect=b).steps["spec"]["scaleRule"]
     assert found.settings["b"]["scaleRule"] == rule
+
+
+@pytest.mark.parametrize("different", [(), ("scales",), ("codes",), ("values",), ("scales", "codes", "values")])
+def test_a_difference_of_any_kind_is_true(different):
+    equal = lockstep.diff(np.ones((1, 32), np.float32), "te", "te", quantizer="mxfp8")
+    assert not equal and all(counts["different"] == 0 for counts in equal.counts.values())
+    counts = {name: {**counts, "different": int(name in different)} for name, counts in equal.counts.items()}
+    assert bool(dataclasses.replace(equal, counts=counts)) == (len(different) > 0)
 
 
 def test_diff_without_errors_has_an_infinite_ratio():
