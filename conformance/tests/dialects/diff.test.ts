@@ -40,6 +40,9 @@ const PAIRS = DIALECT_NAMES.flatMap((a) =>
   ),
 );
 
+/** Dialects of NVFP4, whose scale of the tensor is an amax, a factor, a divisor or absent. */
+const TENSOR_SCALES = DIALECT_NAMES.filter((name) => quantizersOf(name)[0] === "nvfp4");
+
 /** Bit patterns of any kind: finite, infinite, NaN, subnormal, and zeros. */
 function anything(seed: number, dtype: "f32" | "bf16"): Tensor {
   const next = splitmix32(seed);
@@ -173,7 +176,12 @@ describe("diffDialects", () => {
           for (const { value } of [left, right]) expect(words).toContain(numberText(value));
         }
       }),
-      { numRuns: draws(200) },
+      {
+        numRuns: draws(200, 10),
+        examples: TENSOR_SCALES.map((name, i) => [
+          { pair: [name, TENSOR_SCALES[i - 1] ?? "te"], seed: i, dtype: "f32", examples: undefined },
+        ]),
+      },
     );
   });
 

@@ -53,9 +53,18 @@ describe("the tokenizer of a GGUF file", () => {
     expect([...(await tokenizerOf(llama)).encode("xyz")]).toEqual([259]);
   });
 
-  it("ends a generation at every token that the metadata name", async () => {
-    const tokenizer = await tokenizerOf(changed({ [key("eot_token_id")]: 3, [key("eom_token_id")]: 258 }));
-    expect(tokenizer.eosTokenIds).toEqual([3, 258]);
+  it.each([
+    [{}, [258]],
+    [{ eot_token_id: 3 }, [258, 3]],
+    [{ eom_token_id: 4 }, [258, 4]],
+    [{ eot_token_id: 3, eom_token_id: 4 }, [258, 3, 4]],
+    [{ eos_token_id: 5, eot_token_id: 3, eom_token_id: 258 }, [5, 3, 258]],
+    [{ eos_token_id: undefined, eot_token_id: 3, eom_token_id: 4 }, [3, 4]],
+    [{ eot_token_id: 258, eom_token_id: 258 }, [258]],
+  ] as const)("ends a generation at every token that the metadata name: %j", async (names, expected) => {
+    const changes = Object.fromEntries(Object.entries(names).map(([name, id]) => [key(name), id]));
+    const tokenizer = await tokenizerOf(changed(changes));
+    expect(tokenizer.eosTokenIds.toSorted()).toEqual([...expected].toSorted());
   });
 
   it("has no pre-tokenizer in its metadata, and then the default one", async () => {
