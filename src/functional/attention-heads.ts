@@ -13,18 +13,18 @@ export interface Sizes {
 }
 
 /**
- * The queries q, keys k and values v, each [batch * heads, length, depth], and `all`, the tensor that holds all three. q, k and
- * v are views of `all` if kernels can read them in place, else copies.
+ * The queries q, keys k and values v, each [batch * heads, length, depth], and `stacked`, the tensor that holds all three. q, k
+ * and v are views of `stacked` if kernels can read them in place, else copies.
  */
 export interface Heads {
-  readonly all: Tensor<WideDType>;
+  readonly stacked: Tensor<WideDType>;
   readonly q: Tensor<WideDType>;
   readonly k: Tensor<WideDType>;
   readonly v: Tensor<WideDType>;
 }
 
 /** Throws `ShapeError` for an input that does not consist of queries, keys and values. */
-export function sizesOf(shape: Shape, heads: number): Sizes {
+export function readSizes(shape: Shape, heads: number): Sizes {
   const [batch = 0, length = 0, features = 0] = shape;
   if (shape.length !== 3 || features % (3 * heads) !== 0) {
     throw new ShapeError(
@@ -38,29 +38,31 @@ export function sizesOf(shape: Shape, heads: number): Sizes {
 export function separate(qkv: Tensor<WideDType>, sizes: Sizes): Heads {
   const { batch, length, heads, depth } = sizes;
   const outermost = swapAxes(qkv.reshape([batch * length, 3, heads * depth]), 0, 1);
-  return partsOf(swapAxes(outermost.reshape([3 * batch, length, heads, depth]), 1, 2), sizes);
+  return splitHeads(swapAxes(outermost.reshape([3 * batch, length, heads, depth]), 1, 2), sizes);
 }
 
 /** The three parts of [3, batch * heads, length, depth]. */
-export function partsOf(x: Tensor<WideDType>, { batch, length, heads, depth }: Sizes): Heads {
-  const all = x.reshape([3, batch * heads, length, depth]);
+export function splitHeads(x: Tensor<WideDType>, { batch, length, heads, depth }: Sizes): Heads {
+  const stacked = x.reshape([3, batch * heads, length, depth]);
   const shape = [batch * heads, length, depth];
   const part = (i: number): Tensor<WideDType> =>
-    isViewable(all) ? all.view((i * all.size) / 3, shape) : all.slice((i * all.size) / 3, shape);
-  return { all, q: part(0), k: part(1), v: part(2) };
+    isViewable(stacked)
+      ? stacked.view((i * stacked.size) / 3, shape)
+      : stacked.slice((i * stacked.size) / 3, shape);
+  return { stacked, q: part(0), k: part(1), v: part(2) };
 }
 
-/** Whether the three parts of `all` are aligned, so that kernels can read and write them in place. */
-function isViewable(all: Tensor): boolean {
-  return (all.byteLength / 3) % VIEW_ALIGNMENT === 0;
+/** Whether the three parts of `stacked` are aligned, so that kernels can read and write them in place. */
+function isViewable(stacked: Tensor): boolean {
+  return (stacked.byteLength / 3) % VIEW_ALIGNMENT === 0;
 }
 
 /** Inverts `separate`. */
-export function join({ all, q, k, v }: Heads, { batch, length, heads, depth }: Sizes): Tensor<WideDType> {
-  if (!isViewable(all)) for (const [i, part] of [q, k, v].entries()) all.paste(part, i * part.size);
-  const positions = swapAxes(all.reshape([3 * batch, heads, length, depth]), 1, 2);
-  const joined = swapAxes(positions.reshape([3, batch * length, heads * depth]), 0, 1);
-  return joined.reshape([batch, length, 3 * heads * depth]);
+export function join({ stacked, q, k, v }: Heads, { batch, length, heads, depth }: Sizes): Tensor<WideDType> {
+  if (!isViewable(stacked)) for (const [i, part] of [q, k, v].entries()) stacked.paste(part, i * part.size);
+  const positions = swapAxes(stacked.reshape([3 * batch, heads, length, depth]), 1, 2);
+  const concatenated = swapAxes(positions.reshape([3, batch * length, heads * depth]), 0, 1);
+  return concatenated.reshape([batch, length, 3 * heads * depth]);
 }
 
 /** Rearranges [batch * heads, length, depth] to [batch, length, heads * depth]. */

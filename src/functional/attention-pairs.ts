@@ -7,7 +7,7 @@ import type { Tensor } from "../tensor/tensor.js";
 
 /** The rows of one sequence in a tensor. */
 export interface SequenceRows {
-  readonly first: number;
+  readonly start: number;
   readonly count: number;
 }
 
@@ -18,36 +18,36 @@ export interface AttentionSequences {
 }
 
 /** Returns where sequences lie, as numerics.md §10.1 says. Waits for the device if lengths are tensors. */
-export function sequencesOf(rule: AttentionRule): AttentionSequences {
+export function splitSequences(rule: AttentionRule): AttentionSequences {
   const { queries, keys } = attentionSizes(rule);
   return {
-    queries: rowsOf(rule, queries, rule.queryLengths, rule.queryStarts),
-    keys: rowsOf(rule, keys, rule.keyLengths, rule.keyStarts),
+    queries: sequenceRows(rule, queries, rule.queryLengths, rule.queryStarts),
+    keys: sequenceRows(rule, keys, rule.keyLengths, rule.keyStarts),
   };
 }
 
 /** Values outside the `rows` rows of a tensor are clamped to it. */
-function rowsOf(
+function sequenceRows(
   { layout, batch }: AttentionRule,
   rows: number,
   lengths: Tensor<"i32"> | undefined,
   starts: Tensor<"i32"> | undefined,
 ): readonly SequenceRows[] {
-  const clamped = (first: number, count: number): SequenceRows => {
-    const begin = Math.min(Math.max(first, 0), rows);
-    return { first: begin, count: Math.min(Math.max(count, 0), rows - begin) };
+  const clampRows = (start: number, count: number): SequenceRows => {
+    const begin = Math.min(Math.max(start, 0), rows);
+    return { start: begin, count: Math.min(Math.max(count, 0), rows - begin) };
   };
-  if (!lengths) return Array.from({ length: batch }, () => ({ first: 0, count: rows }));
+  if (!lengths) return Array.from({ length: batch }, () => ({ start: 0, count: rows }));
   const values = lengths.dataSync();
-  if (layout !== "thd") return Array.from(values, (count) => clamped(0, count));
+  if (layout !== "thd") return Array.from(values, (count) => clampRows(0, count));
   const firsts = starts ? starts.dataSync() : values;
   return Array.from({ length: batch }, (_, b) =>
-    clamped(firsts[b] as number, (values[b + 1] as number) - (values[b] as number)),
+    clampRows(firsts[b] as number, (values[b + 1] as number) - (values[b] as number)),
   );
 }
 
 /** The bf16 code of 1. */
-const ONE = 0x3f80;
+const BF16_ONE = 0x3f80;
 
 /**
  * Returns 1 for visible pairs and 0 for others, [1 or B, 1 or H, Sq, Sk]; undefined if all pairs are visible. `queries` and
@@ -71,10 +71,10 @@ export function visiblePairs(
       for (let i = 0; i < counts[0]; i++) {
         const row = ((b * maskHeads + h) * queries + i) * keys;
         const maskRow = (((maskBatch === 1 ? 0 : b) * maskHeads + h) * queries + i) * keys;
-        const [begin, end] = windowOf(rule, i, counts);
+        const [begin, end] = keyWindow(rule, i, counts);
         for (let j = begin; j < end; j++) {
           if (hidden && hidden[maskRow + j] !== 0) continue;
-          codes[row + j] = ONE;
+          codes[row + j] = BF16_ONE;
           visible++;
         }
       }
@@ -83,17 +83,17 @@ export function visiblePairs(
 }
 
 /** The position of query i among the keys. */
-function positionOf({ alignsEnd }: AttentionRule, i: number, [queries, keys]: readonly [number, number]) {
+function queryPosition({ alignsEnd }: AttentionRule, i: number, [queries, keys]: readonly [number, number]) {
   return alignsEnd ? i + keys - queries : i;
 }
 
 /** The first key that the window of query i shows, and one more than the last. */
-function windowOf(
+function keyWindow(
   rule: AttentionRule,
   i: number,
   counts: readonly [queries: number, keys: number],
 ): readonly [begin: number, end: number] {
-  const t = positionOf(rule, i, counts);
+  const t = queryPosition(rule, i, counts);
   const { left, right } = rule;
   const begin = left < 0 ? 0 : Math.max(0, t - left);
   return [begin, right < 0 ? counts[1] : Math.min(counts[1], Math.max(0, t + right + 1))];
@@ -119,7 +119,7 @@ export function alibiBias(
     for (let h = 0; h < heads; h++) {
       const slope = values[slopes.shape.length === 1 ? h : b * heads + h] as number;
       for (let i = 0; i < queries; i++) {
-        const t = positionOf(rule, i, counts);
+        const t = queryPosition(rule, i, counts);
         const row = ((b * heads + h) * queries + i) * keys;
         for (let j = 0; j < keys; j++) bias[row + j] = slope * -Math.fround(Math.abs(t - j));
       }

@@ -8,7 +8,7 @@ import { boolean, integer, needed, optionsOf } from "../options.js";
 import { differentiableOne, type VariableLike, variableOf } from "../tape/differentiable.js";
 import { wideOf } from "../tape/value.js";
 import type { Variable } from "../tape/variable.js";
-import { gather, join, partsOf, scatter, separate, sizesOf } from "./attention-heads.js";
+import { gather, join, readSizes, scatter, separate, splitHeads } from "./attention-heads.js";
 import { plainDatapath } from "./datapath.js";
 
 /** Options of `dotProductAttention`. */
@@ -36,23 +36,23 @@ export function dotProductAttention(input: VariableLike, options: AttentionOptio
   const ownOptions = checkOptions("dotProductAttention", options);
   const { heads, causal = true } = ownOptions;
   const source = variableOf("dotProductAttention", "input", input);
-  const sizes = sizesOf(source.shape, heads);
+  const sizes = readSizes(source.shape, heads);
   const scale = Math.fround(1 / Math.sqrt(sizes.depth));
   return differentiableOne([source], () => {
     const qkv = wideOf("dotProductAttention: the input", source.value);
     const { dtype } = qkv;
     const datapath = plainDatapath(qkv.backend, dtype);
-    const parts = separate(qkv, sizes);
-    const { all, q, k, v } = parts;
+    const projections = separate(qkv, sizes);
+    const { stacked, q, k, v } = projections;
     const scores = batchedGemm({ a: k, b: q, layout: "TN", outDtype: "f32", datapath }).out;
     const probabilities = softmax(scores, { causal, scale, outDtype: dtype });
     const { out } = batchedGemm({ a: v, b: probabilities, layout: "NN", outDtype: dtype, datapath });
     return {
       result: gather(wideOf("attention", out), sizes),
-      saved: [all, q, k, v, probabilities],
+      saved: [stacked, q, k, v, probabilities],
       backward: (grad) => {
         const dout = scatter(wideOf("dotProductAttention: the gradient", grad), sizes);
-        const grads = partsOf(empty(qkv.backend, dtype, all.shape), sizes);
+        const grads = splitHeads(empty(qkv.backend, dtype, stacked.shape), sizes);
         batchedGemm({ a: dout, b: probabilities, layout: "NT", out: grads.v, datapath });
         const dp = batchedGemm({ a: v, b: dout, layout: "TN", outDtype: "f32", datapath }).out;
         const ds = softmaxBackward(dp, probabilities, { causal, scale, outDtype: dtype });

@@ -60,11 +60,11 @@ export function attention(
     variableOf("attention", "k", k),
     variableOf("attention", "v", v),
   ] as const;
-  const added = bias === undefined ? undefined : variableOf("attention", "bias", bias);
+  const biasVariable = bias === undefined ? undefined : variableOf("attention", "bias", bias);
   const logits = sinks === undefined ? undefined : variableOf("attention", "sinks", sinks);
   const group = groupOf("attention", inputs[0].backend, { group: cpGroup });
   if (group) {
-    if (added)
+    if (biasVariable)
       throw new ArgumentError(
         "attention: cpGroup divides positions, and bias has all pairs; leave one of them out",
       );
@@ -75,16 +75,14 @@ export function attention(
       wholeAttention: ({ q, k, v, sinks: ofHeads }, part) => attention(q, k, v, { ...part, sinks: ofHeads }),
     });
   }
-  const others = [added, logits].filter((each) => each !== undefined);
-  return differentiableOne([...inputs, ...others], () => {
-    const [queries, keys, values] = inputs.map((each, i) => wideOf(`attention: ${"qkv"[i]}`, each.value)) as [
-      ReturnType<typeof wideOf>,
-      ReturnType<typeof wideOf>,
-      ReturnType<typeof wideOf>,
-    ];
+  const optionalInputs = [biasVariable, logits].filter((each) => each !== undefined);
+  return differentiableOne([...inputs, ...optionalInputs], () => {
+    const [queries, keys, values] = inputs.map((input, i) =>
+      wideOf(`attention: ${"qkv"[i]}`, input.value),
+    ) as [ReturnType<typeof wideOf>, ReturnType<typeof wideOf>, ReturnType<typeof wideOf>];
     const options = {
       ...rule,
-      bias: added && wideOf("attention: bias", added.value),
+      bias: biasVariable && wideOf("attention: bias", biasVariable.value),
       sinks: logits && wideOf("attention: sinks", logits.value),
     };
     const { out, lse } = attend(queries, keys, values, options);
@@ -93,13 +91,13 @@ export function attention(
       saved: [lse],
       backward: (grad) => {
         const gradOutput = castTo(wideOf("attention: the gradient", grad), out.dtype);
-        const biasGrad = added?.requiresGrad ?? false;
+        const biasGrad = biasVariable?.requiresGrad ?? false;
         const grads = attentionBackward(gradOutput, queries, keys, values, out, lse, {
           ...options,
           biasGrad,
         });
         const { dq, dk, dv, dbias, dsinks } = grads;
-        return [dq, dk, dv, ...(added ? [dbias] : []), ...(logits ? [dsinks] : [])];
+        return [dq, dk, dv, ...(biasVariable ? [dbias] : []), ...(logits ? [dsinks] : [])];
       },
     };
   });

@@ -13,7 +13,7 @@ import { wideOf } from "../tape/value.js";
 import type { Variable } from "../tape/variable.js";
 import { elementCount } from "../tensor/shape.js";
 import type { Tensor } from "../tensor/tensor.js";
-import { type Collecting, collectPositions } from "./context-exchange.js";
+import { type CollectOptions, collectPositions } from "./context-exchange.js";
 import { slice, transpose } from "./layout.js";
 
 /** How ranks that have different positions exchange them. */
@@ -34,7 +34,7 @@ export interface AttentionInputs {
 export type ContextRule = Omit<AttentionRuleOptions, "sinks" | "bias">;
 
 /** Computes an attention of complete sequences. */
-type Whole = (inputs: AttentionInputs, rule: ContextRule) => Variable;
+type FullAttention = (inputs: AttentionInputs, rule: ContextRule) => Variable;
 
 /** A chain of a datapath adds this number of queries in a step, or a divisor of it. */
 const QUERY_STEP = 16;
@@ -54,14 +54,18 @@ export function contextAttention(
     group,
     exchange,
     wholeAttention,
-  }: { group: ProcessGroup; exchange: ContextExchange; wholeAttention: Whole },
+  }: { group: ProcessGroup; exchange: ContextExchange; wholeAttention: FullAttention },
 ): Variable {
   requireDivisible(user, rule, exchange);
   if (rule.layout !== "sbhd") {
     const { q, k, v, sinks } = inputs;
-    const swapped = { q: transpose(q, 0, 1), k: transpose(k, 0, 1), v: transpose(v, 0, 1), sinks };
+    const transposed = { q: transpose(q, 0, 1), k: transpose(k, 0, 1), v: transpose(v, 0, 1), sinks };
     const swappedRule = { ...rule, layout: "sbhd" as const };
-    return transpose(contextAttention(user, swapped, swappedRule, { group, exchange, wholeAttention }), 0, 1);
+    return transpose(
+      contextAttention(user, transposed, swappedRule, { group, exchange, wholeAttention }),
+      0,
+      1,
+    );
   }
   return exchange === "a2a"
     ? byHeads(user, inputs, rule, group, wholeAttention)
@@ -72,13 +76,13 @@ export function contextAttention(
 const hidesLater = ({ causal = false, window }: ContextRule): boolean => causal || window?.[1] === 0;
 
 function requireDivisible(user: string, rule: ContextRule, exchange: ContextExchange): void {
-  const unsupported = OF_POSITIONS.find((name) => rule[name] !== undefined);
-  if (unsupported || rule.layout === "thd")
+  const unsupportedOption = OF_POSITIONS.find((name) => rule[name] !== undefined);
+  if (unsupportedOption || rule.layout === "thd")
     throw new ArgumentError(
-      `${user}: cpGroup divides the positions of sequences of one length among ranks; leave out ${unsupported ?? 'the layout "thd"'}`,
+      `${user}: cpGroup divides the positions of sequences of one length among ranks; leave out ${unsupportedOption ?? 'the layout "thd"'}`,
     );
-  const [left, right] = rule.window ?? [-1, -1];
-  const counts = left !== -1 || right !== -1 || rule.alibiSlopes || rule.dropout;
+  const [leftWindow, rightWindow] = rule.window ?? [-1, -1];
+  const counts = leftWindow !== -1 || rightWindow !== -1 || rule.alibiSlopes || rule.dropout;
   if (exchange !== "a2a" && !hidesLater(rule) && counts)
     throw new ArgumentError(
       `${user}: cpCommType "${exchange}" attends from positions of this rank to all others, without the distance that windows, ALiBi and dropout need; give causal: true, or cpCommType "a2a"`,
@@ -91,7 +95,7 @@ function byHeads(
   { q, k, v, sinks }: AttentionInputs,
   rule: ContextRule,
   group: ProcessGroup,
-  wholeAttention: Whole,
+  wholeAttention: FullAttention,
 ): Variable {
   const { rank, size } = group;
   const [heads, keyHeads] = [q.shape.at(-2) as number, k.shape.at(-2) as number];
@@ -103,7 +107,7 @@ function byHeads(
   const { alibiSlopes: slopes, dropout } = rule;
   const headsRule: ContextRule = {
     ...rule,
-    ...(slopes ? { alibiSlopes: headsOf(slopes as Tensor<"f32">, rank * count, count) } : {}),
+    ...(slopes ? { alibiSlopes: sliceSlopes(slopes as Tensor<"f32">, rank * count, count) } : {}),
     ...(dropout
       ? {
           dropout: {
@@ -114,17 +118,17 @@ function byHeads(
         }
       : {}),
   };
-  const divided = {
+  const localRule = {
     q: headsForPositions(q, group),
     k: headsForPositions(k, group),
     v: headsForPositions(v, group),
     sinks: sinks && slice(sinks, 0, rank * count, (rank + 1) * count),
   };
-  return positionsForHeads(wholeAttention(divided, headsRule), group);
+  return positionsForHeads(wholeAttention(localRule, headsRule), group);
 }
 
 /** The slopes [H] or [B, H] of some heads. */
-function headsOf(slopes: Tensor<"f32">, first: number, count: number): Tensor<"f32"> {
+function sliceSlopes(slopes: Tensor<"f32">, first: number, count: number): Tensor<"f32"> {
   const heads = slopes.shape.at(-1) as number;
   const byHead = slopes.shape.length === 1 ? slopes : swapAxes(slopes, 0, 1);
   const unit = byHead.size / heads;
@@ -179,60 +183,60 @@ function withRowsBefore<T extends Tensor>(x: T, rows: number): T {
 function byPositions(
   { q, k, v, sinks }: AttentionInputs,
   rule: ContextRule,
-  how: Pick<Collecting, "group" | "around">,
+  options: Pick<CollectOptions, "group" | "around">,
 ): Variable {
   const causal = hidesLater(rule);
-  const { group } = how;
+  const { group } = options;
   if (causal && q.shape[0] !== k.shape[0])
     throw new ShapeError(
       `attention: this rank has ${q.shape[0]} positions of queries and ${k.shape[0]} of keys; under the causal mask give as many of both`,
     );
   // the last query of this rank is at the last key that it sees
   const ofQueries = { ...rule, align: causal ? ("end" as const) : ("start" as const) };
-  const lower: Collecting = { ...how, from: causal ? "lower" : "all" };
-  const higher: Collecting = { ...how, from: causal ? "higher" : "all" };
+  const lower: CollectOptions = { ...options, direction: causal ? "lower" : "all" };
+  const higher: CollectOptions = { ...options, direction: causal ? "higher" : "all" };
   return differentiableOne([q, k, v, ...(sinks ? [sinks] : [])], () => {
-    const [queries, keys, values] = ([q, k, v] as const).map((each, i) =>
-      wideOf(`attention: ${"qkv"[i]}`, each.value),
-    ) as [Wide, Wide, Wide];
+    const [queries, keys, values] = ([q, k, v] as const).map((operand, i) =>
+      wideOf(`attention: ${"qkv"[i]}`, operand.value),
+    ) as [WideTensor, WideTensor, WideTensor];
     const sinkOption = sinks && { sinks: wideOf("attention: sinks", sinks.value) as Tensor<"f32"> };
-    const [allKeys, allValues] = collectPositions([keys, values], lower) as [Wide, Wide];
+    const [allKeys, allValues] = collectPositions([keys, values], lower) as [WideTensor, WideTensor];
     const { out, lse } = attend(queries, allKeys, allValues, { ...ofQueries, ...sinkOption });
     return {
       result: out,
       saved: [lse],
       backward: (grad) => {
         const gradOutput = castTo(wideOf("attention: the gradient", grad), out.dtype);
-        const [seenKeys, seenValues] = collectPositions([keys, values], lower) as [Wide, Wide];
+        const [seenKeys, seenValues] = collectPositions([keys, values], lower) as [WideTensor, WideTensor];
         const { dq, dsinks } = attentionBackward(gradOutput, queries, seenKeys, seenValues, out, lse, {
           ...ofQueries,
           ...sinkOption,
         });
         const byPosition = permute(lse, [2, 0, 1]);
-        const seeing = collectPositions([queries, gradOutput, out, byPosition], higher);
+        const higherTensors = collectPositions([queries, gradOutput, out, byPosition], higher);
         const [count] = keys.shape as readonly [number];
         const first = causal ? group.rank * count : 0;
         // dropout draws by position; a chain over queries must begin a step at the same query as on a single rank
-        const before = rule.dropout ? first : first % QUERY_STEP;
-        const [allQueries, grads, outs, logs] = seeing.map((x) => withRowsBefore(x, before)) as [
-          Wide,
-          Wide,
-          Wide,
+        const firstQuery = rule.dropout ? first : first % QUERY_STEP;
+        const [allQueries, grads, outs, logs] = higherTensors.map((x) => withRowsBefore(x, firstQuery)) as [
+          WideTensor,
+          WideTensor,
+          WideTensor,
           Tensor<"f32">,
         ];
         const { dk, dv } = attentionBackward(
           ...([
             grads,
             allQueries,
-            withRowsBefore(keys, before),
-            withRowsBefore(values, before),
+            withRowsBefore(keys, firstQuery),
+            withRowsBefore(values, firstQuery),
             outs,
           ] as const),
           permute(logs, [1, 2, 0]),
           { ...rule, align: "start", ...sinkOption },
         );
         const rest = [dk, dv].map((x) =>
-          x.slice(before * elementCount(x.shape.slice(1)), [count, ...x.shape.slice(1)]),
+          x.slice(firstQuery * elementCount(x.shape.slice(1)), [count, ...x.shape.slice(1)]),
         );
         return [dq, ...rest, ...(sinks ? [dsinks] : [])];
       },
@@ -240,4 +244,4 @@ function byPositions(
   });
 }
 
-type Wide = ReturnType<typeof wideOf>;
+type WideTensor = ReturnType<typeof wideOf>;

@@ -107,9 +107,9 @@ type Gradient = (dtype: WideDType) => Tensor<WideDType>;
 
 /** Applies a function of two tensors. y is expanded to the shape of x. */
 function binary(user: string, x: VariableLike, y: VariableLike, f: Binary): Variable {
-  const [left, right] = [variableOf(user, "x", x), variableOf(user, "y", y)];
-  return differentiableOne([left, right], () => {
-    const [a, b] = [wideOf(`${user}: x`, left.value), wideOf(`${user}: y`, right.value)];
+  const [xVariable, yVariable] = [variableOf(user, "x", x), variableOf(user, "y", y)];
+  return differentiableOne([xVariable, yVariable], () => {
+    const [a, b] = [wideOf(`${user}: x`, xVariable.value), wideOf(`${user}: y`, yVariable.value)];
     const isExpanded = !sameShape(a.shape, b.shape) && isExpandable(b.shape, a.shape);
     const { shape, dtype } = b;
     const expanded = isExpanded ? expand(b, a.shape) : b;
@@ -119,8 +119,8 @@ function binary(user: string, x: VariableLike, y: VariableLike, f: Binary): Vari
       backward: (grad) => {
         const [ofX, ofY] = f.gradients(wideOf(`${user}: the gradient`, grad), a, expanded);
         return [
-          left.requiresGrad ? ofX(a.dtype) : undefined,
-          right.requiresGrad ? sumTo(shape, dtype, ofY(isExpanded ? "f32" : dtype)) : undefined,
+          xVariable.requiresGrad ? ofX(a.dtype) : undefined,
+          yVariable.requiresGrad ? sumTo(shape, dtype, ofY(isExpanded ? "f32" : dtype)) : undefined,
         ];
       },
     };

@@ -9,7 +9,13 @@ import { wideOf } from "../tape/value.js";
 import type { Variable } from "../tape/variable.js";
 import { requireTensor } from "../tensor/require.js";
 import type { Tensor } from "../tensor/tensor.js";
-import { groupOf, idsOf, SEQUENCE_PARALLEL_OPTIONS, type SequenceParallelOptions, summed } from "./ranks.js";
+import {
+  allReduceSum,
+  groupOf,
+  rankIds,
+  SEQUENCE_PARALLEL_OPTIONS,
+  type SequenceParallelOptions,
+} from "./ranks.js";
 
 const checkOptions = optionsOf(SEQUENCE_PARALLEL_OPTIONS);
 
@@ -33,11 +39,13 @@ export function embedding(table: VariableLike, ids: Tensor, options: SequencePar
   return differentiableOne([source], () => {
     const localTable = wideOf("embedding: the table", transientValue(source));
     const [rows] = localTable.shape as readonly [number, number];
-    const part = group && idsOf(group, rows);
+    const part = group && rankIds(group, rows);
     const localRows = lookUp(localTable, ids, part);
     return {
       result: group
-        ? group.withSubject(`${rows} ids on each rank`, () => summed(group, localRows, sequenceParallel))
+        ? group.withSubject(`${rows} ids on each rank`, () =>
+            allReduceSum(group, localRows, sequenceParallel),
+          )
         : localRows,
       backward: (grad) => {
         const localGrad = wideOf("embedding: the gradient", grad);

@@ -39,8 +39,8 @@ export function slice(x: VariableLike, dim: number, start: number, end?: number 
   return differentiableOne([source], () => ({
     result: sliced(wideOf("slice: x", source.value), axis, start, end),
     backward: (grad) => {
-      const first = start < 0 ? start + (source.shape[axis] as number) : start;
-      return [placeSlice(wideOf("slice: the gradient", grad), source.shape, axis, first)];
+      const firstIndex = start < 0 ? start + (source.shape[axis] as number) : start;
+      return [placeSlice(wideOf("slice: the gradient", grad), source.shape, axis, firstIndex)];
     },
   }));
 }
@@ -128,13 +128,13 @@ export function concatenate(tensors: readonly VariableLike[], dim = 0): Variable
  */
 export function transpose(x: VariableLike, dim0: number, dim1: number): Variable {
   const source = variableOf("transpose", "x", x);
-  const first = dimensionOf("transpose", "dim0", source.shape, dim0);
-  const second = dimensionOf("transpose", "dim1", source.shape, dim1);
+  const firstDim = dimensionOf("transpose", "dim0", source.shape, dim0);
+  const secondDim = dimensionOf("transpose", "dim1", source.shape, dim1);
   return movingOperation(
     source,
     "transpose",
-    (tensor) => swapAxes(tensor, first, second),
-    (grad) => swapAxes(grad, first, second),
+    (tensor) => swapAxes(tensor, firstDim, secondDim),
+    (grad) => swapAxes(grad, firstDim, secondDim),
   );
 }
 

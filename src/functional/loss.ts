@@ -22,7 +22,7 @@ import type { Variable } from "../tape/variable.js";
 import { requireF32 } from "../tensor/require.js";
 import { asMatrix, type WideDType } from "../tensor/shape.js";
 import type { Tensor } from "../tensor/tensor.js";
-import { groupOf, idsOf, processGroup, summed } from "./ranks.js";
+import { allReduceSum, groupOf, processGroup, rankIds } from "./ranks.js";
 
 /** Options of `crossEntropyLoss`. All fields are optional. */
 export interface CrossEntropyLossOptions extends CrossEntropyOptions {
@@ -98,10 +98,10 @@ function dividedCrossEntropy(
   options: CrossEntropyOptions,
 ): CrossEntropyResult & Pick<CrossEntropyBackwardOptions, "first" | "classes"> {
   const [, columns] = asMatrix(logits.shape);
-  const { first, vocabulary: classes } = idsOf(group, columns);
+  const { first, vocabulary: classes } = rankIds(group, columns);
   const maximum = lossMaximum(logits);
   group.withSubject(`${columns} classes on each rank`, () => group.reduceMax([maximum]));
-  const sums = summed(group, lossSums({ logits, targets, maximum }, { first, ...options }));
+  const sums = allReduceSum(group, lossSums({ logits, targets, maximum }, { first, ...options }));
   const loss = lossOfSums(sums, targets, { classes, ...options });
   return { loss, maximum, total: sums.view(0, [loss.size]), first, classes };
 }
@@ -113,6 +113,6 @@ function mean(loss: Tensor<"f32">): Tensor {
 
 /** Turns the gradient [1] of the mean into the gradient [rows] of the row losses, without copying it to the host. */
 function spread(grad: Tensor, rows: number): Tensor<"f32"> {
-  const repeated = embedding(grad.reshape([1, 1]), zeros(grad.backend, "i32", [rows]), { outDtype: "f32" });
-  return requireF32("loss", "grad", scaled(repeated, 1 / rows, { out: repeated }).reshape([rows]));
+  const gradRows = embedding(grad.reshape([1, 1]), zeros(grad.backend, "i32", [rows]), { outDtype: "f32" });
+  return requireF32("loss", "grad", scaled(gradRows, 1 / rows, { out: gradRows }).reshape([rows]));
 }

@@ -45,7 +45,7 @@ export function moeSortChunksByIndex(
 ): Variable {
   const user = "moeSortChunksByIndex";
   const source = variableOf(user, "inp", inp);
-  return rearranged(user, "inp", source, sortedRows(user, source.shape, splitSizes, sortedIndices));
+  return rearrangeRows(user, "inp", source, sortedRows(user, source.shape, splitSizes, sortedIndices));
 }
 
 /**
@@ -74,8 +74,8 @@ export function moeSortChunksByIndexWithProbs(
   const values = [wideOf(`${user}: inp`, source.value), wideOf(`${user}: probs`, shares.value)];
   commonBackend(user, ...values);
   return {
-    output: rearranged(user, "inp", source, rows),
-    permutedProbs: rearranged(user, "probs", shares, rows),
+    output: rearrangeRows(user, "inp", source, rows),
+    permutedProbs: rearrangeRows(user, "probs", shares, rows),
   };
 }
 
@@ -99,9 +99,9 @@ function sortedRows(
     throw new ArgumentError(
       `${user}: sortedIndices is [${order}]; it must have each of the ${sizes.length} chunks once`,
     );
-  const firsts = firstsOf(sizes);
-  return rowsOf(
-    order.map((chunk) => ({ first: firsts[chunk] as number, count: sizes[chunk] as number, padded: 0 })),
+  const firsts = chunkStarts(sizes);
+  return rowIndices(
+    order.map((chunk) => ({ start: firsts[chunk] as number, count: sizes[chunk] as number, paddedRows: 0 })),
   );
 }
 
@@ -118,11 +118,15 @@ export function padding(inp: VariableLike, mSplits: readonly number[], alignSize
   const source = variableOf("padding", "inp", inp);
   const { sizes, padded } = paddedSplits("padding", mSplits, alignSize);
   requireRows("padding", "mSplits", source.shape, sizes);
-  const firsts = firstsOf(sizes);
-  const rows = rowsOf(
-    sizes.map((count, i) => ({ first: firsts[i] as number, count, padded: (padded[i] as number) - count })),
+  const firsts = chunkStarts(sizes);
+  const rows = rowIndices(
+    sizes.map((count, i) => ({
+      start: firsts[i] as number,
+      count,
+      paddedRows: (padded[i] as number) - count,
+    })),
   );
-  return { output: rearranged("padding", "inp", source, rows), mSplits: padded };
+  return { output: rearrangeRows("padding", "inp", source, rows), mSplits: padded };
 }
 
 /**
@@ -137,9 +141,9 @@ export function unpadding(inp: VariableLike, mSplits: readonly number[], alignSi
   const source = variableOf("unpadding", "inp", inp);
   const { sizes, padded } = paddedSplits("unpadding", mSplits, alignSize);
   requireRows("unpadding", "the padded mSplits", source.shape, padded);
-  const firsts = firstsOf(padded);
-  const rows = rowsOf(sizes.map((count, i) => ({ first: firsts[i] as number, count, padded: 0 })));
-  return rearranged("unpadding", "inp", source, rows);
+  const firsts = chunkStarts(padded);
+  const rows = rowIndices(sizes.map((count, i) => ({ start: firsts[i] as number, count, paddedRows: 0 })));
+  return rearrangeRows("unpadding", "inp", source, rows);
 }
 
 /** Returns the sizes of chunks, and these sizes rounded up to multiples of `alignSize`. */
@@ -149,28 +153,28 @@ function paddedSplits(user: string, mSplits: readonly number[], alignSize: numbe
   return { sizes, padded: sizes.map((size) => Math.ceil(size / align) * align) };
 }
 
-/** `count` rows from `first` on, then `padded` rows of +0. */
+/** `count` rows from `start` on, then `paddedRows` rows of +0. */
 interface Chunk {
-  readonly first: number;
+  readonly start: number;
   readonly count: number;
-  readonly padded: number;
+  readonly paddedRows: number;
 }
 
 /** Returns the indices of the rows of chunks; -1 for a row of padding. */
-function rowsOf(chunks: readonly Chunk[]): Int32Array {
-  const rows = new Int32Array(chunks.reduce((total, { count, padded }) => total + count + padded, 0)).fill(
-    -1,
-  );
+function rowIndices(chunks: readonly Chunk[]): Int32Array {
+  const rows = new Int32Array(
+    chunks.reduce((total, { count, paddedRows }) => total + count + paddedRows, 0),
+  ).fill(-1);
   let next = 0;
-  for (const { first, count, padded } of chunks) {
-    for (let i = 0; i < count; i++) rows[next + i] = first + i;
-    next += count + padded;
+  for (const { start, count, paddedRows } of chunks) {
+    for (let i = 0; i < count; i++) rows[next + i] = start + i;
+    next += count + paddedRows;
   }
   return rows;
 }
 
 /** Returns the rows of x that `rows` selects. No row is selected twice. The gradient of another row is +0. */
-function rearranged(user: string, name: string, x: Variable, rows: Int32Array): Variable {
+function rearrangeRows(user: string, name: string, x: Variable, rows: Int32Array): Variable {
   const { shape } = x;
   const count = shape[0] as number;
   return differentiableOne([x], (grad) => {
@@ -180,7 +184,7 @@ function rearranged(user: string, name: string, x: Variable, rows: Int32Array): 
       value.reshape([count, value.size / Math.max(count, 1)]),
       tensor(backend, rows, [rows.length], "i32"),
     );
-    const inverse = grad ? tensor(backend, inverseOf(rows, count), [count], "i32") : undefined;
+    const inverse = grad ? tensor(backend, invertRows(rows, count), [count], "i32") : undefined;
     return {
       result: result.reshape([rows.length, ...shape.slice(1)]),
       saved: [inverse],
@@ -194,7 +198,7 @@ function rearranged(user: string, name: string, x: Variable, rows: Int32Array): 
 }
 
 /** Returns the index at which `rows` has each row, or -1. */
-function inverseOf(rows: Int32Array, count: number): Int32Array {
+function invertRows(rows: Int32Array, count: number): Int32Array {
   const inverse = new Int32Array(count).fill(-1);
   for (const [i, row] of rows.entries()) if (row >= 0) inverse[row] = i;
   return inverse;
@@ -213,11 +217,11 @@ function requireRows(user: string, name: string, shape: Shape, sizes: readonly n
 }
 
 /** Returns the first row of each chunk. */
-function firstsOf(sizes: readonly number[]): readonly number[] {
+function chunkStarts(sizes: readonly number[]): readonly number[] {
   let next = 0;
   return sizes.map((size) => {
-    const first = next;
+    const start = next;
     next += size;
-    return first;
+    return start;
   });
 }

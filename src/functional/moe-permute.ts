@@ -134,7 +134,7 @@ function permute(
   const map = requireI32(user, "routingMap", routingMap);
   const ownOptions = checkOptions(user, options);
   requireTokens(user, "inp", inp.shape, map);
-  if (probs) requireShapeOf(user, "probs", probs.shape, map);
+  if (probs) requireMapShape(user, "probs", probs.shape, map);
   using scope = new Scope();
   const rowIdMap = rowIdMapOf(map, mapOptions(user, map, ownOptions));
   const { rows, sources } = rowIdMap;
@@ -212,7 +212,7 @@ export function moeUnpermute(
     throw new ShapeError(
       `${user}: inp is [${source.shape}], and the map has ${sources.size} rows for entries [${rows.shape}]; give a matrix with these rows`,
     );
-  if (probs) requireShapeOf(user, "mergingProbs", probs.shape, rows);
+  if (probs) requireMapShape(user, "mergingProbs", probs.shape, rows);
   const entriesPerRow = Math.max(rows.shape[1] as number, 1);
   return differentiableOne(probs ? [source, probs] : [source], () => {
     const x = wideOf(`${user}: inp`, source.value);
@@ -244,7 +244,7 @@ function requireTokens(user: string, name: string, shape: Shape, map: Tensor): v
 }
 
 /** Throws `ShapeError` unless `shape` is the shape of the routing map or of its rows. */
-function requireShapeOf(user: string, name: string, shape: Shape, map: Tensor): void {
+function requireMapShape(user: string, name: string, shape: Shape, map: Tensor): void {
   if (shape.length === map.shape.length && shape.every((size, i) => size === map.shape[i])) return;
   throw new ShapeError(
     `${user}: ${name} is [${shape}]; it must be [${map.shape}], the shape of the routing map`,

@@ -24,19 +24,19 @@ import {
   type AttentionSequences,
   alibiBias,
   type SequenceRows,
-  sequencesOf,
+  splitSequences,
   visiblePairs,
 } from "./attention-pairs.js";
 import { plainDatapath } from "./datapath.js";
 import { permute, reshape } from "./layout.js";
 import { sumTo } from "./sum.js";
 
-type Wide = Tensor<WideDType>;
+type WideTensor = Tensor<WideDType>;
 
 /** The quantization of one call of attention, and of its backward pass. */
 export interface AttentionQuantization {
   /** Quantizes tensors that share a scale. Returns undefined if the recipe keeps them in high precision. */
-  quantize(name: AttentionTensor, values: readonly Wide[]): readonly QuantizedTensor[] | undefined;
+  quantize(name: AttentionTensor, values: readonly WideTensor[]): readonly QuantizedTensor[] | undefined;
   /** Prepares the backward pass. Returns the tensors that a node must save for it. */
   forBackward(): readonly Tensor[];
   /** Registers the pending scale updates. Call it before gradients are quantized. */
@@ -63,22 +63,22 @@ export interface QuantizedAttention {
  */
 export function quantizedAttention(options: QuantizedAttention): Variable {
   const { inputs, rule, quantization, hasCodes, returnsCodes } = options;
-  const sequences = sequencesOf(rule);
+  const sequences = splitSequences(rule);
   const sides = ["queries", "keys", "keys"] as const;
-  const heads = inputs.map((each, i) => headsFirst(each, rule, sequences[sides[i] as "queries" | "keys"]));
-  const rounded = hasCodes ? heads : roundedInputs(heads, quantization);
-  const out = headOutputs(rounded as readonly [Variable, Variable, Variable], sequences, options);
-  const merged = headsLast(out, rule, sequences.queries);
-  return roundedOutput(merged, quantization, returnsCodes);
+  const heads = inputs.map((input, i) => headsFirst(input, rule, sequences[sides[i] as "queries" | "keys"]));
+  const roundedHeads = hasCodes ? heads : roundedInputs(heads, quantization);
+  const out = headOutputs(roundedHeads as readonly [Variable, Variable, Variable], sequences, options);
+  const mergedHeads = headsLast(out, rule, sequences.queries);
+  return roundedOutput(mergedHeads, quantization, returnsCodes);
 }
 
 /** Returns the values of the codes of tensors that share a scale, or the tensors rounded to `dtype` if they stay wide. */
-function valuesOf(
+function roundTripValues(
   quantization: AttentionQuantization,
   name: AttentionTensor,
-  values: readonly Wide[],
+  values: readonly WideTensor[],
   dtype: WideDType,
-): readonly Wide[] {
+): readonly WideTensor[] {
   const codes = quantization.quantize(name, values);
   return codes ? codes.map((each) => dequantize(each, dtype)) : values.map((each) => castTo(each, dtype));
 }
@@ -86,15 +86,15 @@ function valuesOf(
 function roundedInputs(heads: readonly Variable[], quantization: AttentionQuantization): readonly Variable[] {
   return differentiable(heads, (grad) => {
     const values = heads.map(({ value }) => wideOf("attention", value));
-    const { dtype } = values[0] as Wide;
-    const saved = grad ? quantization.forBackward() : [];
+    const { dtype } = values[0] as WideTensor;
+    const savedTensors = grad ? quantization.forBackward() : [];
     return {
-      results: valuesOf(quantization, "qkv", values, dtype),
-      saved,
+      results: roundTripValues(quantization, "qkv", values, dtype),
+      saved: savedTensors,
       backward: (grads, pass) => {
         quantization.beginBackward(pass);
-        const wide = grads.map((each) => wideOf("attention: a gradient", each as Gradient));
-        return valuesOf(quantization, "dqkv", wide, dtype);
+        const wideGrads = grads.map((each) => wideOf("attention: a gradient", each as Gradient));
+        return roundTripValues(quantization, "dqkv", wideGrads, dtype);
       },
     };
   });
@@ -132,7 +132,7 @@ function roundedOutput(out: Variable, quantization: AttentionQuantization, retur
       backward: (grad, pass) => {
         if (grad instanceof QuantizedTensor) return [dequantize(grad, value.dtype)];
         quantization.beginBackward(pass);
-        return valuesOf(quantization, "do", [wideOf("attention: the gradient", grad)], value.dtype);
+        return roundTripValues(quantization, "do", [wideOf("attention: the gradient", grad)], value.dtype);
       },
     };
   });
@@ -143,13 +143,13 @@ function headsFirst(x: Variable, { layout }: AttentionRule, rows: readonly Seque
   if (layout === "bshd") return permute(x, [0, 2, 1, 3]);
   if (layout === "sbhd") return permute(x, [1, 2, 0, 3]);
   const [tokens = 0, heads = 0, width = 0] = x.shape;
-  const longest = longestOf(rows);
+  const longest = longestSequence(rows);
   const sources = new Int32Array(rows.length * longest).fill(-1);
-  rows.forEach(({ first, count }, b) => {
-    for (let i = 0; i < count; i++) sources[b * longest + i] = first + i;
+  rows.forEach(({ start, count }, b) => {
+    for (let i = 0; i < count; i++) sources[b * longest + i] = start + i;
   });
-  const padded = movedRows(reshape(x, [tokens, heads * width]), sources);
-  return permute(reshape(padded, [rows.length, longest, heads, width]), [0, 2, 1, 3]);
+  const paddedRows = movedRows(reshape(x, [tokens, heads * width]), sources);
+  return permute(reshape(paddedRows, [rows.length, longest, heads, width]), [0, 2, 1, 3]);
 }
 
 /** The inverse of `headsFirst`, with heads and their widths as one dimension. Rows of no sequence are +0. */
@@ -157,15 +157,15 @@ function headsLast(x: Variable, { layout, q }: AttentionRule, rows: readonly Seq
   const [batch = 0, heads = 0, longest = 0, width = 0] = x.shape;
   if (layout === "bshd") return reshape(permute(x, [0, 2, 1, 3]), [batch, longest, heads * width]);
   if (layout === "sbhd") return reshape(permute(x, [2, 0, 1, 3]), [longest, batch, heads * width]);
-  const padded = reshape(permute(x, [0, 2, 1, 3]), [batch * longest, heads * width]);
+  const paddedRows = reshape(permute(x, [0, 2, 1, 3]), [batch * longest, heads * width]);
   const sources = new Int32Array(q.shape[0] as number).fill(-1);
-  rows.forEach(({ first, count }, b) => {
-    for (let i = 0; i < count; i++) sources[first + i] = b * longest + i;
+  rows.forEach(({ start, count }, b) => {
+    for (let i = 0; i < count; i++) sources[start + i] = b * longest + i;
   });
-  return movedRows(padded, sources);
+  return movedRows(paddedRows, sources);
 }
 
-function longestOf(rows: readonly SequenceRows[]): number {
+function longestSequence(rows: readonly SequenceRows[]): number {
   return rows.reduce((longest, { count }) => Math.max(longest, count), 0);
 }
 
@@ -173,15 +173,15 @@ function longestOf(rows: readonly SequenceRows[]): number {
 function movedRows(x: Variable, sources: Int32Array): Variable {
   return differentiableOne([x], () => {
     const value = wideOf("attention", x.value);
-    const back = new Int32Array(value.shape[0] as number).fill(-1);
+    const inverseRows = new Int32Array(value.shape[0] as number).fill(-1);
     sources.forEach((row, i) => {
-      if (row >= 0) back[row] = i;
+      if (row >= 0) inverseRows[row] = i;
     });
-    const take = (from: Wide, rows: Int32Array): Wide =>
-      takeRows(from, tensor(value.backend, rows, [rows.length], "i32"));
+    const take = (source: WideTensor, rows: Int32Array): WideTensor =>
+      takeRows(source, tensor(value.backend, rows, [rows.length], "i32"));
     return {
       result: take(value, sources),
-      backward: (grad) => [take(wideOf("attention: a gradient", grad), back)],
+      backward: (grad) => [take(wideOf("attention: a gradient", grad), inverseRows)],
     };
   });
 }
@@ -203,9 +203,13 @@ function headOutputs(
   sequences: AttentionSequences,
   { rule, bias, sinks, quantization }: QuantizedAttention,
 ): Variable {
-  const others = [bias, sinks].filter((each) => each !== undefined);
-  return differentiableOne([...inputs, ...others], () => {
-    const [q, k, v] = inputs.map(({ value }) => wideOf("attention", value)) as [Wide, Wide, Wide];
+  const optionalInputs = [bias, sinks].filter((each) => each !== undefined);
+  return differentiableOne([...inputs, ...optionalInputs], () => {
+    const [q, k, v] = inputs.map(({ value }) => wideOf("attention", value)) as [
+      WideTensor,
+      WideTensor,
+      WideTensor,
+    ];
     const { dtype, backend } = q;
     const datapath = plainDatapath(backend, dtype);
     const [batch = 0, heads = 0, queries = 0] = q.shape;
@@ -213,7 +217,7 @@ function headOutputs(
     const [, , keys = 0, valueWidth = 0] = v.shape;
     const shape = [batch, heads, queries, keys];
     // heads that share keys are the rows of one product
-    const grouped = (x: Wide): Wide => {
+    const groupHeads = (x: WideTensor): WideTensor => {
       const [, ofX = 0, rows = 0, width = 0] = x.shape;
       return x.reshape([batch * keyHeads, keyHeads === 0 ? 0 : (ofX / keyHeads) * rows, width]);
     };
@@ -226,33 +230,38 @@ function headOutputs(
     };
     const { alpha } = scores;
     const addend = bias && wideOf("attention", bias.value);
-    const pairsOf = (x: Wide): Wide => x.reshape(shape);
+    const toPairs = (x: WideTensor): WideTensor => x.reshape(shape);
     const ofPairs = { layout: "TN", outDtype: "f32", datapath } as const;
-    const products = within(() =>
-      pairsOf(batchedGemm({ a: grouped(k), b: grouped(q), alpha, ...ofPairs }).out),
+    const products = runInScope(() =>
+      toPairs(batchedGemm({ a: groupHeads(k), b: groupHeads(q), alpha, ...ofPairs }).out),
     );
-    const biased = withBias(products, scores, addend);
+    const biasedScores = withBias(products, scores, addend);
     const logits = sinks && wideOf("attention", sinks.value);
-    const shares = probabilitiesOf(biased, scores, logits, dtype);
-    const kept = droppedOut(keysOnly(shares, keys), rule);
-    const codes = quantization.quantize("s", [kept]);
-    if (codes && kept !== shares) kept.dispose();
-    const factors = (): Wide => grouped(codes ? dequantize(codes[0] as QuantizedTensor, dtype) : kept);
-    const { out } = batchedGemm({ a: grouped(v), b: factors(), layout: "NN", datapath });
+    const shares = computeProbabilities(biasedScores, scores, logits, dtype);
+    const keptShares = droppedOut(keysOnly(shares, keys), rule);
+    const codes = quantization.quantize("s", [keptShares]);
+    if (codes && keptShares !== shares) keptShares.dispose();
+    const factors = (): WideTensor =>
+      groupHeads(codes ? dequantize(codes[0] as QuantizedTensor, dtype) : keptShares);
+    const { out } = batchedGemm({ a: groupHeads(v), b: factors(), layout: "NN", datapath });
     return {
       result: out.reshape([batch, heads, queries, valueWidth]),
-      saved: [shares, codes?.[0], codes || kept === shares ? undefined : kept, scores.visible],
+      saved: [shares, codes?.[0], codes || keptShares === shares ? undefined : keptShares, scores.visible],
       backward: (grad, pass) => {
         quantization.beginBackward(pass);
-        const dout = grouped(castTo(wideOf("attention: the gradient", grad), dtype));
-        const dv = within(() => batchedGemm({ a: dout, b: factors(), layout: "NT", datapath }).out);
-        const dp = within(() => pairsOf(batchedGemm({ a: grouped(v), b: dout, ...ofPairs }).out));
+        const dout = groupHeads(castTo(wideOf("attention: the gradient", grad), dtype));
+        const dv = runInScope(() => batchedGemm({ a: dout, b: factors(), layout: "NT", datapath }).out);
+        const dp = runInScope(() => toPairs(batchedGemm({ a: groupHeads(v), b: dout, ...ofPairs }).out));
         const { ds, dsinks } = scoreGradients(dp, shares, scores, sinks !== undefined);
-        const rounded = consumed(ds, (x) => valuesOf(quantization, "dp", [x], dtype)[0] as Wide);
-        const dproducts = alpha === rule.scale ? rounded : consumed(rounded, (x) => scaled(x, rule.scale));
-        const factor = grouped(dproducts);
-        const dq = batchedGemm({ a: grouped(k), b: factor, layout: "NN", alpha, datapath }).out;
-        const dk = batchedGemm({ a: grouped(q), b: factor, layout: "NT", alpha, datapath }).out;
+        const roundedGrad = mapAndDispose(
+          ds,
+          (x) => roundTripValues(quantization, "dp", [x], dtype)[0] as WideTensor,
+        );
+        const dproducts =
+          alpha === rule.scale ? roundedGrad : mapAndDispose(roundedGrad, (x) => scaled(x, rule.scale));
+        const factor = groupHeads(dproducts);
+        const dq = batchedGemm({ a: groupHeads(k), b: factor, layout: "NN", alpha, datapath }).out;
+        const dk = batchedGemm({ a: groupHeads(q), b: factor, layout: "NT", alpha, datapath }).out;
         const dbias = addend && sumTo(addend.shape, addend.dtype, dproducts);
         return [
           ...[dq.reshape(q.shape), dk.reshape(k.shape), dv.reshape(v.shape)],
@@ -265,13 +274,13 @@ function headOutputs(
 }
 
 /** Returns the result of `body`, and frees all other tensors that it creates. */
-function within(body: () => Wide): Wide {
+function runInScope(body: () => WideTensor): WideTensor {
   using scope = new Scope();
   return scope.keep(body());
 }
 
 /** Returns `f(x)`, which may be x. Frees x otherwise, and all other tensors that `f` creates. */
-function consumed(x: Wide, f: (x: Wide) => Wide): Wide {
+function mapAndDispose(x: WideTensor, f: (x: WideTensor) => WideTensor): WideTensor {
   using scope = new Scope();
   const result = f(x);
   if (result === x) return x;
@@ -281,18 +290,23 @@ function consumed(x: Wide, f: (x: Wide) => Wide): Wide {
 }
 
 /** Adds the bias, ALiBi, and the scale if it follows the bias. Frees `products`. */
-function withBias(products: Wide, { rule, shape, alibi }: Scores, bias: Wide | undefined): Wide {
-  const biased = bias ? consumed(products, (x) => add(x, expand(bias, shape))) : products;
-  const scores = bias && rule.biasBeforeScale ? consumed(biased, (x) => scaled(x, rule.scale)) : biased;
-  return alibi ? consumed(scores, (x) => add(x, expand(alibi, shape))) : scores;
+function withBias(
+  products: WideTensor,
+  { rule, shape, alibi }: Scores,
+  bias: WideTensor | undefined,
+): WideTensor {
+  const biasedScores = bias ? mapAndDispose(products, (x) => add(x, expand(bias, shape))) : products;
+  const scores =
+    bias && rule.biasBeforeScale ? mapAndDispose(biasedScores, (x) => scaled(x, rule.scale)) : biasedScores;
+  return alibi ? mapAndDispose(scores, (x) => add(x, expand(alibi, shape))) : scores;
 }
 
 /** Replaces the elements of hidden pairs by `value`. Frees x. */
-function shownOf(x: Wide, { shape, visible }: Scores, value: number): Wide {
+function maskScores(x: WideTensor, { shape, visible }: Scores, value: number): WideTensor {
   if (!visible) return x;
-  return consumed(x, () => {
-    const one = tensor(x.backend, [value], [1, 1, 1, 1], "f32");
-    const out = expand(castTo(one, x.dtype), shape);
+  return mapAndDispose(x, () => {
+    const scalar = tensor(x.backend, [value], [1, 1, 1, 1], "f32");
+    const out = expand(castTo(scalar, x.dtype), shape);
     return where(expand(visible, shape), x, out, { out });
   });
 }
@@ -300,26 +314,31 @@ function shownOf(x: Wide, { shape, visible }: Scores, value: number): Wide {
 /**
  * Returns the probabilities in `dtype`, with a last column of the sinks if there are any. Hidden pairs have +0. Frees the scores.
  */
-function probabilitiesOf(scores: Wide, parts: Scores, sinks: Wide | undefined, dtype: WideDType): Wide {
-  const [batch = 0, heads = 0, queries = 0] = parts.shape;
-  const shown = shownOf(scores, parts, Number.NEGATIVE_INFINITY);
+function computeProbabilities(
+  scores: WideTensor,
+  scoreParts: Scores,
+  sinks: WideTensor | undefined,
+  dtype: WideDType,
+): WideTensor {
+  const [batch = 0, heads = 0, queries = 0] = scoreParts.shape;
+  const maskedScores = maskScores(scores, scoreParts, Number.NEGATIVE_INFINITY);
   const logits = sinks
-    ? consumed(shown, (x) =>
+    ? mapAndDispose(maskedScores, (x) =>
         concatenate([x, expand(sinks.reshape([1, heads, 1, 1]), [batch, heads, queries, 1])], 3),
       )
-    : shown;
-  const shares = consumed(logits, (x) => softmax(x, { outDtype: dtype }));
+    : maskedScores;
+  const shares = mapAndDispose(logits, (x) => softmax(x, { outDtype: dtype }));
   // a row without visible keys is all 0, not NaN
-  return sinks ? shares : shownOf(shares, parts, 0);
+  return sinks ? shares : maskScores(shares, scoreParts, 0);
 }
 
 /** Returns the columns of keys, without the column of the sinks. */
-function keysOnly(x: Wide, keys: number): Wide {
+function keysOnly(x: WideTensor, keys: number): WideTensor {
   return x.shape[3] === keys ? x : slice(x, 3, 0, keys);
 }
 
 /** The draws of heads that are a part of all heads differ from those of the other parts. */
-function droppedOut(x: Wide, { dropout }: AttentionRule): Wide {
+function droppedOut(x: WideTensor, { dropout }: AttentionRule): WideTensor {
   if (!dropout) return x;
   const { probability, seed, offset, firstHead } = dropout;
   const rankOffset = BigInt.asUintN(64, offset + (BigInt(firstHead) << 32n));
@@ -331,21 +350,21 @@ function droppedOut(x: Wide, { dropout }: AttentionRule): Wide {
  * frees.
  */
 function scoreGradients(
-  dp: Wide,
-  shares: Wide,
+  dp: WideTensor,
+  shares: WideTensor,
   scores: Scores,
   hasSinks: boolean,
-): { readonly ds: Wide; readonly dsinks: Wide | undefined } {
+): { readonly ds: WideTensor; readonly dsinks: WideTensor | undefined } {
   const { backend } = dp;
   const [batch = 0, heads = 0, queries = 0, keys = 0] = scores.shape;
-  const kept = scores.rule.dropout ? consumed(dp, (x) => droppedOut(x, scores.rule)) : dp;
-  const shown = shownOf(kept, scores, 0);
-  const ofShares = (x: Wide): Wide => softmaxBackward(x, shares, { outDtype: "f32" });
-  if (!hasSinks) return { ds: consumed(shown, ofShares), dsinks: undefined };
-  const joined = consumed(shown, (x) =>
+  const keptGrad = scores.rule.dropout ? mapAndDispose(dp, (x) => droppedOut(x, scores.rule)) : dp;
+  const maskedGrad = maskScores(keptGrad, scores, 0);
+  const ofShares = (x: WideTensor): WideTensor => softmaxBackward(x, shares, { outDtype: "f32" });
+  if (!hasSinks) return { ds: mapAndDispose(maskedGrad, ofShares), dsinks: undefined };
+  const scaledGrad = mapAndDispose(maskedGrad, (x) =>
     concatenate([x, zeros(backend, "f32", [batch, heads, queries, 1])], 3),
   );
-  const ds = consumed(joined, ofShares);
-  const dsinks = within(() => sum(slice(ds, 3, keys, keys + 1), { dim: [0, 2, 3] }).reshape([heads]));
-  return { ds: consumed(ds, (x) => slice(x, 3, 0, keys)), dsinks };
+  const ds = mapAndDispose(scaledGrad, ofShares);
+  const dsinks = runInScope(() => sum(slice(ds, 3, keys, keys + 1), { dim: [0, 2, 3] }).reshape([heads]));
+  return { ds: mapAndDispose(ds, (x) => slice(x, 3, 0, keys)), dsinks };
 }

@@ -48,12 +48,12 @@ export function groupOf(
 }
 
 /** Returns the first id or class of this rank, and their total number. Each rank has `count` of them, in order of ranks. */
-export function idsOf({ rank, size }: ProcessGroup, count: number) {
+export function rankIds({ rank, size }: ProcessGroup, count: number) {
   return { first: rank * count, vocabulary: size * count };
 }
 
 /** Returns the sum of x over the ranks, written to x, or with `sequenceParallel` this rank's rows of the sum. */
-export function summed<D extends WideDType>(
+export function allReduceSum<D extends WideDType>(
   group: ProcessGroup,
   x: Tensor<D>,
   sequenceParallel = false,

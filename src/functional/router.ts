@@ -136,17 +136,21 @@ export function fusedTopkWithScoreFunction(logits: VariableLike, options: Router
   using scope = new Scope();
   const z = cast(source, "f32");
   const isPost = name === "softmax" && !usePreSoftmax;
-  const scores = isPost ? z : scoresOf(z, name);
+  const scores = isPost ? z : computeScores(z, name);
   const routed = routing(scores, ownOptions, expertBias);
-  const zeros = filled(scores, 0);
-  const chosen = where(routed.mask, scores, isPost ? filled(scores, Number.NEGATIVE_INFINITY) : zeros);
+  const zeros = fillLike(scores, 0);
+  const selectedScores = where(
+    routed.mask,
+    scores,
+    isPost ? fillLike(scores, Number.NEGATIVE_INFINITY) : zeros,
+  );
   const shares = isPost
-    ? where(routed.mask, softmax(chosen), zeros)
+    ? where(routed.mask, softmax(selectedScores), zeros)
     : name !== "softmax" && topk > 1
-      ? normalized(chosen)
-      : chosen;
-  const scaled = scalingFactor === 1 ? shares : multiply(shares, constant(scores, scalingFactor));
-  const probs = cast(scaled, dtype);
+      ? normalizeScores(selectedScores)
+      : selectedScores;
+  const scaledShares = scalingFactor === 1 ? shares : multiply(shares, constant(scores, scalingFactor));
+  const probs = cast(scaledShares, dtype);
   return { probs, ...keepResults(scope, probs, routed) };
 }
 
@@ -166,8 +170,8 @@ export function fusedComputeScoreForMoeAuxLoss(logits: VariableLike, options: Au
   const { scoreFunction: name = "softmax" } = ownOptions;
   requireMatrix(user, "logits", wideOf(`${user}: logits`, source.value).shape);
   using scope = new Scope();
-  const each = scoresOf(cast(source, "f32"), name);
-  const scores = name === "softmax" ? each : normalized(each);
+  const tokenScores = computeScores(cast(source, "f32"), name);
+  const scores = name === "softmax" ? tokenScores : normalizeScores(tokenScores);
   const routed = routing(scores, ownOptions, undefined);
   return { scores, ...keepResults(scope, scores, routed) };
 }
@@ -219,13 +223,13 @@ function auxCoefficient({ totalNumTokens, numExperts, topk, coeff }: AuxLossOpti
 }
 
 /** Returns the scores of f32 logits. */
-function scoresOf(z: Variable, name: RouterScoreFunction): Variable {
+function computeScores(z: Variable, name: RouterScoreFunction): Variable {
   if (name === "softmax") return softmax(z);
   return name === "sigmoid" ? sigmoid(z) : sqrtSoftplus(z);
 }
 
 /** Returns scores divided by their sum and a small number. */
-function normalized(scores: Variable): Variable {
+function normalizeScores(scores: Variable): Variable {
   const total = sum(scores, { dim: -1, keepdim: true });
   return divide(scores, add(total, constant(scores, EPSILON)));
 }
@@ -237,8 +241,8 @@ function routing(
   bias: Tensor | undefined,
 ): LargestElements {
   const { numGroups, groupTopk } = groups;
-  const ranked = bias ? add(scores.detach(), bias) : scores;
-  return largest(ranked.tensor, topk, { numGroups, groupTopk });
+  const rankingScores = bias ? add(scores.detach(), bias) : scores;
+  return largest(rankingScores.tensor, topk, { numGroups, groupTopk });
 }
 
 /** Returns the results for the caller. They, and the tensors that a backward pass reads, outlive the scope. */
@@ -259,7 +263,7 @@ function constant(x: Variable, value: number): Tensor<"f32"> {
 }
 
 /** Returns a tensor in the shape of x, each element of which is a number. */
-function filled(x: Variable, value: number): Tensor {
+function fillLike(x: Variable, value: number): Tensor {
   return expand(constant(x, value), x.shape);
 }
 

@@ -32,14 +32,16 @@ export function softmax(x: VariableLike, options: SoftmaxDimension = {}): Variab
   const source = variableOf("softmax", "x", x);
   const axis = dimensionOf("softmax", "dim", source.shape, dim);
   const isLast = axis === source.shape.length - 1;
-  const exchanged = (tensor: Tensor<WideDType>) => (isLast ? tensor : swapAxes(tensor, axis, -1));
+  const swapWithLast = (tensor: Tensor<WideDType>) => (isLast ? tensor : swapAxes(tensor, axis, -1));
   return differentiableOne([source], () => {
-    const y = shares(exchanged(wideOf("softmax: x", source.value)));
+    const y = shares(swapWithLast(wideOf("softmax: x", source.value)));
     return {
       // a second handle, so that the result may be disposed of before the backward pass
-      result: isLast ? y.reshape(y.shape) : exchanged(y),
+      result: isLast ? y.reshape(y.shape) : swapWithLast(y),
       saved: [y],
-      backward: (grad) => [exchanged(softmaxBackward(exchanged(wideOf("softmax: the gradient", grad)), y))],
+      backward: (grad) => [
+        swapWithLast(softmaxBackward(swapWithLast(wideOf("softmax: the gradient", grad)), y)),
+      ],
     };
   });
 }

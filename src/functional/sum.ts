@@ -75,9 +75,9 @@ export function expand(x: VariableLike, shape: Shape): Variable {
  */
 export function sumTo(shape: Shape, dtype: WideDType, grad: Tensor<WideDType>): Tensor<WideDType> {
   if (sameShape(shape, grad.shape)) return grad;
-  const missing = grad.shape.length - shape.length;
+  const missingDims = grad.shape.length - shape.length;
   const dim = [...grad.shape.keys()].filter(
-    (axis) => axis < missing || shape[axis - missing] !== grad.shape[axis],
+    (axis) => axis < missingDims || shape[axis - missingDims] !== grad.shape[axis],
   );
   return sumOf(grad, { dim, outDtype: dtype }).reshape(shape);
 }

@@ -22,16 +22,16 @@ interface WaitingProduct {
 
 /** The products of one weight that wait for `backwardDw`, in the order in which backward passes would have computed them. */
 export class DelayedGradients {
-  readonly #waiting: WaitingProduct[] = [];
+  readonly #waitingProducts: WaitingProduct[] = [];
 
   /** Keeps the operands of a product for `run`. Returns undefined, because no gradient is known yet. */
   put(x: Value, dy: Gradient, compute: WgradProduct): undefined {
-    this.#waiting.push({ pass: currentPass(), x: sharedHandle(x), dy: sharedHandle(dy), compute });
+    this.#waitingProducts.push({ pass: currentPass(), x: sharedHandle(x), dy: sharedHandle(dy), compute });
   }
 
   /** Whether a product waits. */
   get isWaiting(): boolean {
-    return this.#waiting.length > 0;
+    return this.#waitingProducts.length > 0;
   }
 
   /**
@@ -39,20 +39,20 @@ export class DelayedGradients {
    * added them. Returns undefined if they were added to a `mainGrad`.
    */
   run(): Tensor<WideDType> | undefined {
-    const [oldest] = this.#waiting;
-    const products = this.#waiting.filter(({ pass }) => pass === oldest?.pass);
+    const [oldest] = this.#waitingProducts;
+    const products = this.#waitingProducts.filter(({ pass }) => pass === oldest?.pass);
     let total: Tensor<WideDType> | undefined;
     for (const { x, dy, compute } of products) {
       const grad = compute(x, dy);
       total = total && grad ? add(total, grad) : (total ?? grad);
     }
-    for (const each of this.#waiting.splice(0, products.length)) release(each);
+    for (const each of this.#waitingProducts.splice(0, products.length)) release(each);
     return total;
   }
 
   /** Frees the operands of all waiting products. */
   dispose(): void {
-    for (const each of this.#waiting.splice(0)) release(each);
+    for (const each of this.#waitingProducts.splice(0)) release(each);
   }
 }
 

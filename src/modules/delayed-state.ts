@@ -54,9 +54,9 @@ export class DelayedState implements DelayedScales {
       created.push(scale);
       return [scale, persistent(tensor(backend, rows, [length, slots]))];
     });
-    const viewOf = (tensor: Tensor<"f32">, i: number): Tensor<"f32"> => persistent(tensor.view(i, [1]));
-    this.scales = Array.from({ length: slots }, (_, i) => viewOf(this.scale, i));
-    this.amaxes = Array.from({ length: slots }, (_, i) => viewOf(this.amaxHistory, i));
+    const createView = (tensor: Tensor<"f32">, i: number): Tensor<"f32"> => persistent(tensor.view(i, [1]));
+    this.scales = Array.from({ length: slots }, (_, i) => createView(this.scale, i));
+    this.amaxes = Array.from({ length: slots }, (_, i) => createView(this.amaxHistory, i));
   }
 
   /** Whether the layer has freed this state and uses another one. Updates of a freed state do nothing. */
@@ -98,9 +98,9 @@ export class DelayedState implements DelayedScales {
     for (let slot = 0; slot < slots; slot++) {
       const column = Float32Array.from({ length }, (_, row) => history[row * slots + slot] as number);
       amaxes[slot] = this.#amaxOf(column);
-      const rolled = [...column.subarray(1), column[0] as number];
-      rolled[0] = 0;
-      for (let row = 0; row < length; row++) history[row * slots + slot] = rolled[row] as number;
+      const rolledColumn = [...column.subarray(1), column[0] as number];
+      rolledColumn[0] = 0;
+      for (let row = 0; row < length; row++) history[row * slots + slot] = rolledColumn[row] as number;
     }
     this.#scaleBy(amaxes);
     this.amaxHistory.write(history);

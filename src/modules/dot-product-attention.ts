@@ -163,7 +163,7 @@ export class DotProductAttention extends Module {
       ...{ cpGroup: this.#options.cpGroup, cpCommType: this.#options.cpCommType },
     };
     const inputs = this.#requireHeads(heads.headsOf(heads.sources));
-    const run = (q: Variable, k: Variable, v: Variable): Variable => merged(attention(q, k, v, options));
+    const run = (q: Variable, k: Variable, v: Variable): Variable => mergeHeads(attention(q, k, v, options));
     return call.checkpointCoreAttention ? recompute(run, ...inputs) : run(...inputs);
   }
 
@@ -183,7 +183,7 @@ export class DotProductAttention extends Module {
       const hasCodes = results.some(({ value }) => value instanceof QuantizedTensor);
       const begun = hasCodes ? this.#beginQuantized() : undefined;
       const wide = begun
-        ? results.map((each, i) => valuesOfCodes(each, begun, takesCodes[i] === true))
+        ? results.map((result, i) => valuesOfCodes(result, begun, takesCodes[i] === true))
         : results;
       const inputs = this.#requireHeads(headsOf(wide));
       const rule = this.#ruleOf(inputs, ruleOptions, variables);
@@ -204,14 +204,14 @@ export class DotProductAttention extends Module {
     { bias, sinks }: Readonly<Record<"bias" | "sinks", Variable | undefined>>,
   ) {
     const user = "DotProductAttention";
-    const wide = (name: string, each: Variable) => wideOf(`${user}: ${name}`, each.value);
-    const all = {
+    const wide = (name: string, variable: Variable) => wideOf(`${user}: ${name}`, variable.value);
+    const checkArgs = {
       ...options,
       ...(bias ? { bias: wide("bias", bias) } : {}),
       ...(sinks ? { sinks: wide("sinks", sinks) } : {}),
     };
-    const checked = checkForward(user, all);
-    return checkedRule(user, wide("query", q), wide("key", k), wide("value", v), checked);
+    const shapes = checkForward(user, checkArgs);
+    return checkedRule(user, wide("query", q), wide("key", k), wide("value", v), shapes);
   }
 
   /** Throws `ArgumentError` for options that FP8 attention does not have. */
@@ -254,24 +254,24 @@ export class DotProductAttention extends Module {
     if (gradEnabled() && inputs.some((each) => each.requiresGrad))
       throw new ArgumentError(`${user}: cached keys have no gradients; call the layer in noGrad`);
     requireCacheable(inputs, cache);
-    const [q, k, v] = inputs.map((each, i) => {
-      const batchFirst = format === "sbhd" ? transpose(each, 0, 1) : each;
+    const [q, k, v] = inputs.map((input, i) => {
+      const batchFirst = format === "sbhd" ? transpose(input, 0, 1) : input;
       const wide = wideOf(`${user}: ${["query", "key", "value"][i]}`, batchFirst.value);
       return format === "thd" ? cache.padded(wide) : wide;
     }) as [ReturnType<typeof wideOf>, ReturnType<typeof wideOf>, ReturnType<typeof wideOf>];
     const { layout: _, bias, ...own } = coreOptions(core, this.backend);
     if (bias) throw new ArgumentError(`${user}: a bias does not go with inferenceParams; leave it out`);
     const sinks = this.#sinks().sinks as Variable | undefined;
-    const cached = cache.append(this.#options.layerNumber ?? 1, k, v);
-    const { out } = attend(q, cached.k, cached.v, {
+    const cachedTensors = cache.append(this.#options.layerNumber ?? 1, k, v);
+    const { out } = attend(q, cachedTensors.k, cachedTensors.v, {
       ...own,
       ...(sinks ? { sinks: wideOf(user, variableOf(user, "sinks", sinks).value) } : {}),
-      pages: cached.pages,
-      queryLengths: cached.queryLengths,
-      keyLengths: cached.keyLengths,
+      pages: cachedTensors.pages,
+      queryLengths: cachedTensors.queryLengths,
+      keyLengths: cachedTensors.keyLengths,
     } as Parameters<typeof attend>[3]);
-    if (format === "thd") return merged(new Variable(cache.packed(out), false));
-    const result = merged(new Variable(out, false));
+    if (format === "thd") return mergeHeads(new Variable(cache.packed(out), false));
+    const result = mergeHeads(new Variable(out, false));
     return format === "bshd" ? result : transpose(result, 0, 1);
   }
 }
@@ -283,12 +283,12 @@ function optionalVariable(name: string, x: VariableLike | undefined): Variable |
 /** Records in a parameter [1, H, 1, 1] which heads each rank has. */
 function divideHeads(parameter: Parameter, group: ProcessGroup, heads: number): void {
   const count = heads / group.size;
-  const partOf = (rank: number) => partAlong([1, heads, 1, 1], 1, [[rank * count, (rank + 1) * count]]);
-  parameter.setRankParts({ group, axis: 1, partOf });
+  const rankPart = (rank: number) => partAlong([1, heads, 1, 1], 1, [[rank * count, (rank + 1) * count]]);
+  parameter.setRankParts({ group, axis: 1, partOf: rankPart });
 }
 
 /** Makes heads and their width one dimension. */
-function merged(x: Variable): Variable {
+function mergeHeads(x: Variable): Variable {
   const [heads, width] = x.shape.slice(-2) as [number, number];
   return reshape(x, [...x.shape.slice(0, -2), heads * width]);
 }

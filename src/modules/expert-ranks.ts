@@ -38,15 +38,15 @@ export class ExpertRanks {
    */
   initMethod(init: InitMethod = normalInit(INITIAL_STD)): InitMethod {
     const { localExperts, experts } = this;
-    const first = this.group.rank * localExperts;
+    const firstExpert = this.group.rank * localExperts;
     let calls = 0;
     return (random, shape) => {
       const skip = (count: number): void => {
         for (let i = 0; i < count; i++) init(random, shape);
       };
-      if (calls++ === 0) skip(first);
+      if (calls++ === 0) skip(firstExpert);
       const values = init(random, shape);
-      if (calls === localExperts) skip(experts - first - localExperts);
+      if (calls === localExperts) skip(experts - firstExpert - localExperts);
       return values;
     };
   }
@@ -69,21 +69,21 @@ export class ExpertRanks {
     const ranks = Array.from({ length: group.size }, (_, rank) => rank);
     const locals = Array.from({ length: localExperts }, (_, expert) => expert);
     const sumByRank = (counts: readonly number[]): readonly number[] =>
-      ranks.map((rank) => sumOf(counts.slice(rank * localExperts, (rank + 1) * localExperts)));
+      ranks.map((rank) => sumCounts(counts.slice(rank * localExperts, (rank + 1) * localExperts)));
     const [toRanks, fromRanks] = [sumByRank(sent), sumByRank(received)];
     // chunks arrive by rank, then expert; experts take them by expert, then rank
     const byExpert = locals.flatMap((expert) => ranks.map((rank) => rank * localExperts + expert));
     const byRank = ranks.flatMap((rank) => locals.map((expert) => expert * group.size + rank));
-    const dispatched = allToAll(rows, group, { sent: toRanks, received: fromRanks });
-    const sorted = moeSortChunksByIndex(dispatched, received, byExpert);
+    const dispatchedRows = allToAll(rows, group, { sent: toRanks, received: fromRanks });
+    const sortedRows = moeSortChunksByIndex(dispatchedRows, received, byExpert);
     const mSplits = locals.map((expert) =>
-      sumOf(ranks.map((rank) => received[rank * localExperts + expert] ?? 0)),
+      sumCounts(ranks.map((rank) => received[rank * localExperts + expert] ?? 0)),
     );
-    const computed = compute(sorted, mSplits);
+    const expertRows = compute(sortedRows, mSplits);
     const sortedSizes = byExpert.map((chunk) => received[chunk] ?? 0);
-    const unsorted = moeSortChunksByIndex(computed, sortedSizes, byRank);
-    return allToAll(unsorted, group, { sent: fromRanks, received: toRanks });
+    const returnedRows = moeSortChunksByIndex(expertRows, sortedSizes, byRank);
+    return allToAll(returnedRows, group, { sent: fromRanks, received: toRanks });
   }
 }
 
-const sumOf = (counts: readonly number[]): number => counts.reduce((sum, count) => sum + count, 0);
+const sumCounts = (counts: readonly number[]): number => counts.reduce((sum, count) => sum + count, 0);

@@ -56,7 +56,7 @@ const checkCall = optionsOf<WeightUse>(
 /** Rows of one expert. */
 interface Rows {
   /** The first row, and the number of rows. */
-  readonly first: number;
+  readonly start: number;
   readonly count: number;
 }
 
@@ -141,7 +141,7 @@ export class GroupedLinear extends Module {
   ): readonly [out: Variable, biases: readonly Variable[]] {
     const [out, ...biases] = composed(() => {
       const result = this.#forward(input, mSplits, call, this.#experts.map(withoutBias));
-      return [result, ...this.#experts.flatMap((parts) => returnedBias(parts, result))];
+      return [result, ...this.#experts.flatMap((expert) => returnedBias(expert, result))];
     });
     return [out, biases];
   }
@@ -166,7 +166,7 @@ export class GroupedLinear extends Module {
       throw new ShapeError(
         `GroupedLinear: the input is [${shape}], which has ${rowCount} rows; mSplits adds up to ${total}`,
       );
-    const rows = rowsOf(sizes);
+    const rows = rowRanges(sizes);
     const biases = experts.flatMap(({ bias }) => bias ?? []);
     return differentiableOne([x, ...this.weights, ...biases], (grad) => {
       if (x.value instanceof QuantizedTensor)
@@ -174,7 +174,7 @@ export class GroupedLinear extends Module {
           "GroupedLinear: the input is quantized; each expert quantizes its own rows, so give it in f32, bf16 or f16",
         );
       const value = wideOf("GroupedLinear: the input", x.value);
-      const inputs = rows.map((each) => inputOf(value, each, x.requiresGrad));
+      const inputs = rows.map((range) => sliceInput(value, range, x.requiresGrad));
       const results = this.#run(experts, inputs, ownCall, grad);
       const out = concatenateRows(
         results.map(({ out: each }) => wideOf("GroupedLinear", each)),
@@ -187,11 +187,15 @@ export class GroupedLinear extends Module {
         backward: (gradient, pass) => {
           const dy = wideOf("GroupedLinear: the gradient", gradient);
           const gradients = results.map(({ backward }, i) =>
-            backward(sliceOf(dy, rows[i] as Rows), pass, { temporary: true }),
+            backward(sliceRange(dy, rows[i] as Rows), pass, { temporary: true }),
           );
-          const ofInput = gradients.map((each) => each.x && wideOf("GroupedLinear: a gradient", each.x));
+          const inputGrads = gradients.map(
+            (layerGrads) => layerGrads.x && wideOf("GroupedLinear: a gradient", layerGrads.x),
+          );
           return [
-            ofInput.every((each) => each !== undefined) ? concatenateRows(ofInput, rows, shape) : undefined,
+            inputGrads.every((each) => each !== undefined)
+              ? concatenateRows(inputGrads, rows, shape)
+              : undefined,
             ...gradients.map(({ weight }) => weight),
             ...(biases.length > 0 ? gradients.map(({ bias }) => bias) : []),
           ];
@@ -207,52 +211,52 @@ export class GroupedLinear extends Module {
     call: WeightUse,
     grad: boolean,
   ): readonly LinearResult[] {
-    const experts = layers.map((parts, i) => ({ parts, input: inputs[i] as LinearInput }));
+    const experts = layers.map((expert, i) => ({ expert, input: inputs[i] as LinearInput }));
     using _ = {
       [Symbol.dispose]: () => {
-        for (const { parts } of experts) parts.quantization.release();
+        for (const { expert } of experts) expert.quantization.release();
       },
     };
-    for (const { parts, input } of experts.slice(1)) prepareForward(parts, input);
-    return experts.map(({ parts, input }) => linearForward(parts, input, call, grad));
+    for (const { expert, input } of experts.slice(1)) prepareForward(expert, input);
+    return experts.map(({ expert, input }) => linearForward(expert, input, call, grad));
   }
 }
 
 /** Returns the rows of each expert. */
-function rowsOf(sizes: readonly number[]): readonly Rows[] {
+function rowRanges(sizes: readonly number[]): readonly Rows[] {
   let next = 0;
   return sizes.map((count) => {
-    const first = next;
+    const start = next;
     next += count;
-    return { first, count };
+    return { start, count };
   });
 }
 
 /** Returns the input of one expert's product. */
-function inputOf(x: Tensor<WideDType>, rows: Rows, requiresGrad: boolean): LinearInput {
+function sliceInput(x: Tensor<WideDType>, rows: Rows, requiresGrad: boolean): LinearInput {
   const { dtype, backend } = x;
   const shape = [rows.count, x.shape.at(-1) ?? 1];
-  return { shape, dtype, backend, requiresGrad, createsValue: true, value: (): Value => sliceOf(x, rows) };
+  return { shape, dtype, backend, requiresGrad, createsValue: true, value: (): Value => sliceRange(x, rows) };
 }
 
 /** Returns rows of x [..., K] as a matrix: a view if it would be aligned, else a copy. */
-function sliceOf(x: Tensor<WideDType>, { first, count }: Rows): Tensor<WideDType> {
+function sliceRange(x: Tensor<WideDType>, { start, count }: Rows): Tensor<WideDType> {
   const columns = x.shape.at(-1) ?? 1;
-  const isAligned = (first * columns * storageBits(x.dtype)) % (8 * VIEW_ALIGNMENT) === 0;
-  return isAligned ? x.view(first * columns, [count, columns]) : x.slice(first * columns, [count, columns]);
+  const isAligned = (start * columns * storageBits(x.dtype)) % (8 * VIEW_ALIGNMENT) === 0;
+  return isAligned ? x.view(start * columns, [count, columns]) : x.slice(start * columns, [count, columns]);
 }
 
-/** Returns the rows of all experts in a tensor of `shape`, and disposes of `parts`. */
+/** Returns the rows of all experts in a tensor of `shape`, and disposes of `matrices`. */
 function concatenateRows(
-  parts: readonly Tensor<WideDType>[],
+  matrices: readonly Tensor<WideDType>[],
   rows: readonly Rows[],
   shape: Shape,
 ): Tensor<WideDType> {
-  const { backend, dtype } = parts[0] as Tensor<WideDType>;
+  const { backend, dtype } = matrices[0] as Tensor<WideDType>;
   const columns = shape.at(-1) ?? 1;
   const out = new Tensor(backend, dtype, shape);
-  for (const [i, part] of parts.entries()) {
-    out.paste(part, (rows[i] as Rows).first * columns);
+  for (const [i, part] of matrices.entries()) {
+    out.paste(part, (rows[i] as Rows).start * columns);
     part.dispose();
   }
   return out;

@@ -19,7 +19,9 @@ export function matchingLayers(
   layers: readonly NamedState[],
   pattern: string,
 ): readonly NamedLayer[] {
-  const matches = layers.filter(([name]) => containersOf(name).some((each) => matchesGlob(pattern, each)));
+  const matches = layers.filter(([name]) =>
+    containerNames(name).some((container) => matchesGlob(pattern, container)),
+  );
   if (matches.length === 0) throw noMatch(user, pattern, layers);
   return matches.map(([name, state]) => {
     if (hasLayerRecipe(state)) return [name, state] as const;
@@ -30,15 +32,15 @@ export function matchingLayers(
 }
 
 /** The name of a product, and the names of the modules that contain it. */
-function containersOf(name: string): readonly string[] {
-  const parts = name.split(".");
-  return parts.map((_, i) => parts.slice(0, i + 1).join("."));
+function containerNames(name: string): readonly string[] {
+  const segments = name.split(".");
+  return segments.map((_, i) => segments.slice(0, i + 1).join("."));
 }
 
 function noMatch(user: string, pattern: string, layers: readonly NamedState[]): ArgumentError {
-  const names = [...new Set(layers.flatMap(([name]) => containersOf(name)))];
-  const near = isGlob(pattern) ? "" : nearest(pattern, names);
-  const hint = near || `; there are ${names.slice(0, 8).join(", ")}`;
+  const names = [...new Set(layers.flatMap(([name]) => containerNames(name)))];
+  const suggestion = isGlob(pattern) ? "" : nearest(pattern, names);
+  const hint = suggestion || `; there are ${names.slice(0, 8).join(", ")}`;
   return new ArgumentError(
     `${user}: no layer matches "${pattern}"${layers.length === 0 ? "; the module has no linear products" : hint}`,
   );

@@ -130,7 +130,7 @@ export class LayerNormLinear extends Module {
   /** Frees the parameters, gradients and the quantization state. */
   override dispose(): void {
     super.dispose();
-    for (const each of [this.weight, this.bias]) each?.dispose();
+    for (const parameter of [this.weight, this.bias]) parameter?.dispose();
   }
 
   /** Returns the quantization state of the product, under the name `linear`. */
@@ -160,8 +160,8 @@ export class LayerNormLinear extends Module {
   forwardWithNorm(input: VariableLike, call: NormedCall = {}): readonly [out: Variable, normed: Variable] {
     const { linearCall, returned } = normedCallOf("LayerNormLinear", call, this.#norm.group);
     return composed(() => {
-      const [out, normed] = this.#run(input, linearCall, { returnsNorm: true }) as [Variable, Variable];
-      return [out, returned(normed)];
+      const [out, normResult] = this.#run(input, linearCall, { returnsNorm: true }) as [Variable, Variable];
+      return [out, returned(normResult)];
     });
   }
 
@@ -192,12 +192,12 @@ export class LayerNormLinear extends Module {
     call: NormedCall = {},
   ): readonly [out: Variable, bias: Variable | undefined, normed: Variable] {
     const { linearCall, returned } = normedCallOf("LayerNormLinear", call, this.#norm.group);
-    const [out, normed, bias] = composed(() => {
+    const [out, normResult, bias] = composed(() => {
       const results = this.#run(input, linearCall, { returnsNorm: true, returnsBias: true });
       const [result, norm] = results as [Variable, Variable];
       return [result, returned(norm), ...returnedBias(this.#linear, result)];
     });
-    return [out, bias, normed];
+    return [out, bias, normResult];
   }
 
   #run(
@@ -206,22 +206,22 @@ export class LayerNormLinear extends Module {
     { returnsNorm = false, returnsBias = false }: ReturnedResults,
   ): readonly Variable[] {
     requireWideGradient(this, call);
-    const parts = returnsBias ? withoutBias(this.#linear) : this.#linear;
+    const layer = returnsBias ? withoutBias(this.#linear) : this.#linear;
     const x = variableOf("LayerNormLinear", "input", input);
-    const { weight, bias } = parts;
+    const { weight, bias } = layer;
     const inputs = [x, ...normParameters(this.#norm), ...leavesOf(weight), ...leavesOf(bias)];
     return differentiable(inputs, (grad) => {
       updateSplit(weight, bias);
-      const norm = normedInput(this.#norm, x, returnsNorm, layerRegion(parts.quantization));
-      const { out, backward, saved } = linearForward(parts, norm.input, call, grad);
+      const norm = normedInput(this.#norm, x, returnsNorm, layerRegion(layer.quantization));
+      const { out, backward, saved } = linearForward(layer, norm.input, call, grad);
       return {
         results: returnsNorm ? [out, norm.out()] : [out],
         saved: [...saved, ...norm.saved()],
         quantized: { gradOutput: true },
-        backward: ([dy, dnormed], pass) => {
+        backward: ([dy, normGrad], pass) => {
           const grads = dy ? backward(dy, pass) : {};
           return [
-            ...norm.backward(grads.x, dnormed),
+            ...norm.backward(grads.x, normGrad),
             ...leafGradients(weight, grads.weight),
             ...leafGradients(bias, grads.bias),
           ];

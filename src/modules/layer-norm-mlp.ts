@@ -108,11 +108,11 @@ interface Fusions {
  * block-scaled FP8 it is also fused if no bias gradient needs it, with the same bits as without fusion. The first region is the
  * region of fc1, whose recipe quantizes the gradient; the second is the region of fc2, whose recipe quantizes the activation.
  */
-function fusionsOf([first, second]: readonly (Region | undefined)[], gated: boolean): Fusions {
-  const rowOf = (region: Region | undefined) =>
+function chooseFusions([firstRegion, second]: readonly (Region | undefined)[], gated: boolean): Fusions {
+  const recipeRow = (region: Region | undefined) =>
     region?.enabled && fusesQuantization(region.recipe) ? region.recipe.row : undefined;
-  const { ungated = false, alone = false } = rowOf(first)?.gradientSteps ?? {};
-  const value = rowOf(second) !== undefined;
+  const { ungated = false, alone = false } = recipeRow(firstRegion)?.gradientSteps ?? {};
+  const value = recipeRow(second) !== undefined;
   return { value, gradient: !gated && ungated, gradientWithoutBias: alone };
 }
 
@@ -233,8 +233,8 @@ export class LayerNormMLP extends Module {
   forwardWithNorm(input: VariableLike, call: NormedCall = {}): readonly [out: Variable, normed: Variable] {
     const { linearCall, returned } = normedCallOf("LayerNormMLP", call, this.#norm.group);
     return composed(() => {
-      const [out, normed] = this.#run(input, linearCall, { returnsNorm: true }) as [Variable, Variable];
-      return [out, returned(normed)];
+      const [out, normResult] = this.#run(input, linearCall, { returnsNorm: true }) as [Variable, Variable];
+      return [out, returned(normResult)];
     });
   }
 
@@ -265,12 +265,12 @@ export class LayerNormMLP extends Module {
     call: NormedCall = {},
   ): readonly [out: Variable, bias: Variable | undefined, normed: Variable] {
     const { linearCall, returned } = normedCallOf("LayerNormMLP", call, this.#norm.group);
-    const [out, normed, bias] = composed(() => {
+    const [out, normResult, bias] = composed(() => {
       const results = this.#run(input, linearCall, { returnsNorm: true, returnsBias: true });
       const [result, norm] = results as [Variable, Variable];
       return [result, returned(norm), ...returnedBias(this.#fc2, result)];
     });
-    return [out, bias, normed];
+    return [out, bias, normResult];
   }
 
   #run(
@@ -289,24 +289,24 @@ export class LayerNormMLP extends Module {
       const requiresGrad = this.#activationRequiresGrad(norm.input.requiresGrad);
       prepareForward(this.#fc2, { ...norm.input, shape: this.#activationShape(rows), requiresGrad });
       using _ = { [Symbol.dispose]: () => this.#fc2.quantization.release() };
-      const first = linearForward(this.#fc1, norm.input, { ...call, fp8Output: false }, grad);
-      const h = wideOf("LayerNormMLP: the result of fc1", first.out);
-      const fusions = fusionsOf(regions, this.#form.gated);
-      const second = this.#runFc2(fc2, { h, result: first, fusions }, call, grad, requiresGrad);
+      const firstLinear = linearForward(this.#fc1, norm.input, { ...call, fp8Output: false }, grad);
+      const h = wideOf("LayerNormMLP: the result of fc1", firstLinear.out);
+      const fusions = chooseFusions(regions, this.#form.gated);
+      const second = this.#runFc2(fc2, { h, result: firstLinear, fusions }, call, grad, requiresGrad);
       return {
         results: returnsNorm ? [second.out, norm.out()] : [second.out],
-        saved: [...first.saved, ...second.saved, h, ...norm.saved()],
+        saved: [...firstLinear.saved, ...second.saved, h, ...norm.saved()],
         quantized: { gradOutput: !this.#fc2.parallel?.gathers("gradOutput") },
-        backward: ([dy, dreturned], pass) => {
+        backward: ([dy, returnedGrad], pass) => {
           const { x: dact, weight: dw2, bias: db2 } = dy ? second.backward(dy, pass) : {};
           const {
-            x: dnormed,
+            x: normGrad,
             weight: dw1,
             bias: db1,
-          } = this.#fc1Backward({ h, result: first, fusions }, dact, pass);
+          } = this.#fc1Backward({ h, result: firstLinear, fusions }, dact, pass);
           const fc1Grads = this.#fc1.bias ? [dw1, db1] : [dw1];
           const fc2Grads = fc2.bias ? [dw2, db2] : [dw2];
-          return [...norm.backward(dnormed, dreturned), ...fc1Grads, ...fc2Grads];
+          return [...norm.backward(normGrad, returnedGrad), ...fc1Grads, ...fc2Grads];
         },
       };
     });

@@ -37,8 +37,8 @@ export function setLayerRecipes(module: Module, rules: readonly LayerRecipe[]): 
   requireModule(user, "module", module);
   const ownRules = checkRules(user, "rules", rules) as readonly LayerRecipe[];
   const layers = [...module.namedQuantizations()];
-  const chosen = new Map<QuantizationState, Recipe | null>();
+  const recipesByState = new Map<QuantizationState, Recipe | null>();
   for (const { layers: pattern, recipe } of ownRules)
-    for (const [, state] of matchingLayers(user, layers, pattern)) chosen.set(state, recipe);
-  for (const [, state] of layers) if (hasLayerRecipe(state)) state[LAYER_RECIPE] = chosen.get(state);
+    for (const [, state] of matchingLayers(user, layers, pattern)) recipesByState.set(state, recipe);
+  for (const [, state] of layers) if (hasLayerRecipe(state)) state[LAYER_RECIPE] = recipesByState.get(state);
 }

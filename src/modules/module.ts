@@ -160,19 +160,19 @@ export abstract class Module {
    * @throws `OutOfMemoryError` if the memory is not available. Errors of an `initMethod` propagate.
    */
   materializeParameters(): void {
-    const waiting = this.parameters().filter(({ isMeta }) => isMeta);
-    for (const parameter of waiting.sort((a, b) => a.creation - b.creation)) parameter.materialize();
+    const metaParameters = this.parameters().filter(({ isMeta }) => isMeta);
+    for (const parameter of metaParameters.sort((a, b) => a.creation - b.creation)) parameter.materialize();
   }
 
   /** @internal The result of `parameters`, in one list for each module that has registered parameters itself. */
   parameterGroups(): readonly (readonly Parameter[])[] {
-    const seen = new Set<Parameter>();
-    const groupsOf = (module: Module): (readonly Parameter[])[] => {
-      const group = [...module.#parameters.values()].filter((each) => !seen.has(each));
-      for (const each of group) seen.add(each);
-      return [group, ...[...module.#modules.values()].flatMap(groupsOf)];
+    const visited = new Set<Parameter>();
+    const parameterGroups = (module: Module): (readonly Parameter[])[] => {
+      const group = [...module.#parameters.values()].filter((parameter) => !visited.has(parameter));
+      for (const parameter of group) visited.add(parameter);
+      return [group, ...[...module.#modules.values()].flatMap(parameterGroups)];
     };
-    return groupsOf(this).filter(({ length }) => length > 0);
+    return parameterGroups(this).filter(({ length }) => length > 0);
   }
 
   /**
@@ -185,13 +185,13 @@ export abstract class Module {
 
   /** @internal This module, under the empty name, and all modules in it, by their paths. */
   namedModules(): ReadonlyMap<string, Module> {
-    const named = new Map<string, Module>();
+    const modules = new Map<string, Module>();
     const visit = (module: Module, path: string): void => {
-      named.set(path, module);
+      modules.set(path, module);
       for (const [name, inner] of module.#modules) visit(inner, path ? `${path}.${name}` : name);
     };
     visit(this, "");
-    return named;
+    return modules;
   }
 
   /** @internal Returns the path of this module's member `name` from the outermost module that contains this one. */
@@ -201,13 +201,13 @@ export abstract class Module {
   }
 
   /**
-   * Collects the objects that `namedIn` returns for this module and for its submodules. An object that occurs several times is
+   * Collects the objects that `entriesOf` returns for this module and for its submodules. An object that occurs several times is
    * listed once, under its first name.
    */
-  #named<T>(namedIn: (module: Module) => ReadonlyMap<string, T>): ReadonlyMap<string, T> {
+  #named<T>(entriesOf: (module: Module) => ReadonlyMap<string, T>): ReadonlyMap<string, T> {
     const names = new Map<T, string>();
     const visit = (module: Module, prefix: string): void => {
-      for (const [name, each] of namedIn(module)) if (!names.has(each)) names.set(each, prefix + name);
+      for (const [name, each] of entriesOf(module)) if (!names.has(each)) names.set(each, prefix + name);
       for (const [name, inner] of module.#modules) visit(inner, `${prefix}${name}.`);
     };
     visit(this, "");
@@ -228,14 +228,14 @@ export abstract class Module {
    * that `fuseWgradAccumulation` needs, `DisposedError` for a `mainGrad` that was disposed of.
    */
   backwardDw(): void {
-    const delayed = this.parameters().filter(({ delayedGradients }) => delayedGradients);
-    const waiting = delayed.filter(({ delayedGradients }) => delayedGradients?.isWaiting);
-    if (waiting.length === 0 && delayed.some(({ requiresGrad }) => requiresGrad))
+    const delayedParameters = this.parameters().filter(({ delayedGradients }) => delayedGradients);
+    const waitingParameters = delayedParameters.filter(({ delayedGradients }) => delayedGradients?.isWaiting);
+    if (waitingParameters.length === 0 && delayedParameters.some(({ requiresGrad }) => requiresGrad))
       throw new ArgumentError(
         `${this.constructor.name}: no gradient of a weight is left to compute; call backwardDw once after each backward pass`,
       );
     using _ = new Scope();
-    accumulateAfterPass(waiting, (parameter) => parameter.delayedGradients?.run());
+    accumulateAfterPass(waitingParameters, (parameter) => parameter.delayedGradients?.run());
   }
 
   /** Frees the parameters, gradients and quantization states of this module and its submodules. */

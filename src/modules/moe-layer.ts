@@ -163,16 +163,16 @@ export class MoELayer extends Module {
     const count = this.#ranks?.localExperts ?? numExperts;
     const width = (this.#form.gated ? 2 : 1) * ffnHidden;
     [this.router, this.fc1, this.fc2] = orDispose((created) => {
-      const owned = <M extends Module>(key: string, module: M): M => {
+      const addOwned = <M extends Module>(key: string, module: M): M => {
         created.push(module);
         return this.addModule(key, module);
       };
       const { dtype, random } = this;
       const router = { bias: false, dtype, random, initMethod: linear.initMethod };
       return [
-        owned("router", new Linear(backend, hidden, numExperts, router)),
-        owned("fc1", new GroupedLinear(backend, count, hidden, width, layerOptions())),
-        owned("fc2", new GroupedLinear(backend, count, ffnHidden, hidden, layerOptions())),
+        addOwned("router", new Linear(backend, hidden, numExperts, router)),
+        addOwned("fc1", new GroupedLinear(backend, count, hidden, width, layerOptions())),
+        addOwned("fc2", new GroupedLinear(backend, count, ffnHidden, hidden, layerOptions())),
       ] as const;
     });
   }
@@ -239,10 +239,10 @@ export class MoELayer extends Module {
       );
     });
     try {
-      const [sent, received] = await Promise.all(
-        counts.map(async (each) => each && [...(await each.data())]),
+      const [sentCounts, receivedCounts] = await Promise.all(
+        counts.map(async (countTensor) => countTensor && [...(await countTensor.data())]),
       );
-      return { sent: sent ?? [], received: received ?? sent ?? [] };
+      return { sent: sentCounts ?? [], received: receivedCounts ?? sentCounts ?? [] };
     } finally {
       for (const each of counts) each?.dispose();
     }
@@ -274,18 +274,18 @@ export class MoELayer extends Module {
     const { tokens, logits, routed } = this.#route(x, expertBias);
     const { dtype } = wideOf("MoELayer: the input", x.value);
     const { probs, topkIndices, tokensPerExpert: counts } = routed;
-    const permuted = moePermute(tokens, topkIndices, { mapType: "index", numExperts: this.numExperts });
-    const sizes = tokenCounts?.sent ?? Array.from(permuted.rowIdMap.tokensPerExpert.dataSync());
+    const permutation = moePermute(tokens, topkIndices, { mapType: "index", numExperts: this.numExperts });
+    const sizes = tokenCounts?.sent ?? Array.from(permutation.rowIdMap.tokensPerExpert.dataSync());
     const experts = (rows: Variable, mSplits: readonly number[]): Variable => {
       const h = this.fc1.forward(rows, mSplits, weightUse);
       return this.fc2.forward(this.#activated(h), mSplits, weightUse);
     };
     const y =
       this.#ranks && tokenCounts
-        ? this.#ranks.run(permuted.output, tokenCounts, experts)
-        : experts(permuted.output, sizes);
+        ? this.#ranks.run(permutation.output, tokenCounts, experts)
+        : experts(permutation.output, sizes);
     const mergingProbs = gather(cast(probs, dtype), 1, topkIndices);
-    const merged = moeUnpermute(y, permuted.rowIdMap, { mergingProbs });
+    const merged = moeUnpermute(y, permutation.rowIdMap, { mergingProbs });
     return { output: reshape(merged, x.shape), logits, counts };
   }
 

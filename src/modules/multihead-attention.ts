@@ -14,7 +14,7 @@ import { orDispose } from "../tensor/scope.js";
 import type { Tensor } from "../tensor/tensor.js";
 import { formatOf } from "./attention/core.js";
 import { type HeadNorm, l2Normalize, normOfHeads } from "./attention/head-norms.js";
-import { type Packing, unpack } from "./attention/heads.js";
+import { type HeadPacking, unpack } from "./attention/heads.js";
 import {
   checkMultiheadCall,
   MULTIHEAD_OPTIONS,
@@ -56,7 +56,7 @@ export class MultiheadAttention extends Module {
   readonly #kNorm: HeadNorm | undefined;
   readonly #coreAttention: DotProductAttention;
   readonly #proj: Linear;
-  readonly #packing: Packing;
+  readonly #packing: HeadPacking;
 
   constructor(
     backend: Backend,
@@ -150,30 +150,37 @@ export class MultiheadAttention extends Module {
     return [out as Variable, bias];
   }
 
-  /** Returns the result, and the additional result that `returned` selects. */
-  #run(hiddenStates: VariableLike, call: MultiheadAttentionCall, returned: Returned): readonly Variable[] {
+  /** Returns the result, and the additional result that `extraResult` selects. */
+  #run(
+    hiddenStates: VariableLike,
+    call: MultiheadAttentionCall,
+    extraResult: ExtraResult,
+  ): readonly Variable[] {
     const ownCall = checkMultiheadCall("MultiheadAttention", call);
     const x = variableOf("MultiheadAttention", "hiddenStates", hiddenStates);
-    return composed(() => this.#compose(x, ownCall, returned));
+    return composed(() => this.#compose(x, ownCall, extraResult));
   }
 
-  #compose(x: Variable, call: MultiheadAttentionCall, returned: Returned): readonly Variable[] {
+  #compose(x: Variable, call: MultiheadAttentionCall, extraResult: ExtraResult): readonly Variable[] {
     const { encoderOutput, rotaryPosEmb, isFirstMicrobatch, skipFp8WeightUpdate, ...attention } = call;
     const use = { isFirstMicrobatch, skipFp8WeightUpdate };
     const angles = rotaryPosEmb as readonly [RotaryAngles, RotaryAngles] | undefined;
     const { output, gradOutput, input } = this.#quantizedBoundaries(angles !== undefined, call);
     const projection = { ...use, ...(input ? { fp8Output: true } : {}) };
-    const [sources, normed] = this.#project(x, encoderOutput, projection, returned === "norm");
-    const headsOf = (results: readonly Variable[]): Heads => {
+    const [sources, normResult] = this.#project(x, encoderOutput, projection, extraResult === "norm");
+    const divideHeads = (results: readonly Variable[]): Heads => {
       const [query, key, value] = this.#divide(results);
       return [this.#turned(query, 0, angles, attention), this.#turned(key, 1, angles, attention), value];
     };
-    const context = this.#coreAttention.attendTo({ sources, headsOf, returnsCodes: output }, attention);
+    const context = this.#coreAttention.attendTo(
+      { sources, headsOf: divideHeads, returnsCodes: output },
+      attention,
+    );
     const projUse = { ...use, ...(gradOutput ? { fp8Grad: true } : {}) };
-    if (returned === "bias")
+    if (extraResult === "bias")
       return this.#proj.forwardWithBias(context, projUse).filter((each) => each !== undefined);
     const out = this.#proj.forward(context, projUse);
-    return normed ? [out, normed] : [out];
+    return normResult ? [out, normResult] : [out];
   }
 
   /**
@@ -194,15 +201,17 @@ export class MultiheadAttention extends Module {
   /** Normalizes and rotates queries (0) or keys (1), in the order of the options. */
   #turned(
     x: Variable,
-    which: number,
+    projectionIndex: number,
     angles: readonly [RotaryAngles, RotaryAngles] | undefined,
     call: AttentionCall,
   ): Variable {
-    const norm = which === 0 ? this.#qNorm : this.#kNorm;
+    const norm = projectionIndex === 0 ? this.#qNorm : this.#kNorm;
     const isFirst = this.#options.qkNormBeforeRope === true;
-    const before = norm && isFirst ? norm.forward(x) : x;
-    const rotated = angles ? this.#rotate(before, angles[which] as RotaryAngles, call, which) : before;
-    return norm && !isFirst ? norm.forward(rotated) : rotated;
+    const normalized = norm && isFirst ? norm.forward(x) : x;
+    const rotatedHeads = angles
+      ? this.#rotate(normalized, angles[projectionIndex] as RotaryAngles, call, projectionIndex)
+      : normalized;
+    return norm && !isFirst ? norm.forward(rotatedHeads) : rotatedHeads;
   }
 
   /** Returns the results of the projections, and the result of the input's norm if it is returned. */
@@ -210,7 +219,7 @@ export class MultiheadAttention extends Module {
     x: Variable,
     encoderOutput: VariableLike | undefined,
     use: LinearCall,
-    returned: boolean,
+    returnsNorm: boolean,
   ): readonly [results: readonly Variable[], normed: Variable | undefined] {
     const { attentionType } = this;
     if ((attentionType === "cross") !== (encoderOutput !== undefined))
@@ -219,22 +228,22 @@ export class MultiheadAttention extends Module {
       );
     const { layernormQkv, qkv, layernormQuery, queryLayer, keyValue } = this.#projections;
     const layer = (layernormQkv ?? qkv ?? layernormQuery ?? queryLayer) as LayerNormLinear | Linear;
-    const [first, normed] =
-      returned && layer instanceof LayerNormLinear
+    const [firstProjection, normResult] =
+      returnsNorm && layer instanceof LayerNormLinear
         ? layer.forwardWithNorm(x, use)
         : [layer.forward(x, use), undefined];
-    if (!keyValue) return [[first], normed];
+    if (!keyValue) return [[firstProjection], normResult];
     const source = variableOf("MultiheadAttention", "encoderOutput", encoderOutput as VariableLike);
-    return [[first, keyValue.forward(source, use)], normed];
+    return [[firstProjection, keyValue.forward(source, use)], normResult];
   }
 
   /** Divides the results of the projections into the heads of queries, keys and values. */
   #divide([first, second]: readonly Variable[]): Heads {
     const { counts } = this.#packing;
     const queries = counts.heads / counts.groups;
-    if (!second) return headsIn(unpack(first as Variable, this.#packing, [queries, 1, 1]));
+    if (!second) return splitIntoHeads(unpack(first as Variable, this.#packing, [queries, 1, 1]));
     const query = unpack(first as Variable, { ...this.#packing, interleaved: false }, [queries]);
-    return headsIn([...query, ...unpack(second, this.#packing, [1, 1])]);
+    return splitIntoHeads([...query, ...unpack(second, this.#packing, [1, 1])]);
   }
 
   /**
@@ -245,13 +254,13 @@ export class MultiheadAttention extends Module {
     x: Variable,
     { cos, sin, interleaved }: RotaryAngles,
     call: AttentionCall,
-    which: number,
+    projectionIndex: number,
   ): Variable {
     const { inferenceParams } = call;
     const layout = formatOf({ module: this.#options, call });
     const queries = call.cuSeqlensQPadded ?? call.cuSeqlensQ;
     const keys = call.cuSeqlensKvPadded ?? call.cuSeqlensKv ?? queries;
-    const ofCall = which === 0 ? queries : keys;
+    const ofCall = projectionIndex === 0 ? queries : keys;
     const cuSeqlens = layout === "thd" ? (inferenceParams?.cuSeqlens ?? ofCall) : undefined;
     const { cpGroup } = this.#options;
     const isDivided = cpGroup !== undefined && cpGroup.size > 1 && layout !== "thd";
@@ -274,13 +283,18 @@ export class MultiheadAttention extends Module {
       ["key", kv],
       ["value", kv],
     ];
-    const all = [...query, ...keysAndValues];
-    const splits = { layernormQkv: all, qkv: all, layernormQuery: query, keyValue: keysAndValues };
+    const projections = [...query, ...keysAndValues];
+    const splits = {
+      layernormQkv: projections,
+      qkv: projections,
+      layernormQuery: query,
+      keyValue: keysAndValues,
+    };
     return new Map(Object.entries(splits).filter(([name]) => name in this.#projections));
   }
 }
 
-function headsIn([query, key, value]: readonly Variable[]): Heads {
+function splitIntoHeads([query, key, value]: readonly Variable[]): Heads {
   return [query as Variable, key as Variable, value as Variable];
 }
 
@@ -304,7 +318,7 @@ function firstPositions(
 }
 
 /** The additional result of a call. */
-type Returned = "norm" | "bias" | undefined;
+type ExtraResult = "norm" | "bias" | undefined;
 
 /** The names of consecutive rows of a weight, and their numbers. */
 export type RowSplit = readonly (readonly [name: string, rows: number])[];

@@ -96,8 +96,8 @@ export function normArguments({ gamma, beta, eps, zeroCenteredGamma }: NormParts
 }
 
 /** Computes the norm of the rows of x, in the dtype of x. */
-export function normForward(parts: NormParts, x: Tensor): NormResult {
-  const { gamma, beta, ...options } = normArguments(parts);
+export function normForward(norm: NormParts, x: Tensor): NormResult {
+  const { gamma, beta, ...options } = normArguments(norm);
   return beta ? layerNorm(x, gamma, beta, options) : rmsNorm(x, gamma, options);
 }
 
@@ -169,12 +169,12 @@ export abstract class NormModule extends Module {
     const x = variableOf(this.constructor.name, "input", input);
     return differentiableOne([x, ...normParameters(this.#parts)], () => {
       const source = wideOf("the input of a norm", x.value);
-      const normed = normForward(this.#parts, source);
+      const result = normForward(this.#parts, source);
       return {
-        result: normed.out,
-        saved: [normed.mean, normed.rstd],
+        result: result.out,
+        saved: [result.mean, result.rstd],
         backward: (grad) =>
-          normGradients(this.#parts, source, normed, wideOf("the gradient of a norm", grad)),
+          normGradients(this.#parts, source, result, wideOf("the gradient of a norm", grad)),
       };
     });
   }

@@ -42,30 +42,30 @@ export interface NormedInput {
  * `isReturned`, the norm's result is first rounded to the dtype of x, as in TransformerEngine.
  */
 export function normedInput(
-  parts: NormParts,
+  normParts: NormParts,
   x: Variable,
   isReturned: boolean,
   region: Region | undefined,
 ): NormedInput {
   const source = wideOf("the input of a norm", x.value);
   const { shape, dtype, backend } = source;
-  const parameters = normParameters(parts);
+  const parameters = normParameters(normParts);
   for (const { localValue } of parameters)
     if (localValue instanceof Tensor) requireTensor("norm", "its parameter", localValue);
   const inputs = [x, ...parameters];
   const fuses = region?.enabled === true && fusesQuantization(region.recipe) && !isReturned;
   let norm: NormResult | undefined;
-  let saved: NormStatistics | undefined;
+  let savedStatistics: NormStatistics | undefined;
   const value = (): Tensor<WideDType> => {
-    norm ??= normForward(parts, source);
-    saved ??= norm;
+    norm ??= normForward(normParts, source);
+    savedStatistics ??= norm;
     return norm.out;
   };
   const quantize = (quantizer: Quantizer): QuantizedTensor => {
-    const { out, ...statistics } = quantizer.normQuantize(source, normArguments(parts));
-    if (saved) {
+    const { out, ...statistics } = quantizer.normQuantize(source, normArguments(normParts));
+    if (savedStatistics) {
       for (const each of [statistics.mean, statistics.rstd]) each?.dispose();
-    } else saved = statistics;
+    } else savedStatistics = statistics;
     return out;
   };
   const requiresGrad = inputs.some((each) => each.requiresGrad);
@@ -80,12 +80,12 @@ export function normedInput(
       ...(fuses ? { quantize } : {}),
     },
     out: value,
-    saved: () => [saved?.mean, saved?.rstd],
+    saved: () => [savedStatistics?.mean, savedStatistics?.rstd],
     backward: (...grads) => {
       const [grad, returnedGrad] = grads.map((each) => each && wideOf("the gradient of a norm", each));
       const total = grad && returnedGrad ? add(grad, returnedGrad) : (grad ?? returnedGrad);
       return total
-        ? normGradients(parts, source, saved as NormStatistics, total)
+        ? normGradients(normParts, source, savedStatistics as NormStatistics, total)
         : inputs.map(() => undefined);
     },
   };

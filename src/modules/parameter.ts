@@ -275,11 +275,11 @@ export const uninitialized: InitMethod = (_, shape) => hostArray(Float32Array, e
 /** The number of parameters that `onMetaDevice` has created. */
 let created = 0;
 
-const deferring = platform.ambient<{ readonly isDeferred: true }>();
+const deferral = platform.ambient<{ readonly isDeferred: true }>();
 
 /** Whether parameters that are created here get no memory: whether `onMetaDevice` runs. */
 export function isDeferring(): boolean {
-  return deferring.get() !== undefined;
+  return deferral.get() !== undefined;
 }
 
 /**
@@ -292,7 +292,7 @@ export function isDeferring(): boolean {
  */
 export function onMetaDevice<R>(body: () => R): R {
   requireBody("onMetaDevice", body);
-  return deferring.run({ isDeferred: true }, body);
+  return deferral.run({ isDeferred: true }, body);
 }
 
 /** Creates a parameter with the initial values that `init` computes. */
@@ -334,10 +334,10 @@ export function allocateParameters(parameters: Iterable<Parameter>): void {
 export function requireValues(user: string, name: string, values: Float32Array, shape: Shape): Float32Array {
   if (kindOf(values) !== "Float32Array")
     throw new ArgumentError(`${user}: ${name} is ${describe(values)}; it must be a Float32Array`);
-  const plain = asPlain(user, "Float32Array", values);
-  if (plain.length !== elementCount(shape))
-    throw new ShapeError(`${user}: ${name} has ${plain.length} values for a parameter [${shape}]`);
-  return plain;
+  const hostValues = asPlain(user, "Float32Array", values);
+  if (hostValues.length !== elementCount(shape))
+    throw new ShapeError(`${user}: ${name} has ${hostValues.length} values for a parameter [${shape}]`);
+  return hostValues;
 }
 
 /** Returns `values` as a tensor of type `dtype`. Each value is rounded to nearest even. */
@@ -347,7 +347,7 @@ export function wideTensor(
   shape: Shape,
   dtype: WideDType,
 ): Tensor<WideDType> {
-  const plain = requireValues("initMethod", "its result", values, shape);
+  const hostValues = requireValues("initMethod", "its result", values, shape);
   using scope = new Scope();
-  return scope.keep(castTo(tensor(backend, plain, shape), dtype));
+  return scope.keep(castTo(tensor(backend, hostValues, shape), dtype));
 }

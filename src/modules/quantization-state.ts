@@ -37,16 +37,16 @@ export interface QuantizationState {
 }
 
 /** Returns the check of a Float32Array whose length satisfies `fits`. The check copies the values. */
-function floats(fits: (count: number) => boolean, what: string): Domain {
+function floats(fits: (count: number) => boolean, description: string): Domain {
   return (user, name, value) => {
     const copy =
       kindOf(value) === "Float32Array" && asPlain(user, "Float32Array", value as Float32Array).slice();
-    if (!copy || !fits(copy.length)) throw outside(user, name, value, `a Float32Array of ${what}`);
+    if (!copy || !fits(copy.length)) throw outside(user, name, value, `a Float32Array of ${description}`);
     return copy;
   };
 }
 
-function passOf(slots: number) {
+function passDomain(slots: number) {
   return optionsOf<DelayedSnapshot>({
     scale: needed(floats((count) => count === slots, `${slots}`)),
     amaxHistory: needed(floats((count) => count > 0 && count % slots === 0, `rows of ${slots}`)),
@@ -56,8 +56,8 @@ function passOf(slots: number) {
 /** Returns the check of a snapshot. It throws `ArgumentError` for an object that `snapshotSync` could not have returned. */
 export function snapshotCheck({ forward, backward }: QuantizationSlots) {
   return optionsOf<QuantizationSnapshot>({
-    forward: needed(nested(passOf(forward))),
-    backward: needed(nested(passOf(backward))),
+    forward: needed(nested(passDomain(forward))),
+    backward: needed(nested(passDomain(backward))),
   });
 }
 

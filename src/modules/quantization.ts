@@ -46,7 +46,7 @@ type LayerState =
 export class LinearQuantization implements QuantizationState, HasLayerRecipe {
   #state: LayerState = { kind: "initial" };
   /** The state that `prepare` created, until `beginForward` uses it or `release` frees it. */
-  #prepared: RecipeState | undefined;
+  #preparedState: RecipeState | undefined;
   #pass: ForwardPass | undefined;
   readonly #cache = new WeightCache();
   /** The columnwise copy of the cached weight, if it has a quantizer of its own. */
@@ -108,13 +108,13 @@ export class LinearQuantization implements QuantizationState, HasLayerRecipe {
     if (currentPhase()?.pass === "again") return;
     const active = this.#activeStateOf(recipe);
     if (active) checkQuantizers(active, check);
-    else this.#prepared = this.#createState(recipe, weight, check);
+    else this.#preparedState = this.#createState(recipe, weight, check);
   }
 
   /** Frees the state that `prepare` created, if `beginForward` has not used it. */
   release(): void {
-    this.#prepared?.dispose();
-    this.#prepared = undefined;
+    this.#preparedState?.dispose();
+    this.#preparedState = undefined;
   }
 
   /** Returns the quantizer of a role. Both runs of a recomputed region use the scales of the first run. */
@@ -233,8 +233,9 @@ export class LinearQuantization implements QuantizationState, HasLayerRecipe {
   }
 
   restore(snapshot: QuantizationSnapshot | undefined): void {
-    const checked = snapshot === undefined ? undefined : checkSnapshot("restore", snapshot, "the snapshot");
-    this.#state = { kind: "restored", snapshot: checked, recipeState: this.#recipeState };
+    const checkedSnapshot =
+      snapshot === undefined ? undefined : checkSnapshot("restore", snapshot, "the snapshot");
+    this.#state = { kind: "restored", snapshot: checkedSnapshot, recipeState: this.#recipeState };
     this.#clearCache();
   }
 
@@ -276,8 +277,8 @@ export class LinearQuantization implements QuantizationState, HasLayerRecipe {
   }
 
   #changeState(recipe: Recipe, weight: Parameter, check: FitCheck): RecipeState {
-    const next = this.#prepared ?? this.#createState(recipe, weight, check);
-    this.#prepared = undefined;
+    const next = this.#preparedState ?? this.#createState(recipe, weight, check);
+    this.#preparedState = undefined;
     const { localValue, sharding } = weight;
     if (localValue instanceof QuantizedTensor)
       localValue.updateQuantizer(

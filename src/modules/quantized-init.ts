@@ -80,14 +80,14 @@ export function makeWeight(
   // a custom recipe may keep weights in high precision
   if (!rowwise && !columnwise) return new Parameter(scope.keep(wide));
   const usage = { rowwise: true, columnwise: gradEnabled() };
-  const quantizerOf = (part: Shard | undefined): Quantizer =>
+  const createQuantizer = (part: Shard | undefined): Quantizer =>
     quantizerFor(recipe, "weight", { scale, random, shard: part }).setUsage(usage);
-  const quantized = quantizerOf(shard).quantize(wide);
+  const quantizedShard = createQuantizer(shard).quantize(wide);
   const weight = new Parameter(
-    scope.keep(quantized),
+    scope.keep(quantizedShard),
     preserveHighPrecisionInitVal ? values : undefined,
     scale,
   );
-  weight.quantizer = (rows) => quantizerOf(rows ? rowShard(rows.group, shard) : shard);
+  weight.quantizer = (rows) => createQuantizer(rows ? rowShard(rows.group, shard) : shard);
   return weight;
 }

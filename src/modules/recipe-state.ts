@@ -130,12 +130,12 @@ export class RecipeState implements CallQuantization {
     this.#position = position;
     this.#inspectionOf = inspectionOf;
     if (isDelayed(recipe)) {
-      const stateOf = (pass: Pass): DelayedState =>
+      const createState = (pass: Pass): DelayedState =>
         new DelayedState(backend, recipe, { pass, slots: ROLES[pass].length }, snapshot?.[pass]);
       this.#states = orDispose((created) => {
-        const forward = stateOf("forward");
+        const forward = createState("forward");
         created.push(forward);
-        return { forward, backward: stateOf("backward") };
+        return { forward, backward: createState("backward") };
       });
     }
     const roles = [...ROLES.forward, ...ROLES.backward];
@@ -220,11 +220,11 @@ export class RecipeState implements CallQuantization {
 
   /** Records the amax of rows that were quantized before the call. */
   recordAmax({ delayed }: RowsQuantization): void {
-    const recorded = this.#scalesOf("weight").amax;
-    if (!delayed || !recorded) return;
+    const weightAmax = this.#scalesOf("weight").amax;
+    if (!delayed || !weightAmax) return;
     const { amax } = delayed;
-    const amaxes = zeros(amax.backend, "f32", [2]).paste(recorded, 0).paste(amax, 1);
-    execute(amax.backend, "amax", { x: amaxes, out: recorded });
+    const amaxes = zeros(amax.backend, "f32", [2]).paste(weightAmax, 0).paste(amax, 1);
+    execute(amax.backend, "amax", { x: amaxes, out: weightAmax });
     amaxes.dispose();
     amax.dispose();
   }
@@ -237,11 +237,11 @@ export class RecipeState implements CallQuantization {
   forBackward(): BackwardQuantization {
     const state = this.#states?.backward;
     // an inspector that is set or disposed of before the backward pass does not change that pass
-    const inspection = this.#inspectionOf() ?? NOT_INSPECTED;
+    const inspection = this.#inspectionOf() ?? NO_INSPECTION;
     // new handles, because this state may be replaced and disposed of before the backward pass
-    const handlesOf = (views: readonly Tensor<"f32">[]): readonly Tensor<"f32">[] =>
+    const readHandles = (views: readonly Tensor<"f32">[]): readonly Tensor<"f32">[] =>
       views.map((view) => view.reshape(view.shape));
-    const [scales, amaxes] = state ? [handlesOf(state.scales), handlesOf(state.amaxes)] : [[], []];
+    const [scales, amaxes] = state ? [readHandles(state.scales), readHandles(state.amaxes)] : [[], []];
     const operand = (role: BackwardRole, gathered = false): OperandQuantizer => {
       if (!state?.isDisposed) return this.#roleQuantizer(role, gathered, inspection);
       const slot = slotOf(role);
@@ -302,7 +302,7 @@ export class RecipeState implements CallQuantization {
 }
 
 /** The inspection of a layer without an `Inspector`. */
-const NOT_INSPECTED: LayerInspection = {
+const NO_INSPECTION: LayerInspection = {
   disables: false,
   operand: (_, quantizer) => quantizer,
   observed: (_, quantizer) => quantizer,

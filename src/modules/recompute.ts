@@ -27,7 +27,7 @@ export function recompute(
   ...inputs: readonly VariableLike[]
 ): Variable {
   callable("recompute", "body", body);
-  const variables = inputs.map((each, i) => variableOf("recompute", `inputs[${i}]`, each));
+  const variables = inputs.map((input, i) => variableOf("recompute", `inputs[${i}]`, input));
   if (!gradEnabled()) return unrecordedCall(body, variables);
   const region = currentRegion();
   const outerPhase = currentPhase();
@@ -38,24 +38,25 @@ export function recompute(
   const [result] = differentiable(
     variables,
     () => {
-      const captured = new Set<Variable>();
-      const first = (): Variable => unrecorded(captured, () => capture(resultOf(body(...leaves()))));
+      const capturedVariables = new Set<Variable>();
+      const runForward = (): Variable =>
+        unrecorded(capturedVariables, () => capture(requireResult(body(...leaves()))));
       const result = outerPhase
-        ? runPhase(phase, first)
-        : adoptHeldValues(calls, () => runPhase(phase, first));
+        ? runPhase(phase, runForward)
+        : adoptHeldValues(calls, () => runPhase(phase, runForward));
       return {
         results: [result.value],
         requiresGrad: result.requiresGrad,
-        captured,
+        captured: capturedVariables,
         // in the second run of an outer region, that region owns these values
-        saved: outerPhase ? [] : valuesOf(calls),
+        saved: outerPhase ? [] : callValues(calls),
         quantized: { gradOutput: true },
         backward: ([grad], pass) => {
           if (!grad) return [];
           const inputs = leaves();
           const runAgain = (): Variable =>
-            runPhase({ pass: "again", calls }, () => withGrad(() => resultOf(body(...inputs))));
-          runBackward(runRegion(region, runAgain), grad, pass, { boundary: captured });
+            runPhase({ pass: "again", calls }, () => withGrad(() => requireResult(body(...inputs))));
+          runBackward(runRegion(region, runAgain), grad, pass, { boundary: capturedVariables });
           return inputs.map((leaf) => pass.gradients.take(leaf));
         },
       };
@@ -65,7 +66,7 @@ export function recompute(
   return result as Variable;
 }
 
-function resultOf(result: VariableLike): Variable {
+function requireResult(result: VariableLike): Variable {
   return variableOf("recompute", "the result of body", result);
 }
 
@@ -75,7 +76,7 @@ function resultOf(result: VariableLike): Variable {
  */
 function unrecordedCall(body: (...inputs: Variable[]) => Variable, inputs: readonly Variable[]): Variable {
   using scope = new Scope();
-  const result = capture(resultOf(body(...inputs)));
+  const result = capture(requireResult(body(...inputs)));
   scope.keep(result.value);
   return result;
 }
@@ -85,10 +86,10 @@ function adoptHeldValues<R>(calls: RecomputeCalls, body: () => R): R {
   try {
     return body();
   } finally {
-    for (const value of valuesOf(calls)) for (const member of membersOf(value)) adopt(member);
+    for (const value of callValues(calls)) for (const member of membersOf(value)) adopt(member);
   }
 }
 
-function valuesOf(calls: RecomputeCalls): readonly Value[] {
+function callValues(calls: RecomputeCalls): readonly Value[] {
   return [...calls.values()].flat().flatMap(({ values }) => values);
 }

@@ -16,7 +16,7 @@ interface Entry {
   readonly tensor: Tensor<WideDType>;
   readonly shape: Shape;
   /** The index of the first element in the parameter. */
-  readonly first: number;
+  readonly start: number;
 }
 
 /**
@@ -29,8 +29,8 @@ interface Entry {
  * disposed module.
  */
 export function stateDictionary(module: Module): Map<string, Tensor<WideDType>> {
-  const entries = entriesOf("stateDictionary", module);
-  return new Map([...entries].map(([name, { tensor, shape, first }]) => [name, tensor.slice(first, shape)]));
+  const entries = createEntries("stateDictionary", module);
+  return new Map([...entries].map(([name, { tensor, shape, start }]) => [name, tensor.slice(start, shape)]));
 }
 
 /**
@@ -42,7 +42,7 @@ export function stateDictionary(module: Module): Map<string, Tensor<WideDType>> 
  * parameter, `DisposedError` for a disposed tensor. In each case nothing has changed.
  */
 export function loadStateDictionary(module: Module, state: ReadonlyMap<string, Tensor>): void {
-  const entries = entriesOf("loadStateDictionary", module);
+  const entries = createEntries("loadStateDictionary", module);
   const pairs = entriesOfMap(state) as [string, Tensor][] | undefined;
   if (!pairs)
     throw new ArgumentError(
@@ -53,7 +53,7 @@ export function loadStateDictionary(module: Module, state: ReadonlyMap<string, T
   const unknown = [...tensors.keys()].filter((name) => !entries.has(name));
   if (missing.length > 0 || unknown.length > 0)
     throw new ArgumentError(
-      `loadStateDictionary: state lacks ${listOf(missing)} and has ${listOf(unknown)}, which the module has not; give the names of stateDictionary(module)`,
+      `loadStateDictionary: state lacks ${formatList(missing)} and has ${formatList(unknown)}, which the module has not; give the names of stateDictionary(module)`,
     );
   using _scope = new Scope();
   const sources = [...entries].map(([name, entry]) => {
@@ -67,30 +67,30 @@ export function loadStateDictionary(module: Module, state: ReadonlyMap<string, T
     return [source, entry] as const;
   });
   allocateParameters(module.parameters());
-  for (const [source, { tensor, first }] of sources) tensor.paste(castTo(source, tensor.dtype), first);
+  for (const [source, { tensor, start }] of sources) tensor.paste(castTo(source, tensor.dtype), start);
 }
 
-function listOf(names: readonly string[]): string {
+function formatList(names: readonly string[]): string {
   return names.length === 0 ? "nothing" : names.slice(0, 4).join(", ");
 }
 
-function entriesOf(user: string, module: Module): Map<string, Entry> {
+function createEntries(user: string, module: Module): Map<string, Entry> {
   if (!((module as unknown) instanceof Module))
     throw new ArgumentError(`${user}: module is ${describe(module)}; it must be a Module`);
-  const splits = splitsOf(module);
+  const splits = collectSplits(module);
   const entries = new Map<string, Entry>();
   for (const [name, parameter] of module.namedParameters()) {
-    const tensor = tensorOf(user, name, parameter);
+    const tensor = parameterTensor(user, name, parameter);
     const dot = name.lastIndexOf(".");
     const [path, parameterName] = [name.slice(0, Math.max(dot, 0)), name.slice(dot + 1)];
-    const split = splits.get(path);
-    const isSplit = split !== undefined && (parameterName === "weight" || parameterName === "bias");
+    const rowSplit = splits.get(path);
+    const isSplit = rowSplit !== undefined && (parameterName === "weight" || parameterName === "bias");
     const rowSize = tensor.size / (tensor.shape[0] ?? 1);
     let row = 0;
-    for (const [prefix, rows] of isSplit ? split : [["", tensor.shape[0] as number] as const]) {
+    for (const [prefix, rows] of isSplit ? rowSplit : [["", tensor.shape[0] as number] as const]) {
       const last = prefix ? `${prefix}_${parameterName}` : snakeCase(parameterName);
-      const full = path ? `${snakeCase(path)}.${last}` : last;
-      entries.set(full, { tensor, shape: [rows, ...tensor.shape.slice(1)], first: row * rowSize });
+      const fullName = path ? `${snakeCase(path)}.${last}` : last;
+      entries.set(fullName, { tensor, shape: [rows, ...tensor.shape.slice(1)], start: row * rowSize });
       row += rows;
     }
   }
@@ -98,15 +98,15 @@ function entriesOf(user: string, module: Module): Map<string, Entry> {
 }
 
 /** How the rows of projections are divided, by the paths of their layers. */
-function splitsOf(module: Module): ReadonlyMap<string, RowSplit> {
+function collectSplits(module: Module): ReadonlyMap<string, RowSplit> {
   const splits = new Map<string, RowSplit>();
   for (const [path, each] of module.namedModules())
     if (each instanceof MultiheadAttention)
-      for (const [layer, split] of each.splitRows) splits.set(path ? `${path}.${layer}` : layer, split);
+      for (const [layer, rowSplit] of each.splitRows) splits.set(path ? `${path}.${layer}` : layer, rowSplit);
   return splits;
 }
 
-function tensorOf(user: string, name: string, parameter: Parameter): Tensor<WideDType> {
+function parameterTensor(user: string, name: string, parameter: Parameter): Tensor<WideDType> {
   const { localValue } = parameter;
   if (localValue instanceof Tensor)
     return localValue.isMeta ? (localValue as Tensor<WideDType>) : requireWide(user, name, localValue);

@@ -91,11 +91,11 @@ export class TransformerLayer extends Module {
     const norm = { eps: ownOptions.layernormEpsilon, zeroCenteredGamma: ownOptions.zeroCenteredGamma };
     const common = { dtype, random, ...norm, ...(group ? { group, sequenceParallel } : {}) };
     const layers = orDispose((created) => {
-      const owned = <M extends Module>(name: string, module: M): M => {
+      const addOwned = <M extends Module>(name: string, module: M): M => {
         created.push(module);
         return this.addModule(name, module);
       };
-      const self = owned(
+      const self = addOwned(
         "selfAttention",
         new MultiheadAttention(backend, hiddenSize, numAttentionHeads, {
           ...{ ...attention, dtype, random, inputLayernorm: !outputLayernorm },
@@ -104,7 +104,7 @@ export class TransformerLayer extends Module {
       );
       const inter =
         layerType === "decoder"
-          ? owned(
+          ? addOwned(
               "interAttention",
               new MultiheadAttention(backend, hiddenSize, numAttentionHeads, {
                 ...{ ...attention, dtype, random, inputLayernorm: true, attentionType: "cross" as const },
@@ -115,7 +115,7 @@ export class TransformerLayer extends Module {
             )
           : undefined;
       const { activation } = ownOptions;
-      const mlp = owned(
+      const mlp = addOwned(
         "layernormMlp",
         new LayerNormMLP(backend, hiddenSize, ffnHiddenSize, {
           ...{ ...common, normalization, activation, bias, fuseWgradAccumulation },
@@ -123,7 +123,7 @@ export class TransformerLayer extends Module {
         }),
       );
       const Norm = normalization === "RMSNorm" ? RMSNorm : LayerNorm;
-      const last = outputLayernorm ? owned("layernorm", new Norm(backend, hiddenSize, common)) : undefined;
+      const last = outputLayernorm ? addOwned("layernorm", new Norm(backend, hiddenSize, common)) : undefined;
       return { self, inter, mlp, last };
     });
     this.#selfAttention = layers.self;
@@ -158,8 +158,8 @@ export class TransformerLayer extends Module {
     const { parallelAttentionMlp, applyResidualConnectionPostLayernorm: postNorm } = this.#options;
     const selfCall = selfAttentionCall(call);
     if (parallelAttentionMlp) {
-      const attended = this.#selfAttention.forward(x, selfCall);
-      return this.#addTo(x, add(attended, this.#mlp.forward(x, use)), call);
+      const attentionResult = this.#selfAttention.forward(x, selfCall);
+      return this.#addTo(x, add(attentionResult, this.#mlp.forward(x, use)), call);
     }
     let hidden = this.#attend(this.#selfAttention, x, selfCall, postNorm && !this.#layernorm);
     if (this.#interAttention)
@@ -191,28 +191,28 @@ export class TransformerLayer extends Module {
     const { hiddenDropout = 0.1, dropPathRate = 0 } = this.#options;
     if (!training) return add(residual, out);
     const draws = (probability: number) => ({ probability, ...drawFor(this, this.random) });
-    const kept = hiddenDropout === 0 ? out : dropout(out, draws(hiddenDropout));
-    return add(residual, dropPathRate === 0 ? kept : dropPath(kept, draws(dropPathRate)));
+    const keptResult = hiddenDropout === 0 ? out : dropout(out, draws(hiddenDropout));
+    return add(residual, dropPathRate === 0 ? keptResult : dropPath(keptResult, draws(dropPathRate)));
   }
 }
 
 /** Drops x for some indices of its first dimension, and multiplies the rest by the factor of dropout. */
 function dropPath(x: Variable, draws: DropoutDraws): Variable {
   const [count = 0, ...rest] = x.shape;
-  const ones = tensor(x.backend, new Float32Array(count).fill(1), [count, ...rest.map(() => 1)]);
-  return multiply(x, dropout(ones, draws));
+  const onePerRow = tensor(x.backend, new Float32Array(count).fill(1), [count, ...rest.map(() => 1)]);
+  return multiply(x, dropout(onePerRow, draws));
 }
 
 /** Throws `ArgumentError` for forms that exclude each other. */
 function requireForm(form: Form): void {
   if (!form.parallelAttentionMlp) return;
-  const other = form.layerType === "decoder" ? 'layerType "decoder"' : undefined;
-  const excluded =
-    other ??
+  const incompatibleOption = form.layerType === "decoder" ? 'layerType "decoder"' : undefined;
+  const refusedOption =
+    incompatibleOption ??
     (["applyResidualConnectionPostLayernorm", "outputLayernorm"] as const).find((name) => form[name]);
-  if (excluded)
+  if (refusedOption)
     throw new ArgumentError(
-      `TransformerLayer: parallelAttentionMlp does not go with ${excluded}; leave one of them out`,
+      `TransformerLayer: parallelAttentionMlp does not go with ${refusedOption}; leave one of them out`,
     );
 }
 

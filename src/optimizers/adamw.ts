@@ -71,6 +71,6 @@ export class AdamW extends Optimizer {
   protected override update(tensors: StepTensors, { slot, moments: { m, v }, step }: SlotStep): void {
     if (!m || !v)
       throw new ArgumentError("AdamW: a slot has no buffers m and v; leave `buffers` of the slots unchanged");
-    adamw({ ...tensors, m, v }, { ...this.#slotOptions.of(this.options, slot), step });
+    adamw({ ...tensors, m, v }, { ...this.#slotOptions.optionsOf(this.options, slot), step });
   }
 }

@@ -33,26 +33,26 @@ export function clipGradNorm(optimized: Optimized | Optimizer, maxNorm: number):
       ? [...optimized.slots.values()].map(({ parameter }) => parameter)
       : [...parametersOf(optimized).values()];
   using scope = new Scope();
-  const stages = stagesOf(parameters);
+  const stages = pipelineGroup(parameters);
   const grads = parameters.flatMap((parameter) => {
     requireReduced("clipGradNorm", parameter);
     const grad = gradientOf(parameter);
-    return grad ? [gradPartOf(parameter, grad)] : [];
+    return grad ? [createGradPart(parameter, grad)] : [];
   });
   if (grads.length === 0 && !stages)
     throw new ArgumentError("clipGradNorm: no parameter has a gradient; call backward() first");
-  const sums = stages ? stageSums(stages, grads) : squareSumsOf(grads);
+  const sums = stages ? stageSums(stages, grads) : sumSquares(grads);
   const { norm, factor } = normOf(sums, { maxNorm });
   for (const each of [norm, factor]) scope.keep(each);
   return { norm, factor };
 }
 
 /** Returns the group of the pipeline that has the parameters in one of its stages. Undefined if there is only one stage. */
-function stagesOf(parameters: readonly Parameter[]): ProcessGroup | undefined {
-  const [group, ...others] = new Set(
+function pipelineGroup(parameters: readonly Parameter[]): ProcessGroup | undefined {
+  const [group, ...otherGroups] = new Set(
     parameters.flatMap(({ pipeline }) => (pipeline && pipeline.size > 1 ? [pipeline] : [])),
   );
-  if (others.length > 0)
+  if (otherGroups.length > 0)
     throw new ArgumentError(
       "clipGradNorm: the parameters belong to several pipelines; call clipGradNorm for each",
     );
@@ -62,7 +62,7 @@ function stagesOf(parameters: readonly Parameter[]): ProcessGroup | undefined {
 /** Returns the sum of the squares of each stage's gradients, f32 [stages]. */
 function stageSums(stages: ProcessGroup, grads: readonly GradPart[]): Tensor<"f32"> {
   // a stage whose parameters are frozen has no gradients
-  const sum = grads.length === 0 ? zeros(stages.backend, "f32", [1]) : sumPieces(squareSumsOf(grads));
+  const sum = grads.length === 0 ? zeros(stages.backend, "f32", [1]) : sumPieces(sumSquares(grads));
   return stages.withSubject("the squares of a stage's gradients", () => stages.allGather(sum));
 }
 
@@ -76,16 +76,16 @@ interface GradPart {
  * Returns the sum of the squares of each gradient, f32 [gradients]. Gradients that are divided among the same ranks are exchanged
  * together.
  */
-function squareSumsOf(grads: readonly GradPart[]): Tensor<"f32"> {
+function sumSquares(grads: readonly GradPart[]): Tensor<"f32"> {
   const batches = batchesByRanks(grads);
   const [firstBatch] = batches as [Batch, ...Batch[]];
   if (batches.length === 1) return batchSums(firstBatch);
-  const all = new Tensor((grads[0] as GradPart).grad.backend, "f32", [grads.length]);
+  const squareSumTensor = new Tensor((grads[0] as GradPart).grad.backend, "f32", [grads.length]);
   for (const batch of batches) {
     const sums = batchSums(batch);
-    for (const [i, { index }] of batch.entries()) all.paste(sums.view(i, [1]), index);
+    for (const [i, { index }] of batch.entries()) squareSumTensor.paste(sums.view(i, [1]), index);
   }
-  return all;
+  return squareSumTensor;
 }
 
 /** Gradients that are divided among the same ranks, each with its index among all gradients. */
@@ -93,33 +93,41 @@ type Batch = readonly (GradPart & { readonly index: number })[];
 
 function batchesByRanks(grads: readonly GradPart[]): readonly Batch[] {
   const groupsOf = ({ divided }: GradPart): readonly ProcessGroup[] => divided?.groups ?? [];
-  const indexed = grads.map((each, index) => ({ ...each, index }));
-  const isSame = (a: GradPart, b: GradPart): boolean => isSameList(groupsOf(a), groupsOf(b));
-  const firsts = indexed.filter((each, i) => indexed.findIndex((other) => isSame(each, other)) === i);
-  return firsts.map((first) => indexed.filter((each) => isSame(each, first)));
+  const indexedGrads = grads.map((each, index) => ({ ...each, index }));
+  const haveEqualGroups = (a: GradPart, b: GradPart): boolean => isSameList(groupsOf(a), groupsOf(b));
+  const representatives = indexedGrads.filter(
+    (each, i) => indexedGrads.findIndex((candidate) => haveEqualGroups(each, candidate)) === i,
+  );
+  return representatives.map((representative) =>
+    indexedGrads.filter((each) => haveEqualGroups(each, representative)),
+  );
 }
 
 function batchSums(batch: Batch): Tensor<"f32"> {
-  const divided = batch.flatMap((each) => each.divided ?? []);
-  return divided.length === 0 ? squareSums(batch.map(({ grad }) => grad)) : dividedSquareSums(divided);
+  const dividedGrads = batch.flatMap((each) => each.divided ?? []);
+  return dividedGrads.length === 0
+    ? squareSums(batch.map(({ grad }) => grad))
+    : dividedSquareSums(dividedGrads);
 }
 
 const isSameList = <T>(a: readonly T[], b: readonly T[]): boolean =>
   a.length === b.length && a.every((each, i) => each === b[i]);
 
 /** Returns a gradient with its position in the full gradient. If this rank has columns of it, all columns are gathered first. */
-function gradPartOf({ sharding, ranks }: Parameter, localGrad: Tensor<WideDType>): GradPart {
+function createGradPart({ sharding, ranks }: Parameter, localGrad: Tensor<WideDType>): GradPart {
   // columns of a single row are consecutive elements, as rows are
   const hasColumns = ranks?.axis === 1 && ranks.partOf(0).shape[0] !== 1;
   const grad = hasColumns ? gatherColumns(ranks.group, localGrad) : localGrad;
   const rowParts = hasColumns ? undefined : ranks;
   if (!sharding && !rowParts) return { grad, divided: undefined };
   const shape = ranks?.partOf(0).shape ?? sharding?.fullShape ?? localGrad.shape;
-  const full = wholePart(shape.length === 0 ? [1] : shape);
-  const parts = rowParts ? rowParts.group.ranks.map((_, rank) => rowParts.partOf(rank)) : [full];
-  const shardsOf = (part: TensorPart): readonly TensorPart[] =>
+  const fullPart = wholePart(shape.length === 0 ? [1] : shape);
+  const rowPartsOfRanks = rowParts
+    ? rowParts.group.ranks.map((_, rank) => rowParts.partOf(rank))
+    : [fullPart];
+  const shardParts = (part: TensorPart): readonly TensorPart[] =>
     sharding ? partsByRows(part, sharding.rowsPerRank) : [part];
-  const ranges = parts.map((part) => shardsOf(part).map(elementRanges));
+  const ranges = rowPartsOfRanks.map((part) => shardParts(part).map(elementRanges));
   return {
     grad,
     divided: {

@@ -50,7 +50,7 @@ const ALIGNMENT = VIEW_ALIGNMENT / 4;
 
 const roundUp = (count: number, multiple: number): number => Math.ceil(count / multiple) * multiple;
 
-function runsOf(ranges: readonly Range[]): readonly ElementRun[] {
+function elementRuns(ranges: readonly Range[]): readonly ElementRun[] {
   let offset = 0;
   return ranges.map(([begin, end]) => {
     const run = { begin, end, offset };
@@ -59,20 +59,25 @@ function runsOf(ranges: readonly Range[]): readonly ElementRun[] {
   });
 }
 
-function layoutsOf(grads: readonly DividedGrad[]): readonly GradLayout[] {
+function gradLayouts(grads: readonly DividedGrad[]): readonly GradLayout[] {
   let firstSum = 0;
   return grads.map(({ grad, size, ranges, ends }) => {
     const pieces = Math.ceil(size / PIECE);
     const endsInPiece = ends.filter((end) => end % PIECE !== 0 && end < size);
-    const shared = [...new Set(endsInPiece.map((end) => Math.floor(end / PIECE)))];
-    const layout = { grad, size, runs: runsOf(ranges), pieces, shared, firstSum };
+    const sharedPieces = [...new Set(endsInPiece.map((end) => Math.floor(end / PIECE)))];
+    const layout = { grad, size, runs: elementRuns(ranges), pieces, shared: sharedPieces, firstSum };
     firstSum += roundUp(pieces, ALIGNMENT);
     return layout;
   });
 }
 
 /** Returns the elements `begin` to `end - 1` of the full gradient. `run` must contain them. */
-function elementsOf(grad: Tensor<WideDType>, run: ElementRun, begin: number, end: number): Tensor<WideDType> {
+function sliceElements(
+  grad: Tensor<WideDType>,
+  run: ElementRun,
+  begin: number,
+  end: number,
+): Tensor<WideDType> {
   return viewOrSlice(grad, run.offset + begin - run.begin, [end - begin]);
 }
 
@@ -82,7 +87,7 @@ function elementsOf(grad: Tensor<WideDType>, run: ElementRun, begin: number, end
  */
 export function dividedSquareSums(grads: readonly DividedGrad[]): Tensor<"f32"> {
   using scope = new Scope();
-  const layouts = layoutsOf(grads);
+  const layouts = gradLayouts(grads);
   const [{ grad, groups }] = grads as [DividedGrad];
   const { backend } = grad;
   const last = layouts.at(-1) as GradLayout;
@@ -107,7 +112,7 @@ function sumLocalPieces({ grad, size, runs, firstSum }: GradLayout, sums: Tensor
   for (const run of runs) {
     const begin = roundUp(run.begin, PIECE);
     const end = run.end === size ? size : run.end - (run.end % PIECE);
-    if (begin < end) sums.paste(pieceSums(elementsOf(grad, run, begin, end)), firstSum + begin / PIECE);
+    if (begin < end) sums.paste(pieceSums(sliceElements(grad, run, begin, end)), firstSum + begin / PIECE);
   }
 }
 
@@ -120,17 +125,17 @@ function sumSharedPieces(
   if (layouts.length === 0) return;
   const [{ grad }] = layouts as [GradLayout];
   const slots = layouts.flatMap((layout) => layout.shared.map((piece) => ({ layout, piece })));
-  const assembled = zeros(grad.backend, grad.dtype, [slots.length * PIECE]);
+  const assembledPieces = zeros(grad.backend, grad.dtype, [slots.length * PIECE]);
   for (const [slot, { layout, piece }] of slots.entries())
     for (const run of layout.runs) {
       const begin = Math.max(run.begin, piece * PIECE);
       const end = Math.min(run.end, (piece + 1) * PIECE);
       if (begin < end)
-        assembled.paste(elementsOf(layout.grad, run, begin, end), (slot - piece) * PIECE + begin);
+        assembledPieces.paste(sliceElements(layout.grad, run, begin, end), (slot - piece) * PIECE + begin);
     }
   // x + 0 is x, except for the sign of a zero, which does not change its square
-  for (const group of groups) group.allReduce(assembled, { out: assembled });
-  const slotSums = pieceSums(assembled);
+  for (const group of groups) group.allReduce(assembledPieces, { out: assembledPieces });
+  const slotSums = pieceSums(assembledPieces);
   const hasFirstElement = ({ runs }: GradLayout, piece: number): boolean =>
     runs.some(({ begin, end }) => begin <= piece * PIECE && piece * PIECE < end);
   for (const [slot, { layout, piece }] of slots.entries())

@@ -107,7 +107,7 @@ export class GradScaler {
   #scale: number;
   #growthTracker = 0;
   /** Whether a step since the last update has overflowed. Undefined if there was no step. */
-  #overflowed: boolean | undefined;
+  #hasOverflowed: boolean | undefined;
 
   constructor(options: GradScalerOptions = {}) {
     const ownOptions = checkOptions("GradScaler", options);
@@ -126,7 +126,7 @@ export class GradScaler {
     const { scale, growthTracker } = checkState("GradScaler", state);
     this.#scale = Math.fround(scale);
     this.#growthTracker = growthTracker;
-    this.#overflowed = undefined;
+    this.#hasOverflowed = undefined;
   }
 
   /**
@@ -161,7 +161,7 @@ export class GradScaler {
     const inverse = Math.fround(1 / this.#scale);
     const norm = Math.fround(scaledNorm * inverse);
     const stepped = Number.isFinite(scaledNorm);
-    this.#overflowed = this.#overflowed === true || !stepped;
+    this.#hasOverflowed = this.#hasOverflowed === true || !stepped;
     if (!stepped) return { norm, stepped };
     const gradScale = Math.fround(inverse * clipFactor(norm, maxNorm));
     using _ = new Scope();
@@ -177,18 +177,18 @@ export class GradScaler {
    * @throws `ArgumentError` if `step` was not called since the last update.
    */
   update(): void {
-    if (this.#overflowed === undefined)
+    if (this.#hasOverflowed === undefined)
       throw new ArgumentError(
         "update: there was no step since the last update; await step() of each optimizer",
       );
     const { growthFactor, backoffFactor, growthInterval } = this.options;
-    this.#growthTracker = this.#overflowed ? 0 : this.#growthTracker + 1;
-    if (this.#overflowed) this.#multiply(backoffFactor);
+    this.#growthTracker = this.#hasOverflowed ? 0 : this.#growthTracker + 1;
+    if (this.#hasOverflowed) this.#multiply(backoffFactor);
     else if (this.#growthTracker >= growthInterval) {
       this.#multiply(growthFactor);
       this.#growthTracker = 0;
     }
-    this.#overflowed = undefined;
+    this.#hasOverflowed = undefined;
   }
 
   /** Multiplies the scale, unless the product or its reciprocal is not finite in f32. */

@@ -93,7 +93,7 @@ export class Muon extends Optimizer {
     if (!m) throw new ArgumentError("Muon: a slot has no buffer m; leave `buffers` of the slots unchanged");
     requireWholeMatrix("a parameter", slot.parameter);
     const { learningRate, momentum, nesterov, weightDecay, adjustLearningRate, ...iteration } =
-      requireMuonOptions("Muon", this.#slotOptions.of(this.options, slot));
+      requireMuonOptions("Muon", this.#slotOptions.optionsOf(this.options, slot));
     const { parameter, grad, copy, gradScale, noop } = tensors;
     const { shape, backend } = parameter;
     // a step of SGD from zeros with learning rate 1 updates m and leaves the negative momentum; the last factor restores its sign
@@ -105,7 +105,7 @@ export class Muon extends Optimizer {
       { ...rule, nesterov: hasMomentum && (nesterov ?? true) },
     );
     const orthogonal = newtonSchulz(direction, { dtype: "bf16", ...iteration });
-    const update = scaled(orthogonal, -factorOf(shape, adjustLearningRate), { outDtype: "f32" });
+    const update = scaled(orthogonal, -rateFactor(shape, adjustLearningRate), { outDtype: "f32" });
     sgd({ parameter, grad: update, copy, noop }, { learningRate, weightDecay });
   }
 }
@@ -123,7 +123,7 @@ function requireWholeMatrix(name: string, { shape, ranks, sharding }: Parameter)
     throw new ShapeError(
       `Muon: ${name} has shape [${shape}]; it must be a matrix. Give it to another optimizer, such as AdamW`,
     );
-  if ([ranks, sharding].some((each) => each && each.group.size > 1))
+  if ([ranks, sharding].some((division) => division && division.group.size > 1))
     throw new UnsupportedError(
       "Muon",
       `${name} is divided among ranks, and its update needs the full matrix; give it to another optimizer, such as AdamW`,
@@ -131,7 +131,7 @@ function requireWholeMatrix(name: string, { shape, ranks, sharding }: Parameter)
 }
 
 /** Returns the factor of the orthogonal matrix, computed in f64. */
-function factorOf(shape: Shape, rule: MuonStepOptions["adjustLearningRate"] = "original"): number {
+function rateFactor(shape: Shape, rule: MuonStepOptions["adjustLearningRate"] = "original"): number {
   const [height = 0, width = 0] = shape;
   if (rule === "matchRmsAdamW") return 0.2 * Math.sqrt(Math.max(height, width));
   return Math.sqrt(Math.max(1, width === 0 ? 1 : height / width));

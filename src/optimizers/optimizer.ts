@@ -109,12 +109,14 @@ export abstract class Optimizer {
   }
 
   protected constructor(optimized: Optimized, dtypes: StateDTypes) {
-    const named = parametersOf(optimized);
-    if (named.size === 0)
+    const parameters = parametersOf(optimized);
+    if (parameters.size === 0)
       throw new ArgumentError("optimizer: the module or map has no parameters; give at least one");
     this.slots = orDispose(
       (created) =>
-        new Map([...named].map(([name, parameter]) => [name, slotOf(name, parameter, dtypes, created)])),
+        new Map(
+          [...parameters].map(([name, parameter]) => [name, createSlot(name, parameter, dtypes, created)]),
+        ),
     );
   }
 
@@ -139,13 +141,13 @@ export abstract class Optimizer {
       const { value } = parameter;
       const isHalf = value instanceof Tensor && hasType(value, "bf16", "f16");
       const copy = isHalf && !hasType(slot.master, "u16") ? { copy: value } : {};
-      const states = statesOf(slot).map(([name, state]) => ({ name, state, values: readState(state) }));
+      const states = namedStates(slot).map(([name, state]) => ({ name, state, values: readState(state) }));
       const { master, ...moments } = Object.fromEntries(states.map(({ name, values }) => [name, values]));
       const tensors = { parameter: master as Tensor<"f32">, grad, ...copy, ...ownOptions };
       this.update(tensors, { slot, moments, step: slot.steps + 1 });
       slot.steps++;
       if (value instanceof QuantizedTensor) value.quantize_(tensors.parameter, noop ? { noop } : {});
-      const groups = groupsOf(parameter);
+      const groups = reductionGroups(parameter);
       for (const { state, values } of states) storeState(state, values, { groups, noop });
     }
   }
@@ -209,8 +211,13 @@ export function parametersOf(optimized: Optimized): ReadonlyMap<string, Paramete
 }
 
 /** Creates the state of a parameter. New tensors are added to `created`. */
-function slotOf(name: string, parameter: Parameter, dtypes: StateDTypes, created: Owned[]): OptimizerSlot {
-  const master = masterOf(parameter, dtypes.masters, created);
+function createSlot(
+  name: string,
+  parameter: Parameter,
+  dtypes: StateDTypes,
+  created: Owned[],
+): OptimizerSlot {
+  const master = createMaster(parameter, dtypes.masters, created);
   const { backend, shape } = master.codes;
   const moments = Object.entries(dtypes.moments(name)).map(
     ([buffer, dtype]) => [buffer, zeroState(backend, dtype, shape, created)] as const,
@@ -232,7 +239,7 @@ export function isStateScale(name: string): boolean {
 }
 
 /** Returns the states of a slot by their names: the master and the moments. */
-function statesOf({ parameter, master, buffers }: OptimizerSlot): readonly (readonly [string, State])[] {
+function namedStates({ parameter, master, buffers }: OptimizerSlot): readonly (readonly [string, State])[] {
   const codes = [[MASTER, master] as const, ...buffers].filter(([name]) => !isStateScale(name));
   return codes.map(([name, codes]) => [
     name,
@@ -245,14 +252,14 @@ function statesOf({ parameter, master, buffers }: OptimizerSlot): readonly (read
 }
 
 /** Returns the groups of ranks that have parts of a parameter. */
-function groupsOf({ sharding, ranks }: Parameter): readonly ProcessGroup[] {
+function reductionGroups({ sharding, ranks }: Parameter): readonly ProcessGroup[] {
   return [sharding?.group, ranks?.group].flatMap((group) => (group && group.size > 1 ? [group] : []));
 }
 
 type MasterState = State & { readonly codes: Tensor<MasterDType | "u16"> };
 
 /** Returns the master of a parameter, whose new tensors are added to `created`. */
-function masterOf(
+function createMaster(
   parameter: Parameter,
   { masterWeightDtype: dtype = "f32", storeParamRemainders = false }: MasterOptions = {},
   created: Owned[],
@@ -270,7 +277,7 @@ function masterOf(
     return { codes: values, scale: undefined };
   }
   const state = zeroState(values.backend, dtype, values.shape, created);
-  storeState(state, values, { groups: groupsOf(parameter) });
+  storeState(state, values, { groups: reductionGroups(parameter) });
   return state as MasterState;
 }
 

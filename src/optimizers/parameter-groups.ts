@@ -20,16 +20,16 @@ export type GroupedOptions<O> = O & {
 };
 
 /** Returns the options of the parameter `name`, without groups. */
-export function optionsFor<O extends object>(
+export function mergeOptions<O extends object>(
   { groups = [], ...options }: GroupedOptions<O>,
   name: string,
 ): O {
-  const merged: Record<string, unknown> = { ...options };
+  const mergedOptions: Record<string, unknown> = { ...options };
   for (const { parameters, ...others } of groups) {
     if (!matchesGlob(parameters, name)) continue;
-    for (const [key, value] of Object.entries(others)) if (value !== undefined) merged[key] = value;
+    for (const [key, value] of Object.entries(others)) if (value !== undefined) mergedOptions[key] = value;
   }
-  return merged as O;
+  return mergedOptions as O;
 }
 
 /** Options that determine the states of an optimizer. Only its constructor reads them. */
@@ -42,7 +42,7 @@ export type StateOptions = { readonly [name: string]: string | boolean };
 export class SlotOptions<O extends object> {
   readonly #names: ReadonlyMap<OptimizerSlot, string>;
   /** The groups that were checked last. */
-  #checked: readonly ParameterGroup<O>[] | undefined;
+  #checkedGroups: readonly ParameterGroup<O>[] | undefined;
 
   constructor(
     readonly user: string,
@@ -56,26 +56,26 @@ export class SlotOptions<O extends object> {
   }
 
   /** Returns the options of a slot. Throws `ArgumentError` as `requireGroups`, and for other options of states than before. */
-  of(options: GroupedOptions<O>, slot: OptimizerSlot): O {
+  optionsOf(options: GroupedOptions<O>, slot: OptimizerSlot): O {
     const stepOptions = this.#withoutStates(options);
-    if (!stepOptions.groups) return "groups" in stepOptions ? optionsFor(stepOptions, "") : stepOptions;
-    if (stepOptions.groups !== this.#checked) this.requireGroups(stepOptions);
-    return optionsFor(stepOptions, this.#names.get(slot) ?? "");
+    if (!stepOptions.groups) return "groups" in stepOptions ? mergeOptions(stepOptions, "") : stepOptions;
+    if (stepOptions.groups !== this.#checkedGroups) this.requireGroups(stepOptions);
+    return mergeOptions(stepOptions, this.#names.get(slot) ?? "");
   }
 
   #withoutStates(options: GroupedOptions<O>): GroupedOptions<O> {
     const names = Object.keys(this.states).filter((name) => name in options);
     if (names.length === 0) return options;
-    const others: Record<string, unknown> = { ...options };
+    const otherOptions: Record<string, unknown> = { ...options };
     for (const name of names) {
-      const value = others[name];
+      const value = otherOptions[name];
       if (value !== undefined && value !== this.states[name])
         throw new ArgumentError(
           `${this.user}: ${name} is ${describe(value)} and was ${this.states[name]} when the optimizer was created; its states keep their form, so create another optimizer`,
         );
-      delete others[name];
+      delete otherOptions[name];
     }
-    return others as GroupedOptions<O>;
+    return otherOptions as GroupedOptions<O>;
   }
 
   /** Throws `ArgumentError` for a group without parameters, and for options that do not go together. */
@@ -89,8 +89,8 @@ export class SlotOptions<O extends object> {
       );
     }
     const stepOptions = this.#withoutStates(options);
-    for (const name of names) this.check(this.user, optionsFor(stepOptions, name));
-    this.#checked = options.groups;
+    for (const name of names) this.check(this.user, mergeOptions(stepOptions, name));
+    this.#checkedGroups = options.groups;
   }
 }
 

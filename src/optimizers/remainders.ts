@@ -39,8 +39,8 @@ export function splitMaster(
   const lower = decode(slice(halves, 1, 0, 1).reshape(master.shape), { format: INT16 });
   // 0 for finite numbers, NaN for others, whose remainder becomes 0: the bits of an f32 NaN are not defined
   const notFinite = add(master, scaled(master, -1));
-  const defined = where(notFinite, scaled(lower, 0), lower);
-  remainder.paste(encode(defined, { format: INT16 }) as Tensor<"u16">, 0);
+  const finiteLower = where(notFinite, scaled(lower, 0), lower);
+  remainder.paste(encode(finiteLower, { format: INT16 }) as Tensor<"u16">, 0);
   const options = { format: "bf16", rounding: "tiesToAway", overflow: "nonfinite" } as const;
   parameter.paste(encode(master, options) as Tensor<"bf16">, 0);
 }

@@ -5,7 +5,7 @@ import { type Optimized, Optimizer, type SlotStep, type StepTensors } from "./op
 import {
   disposeUnless,
   type GroupedOptions,
-  optionsFor,
+  mergeOptions,
   type ParameterGroup,
   SlotOptions,
 } from "./parameter-groups.js";
@@ -60,7 +60,7 @@ export class SGD extends Optimizer {
     if (!numbers.groups) requireSGDOptions("SGD", numbers);
     super(optimized, {
       moments: (name) =>
-        optionsFor<Omit<SGDStepOptions, "first">>(numbers, name).momentum ? { m: momentumDtype } : {},
+        mergeOptions<Omit<SGDStepOptions, "first">>(numbers, name).momentum ? { m: momentumDtype } : {},
       masters,
     });
     this.options = ownOptions;
@@ -71,7 +71,7 @@ export class SGD extends Optimizer {
 
   /** Updates one parameter by the operation `sgd`, with its buffer `m` if momentum is used. */
   protected override update(tensors: StepTensors, { slot, moments: { m }, step }: SlotStep): void {
-    const options = this.#slotOptions.of(this.options, slot);
+    const options = this.#slotOptions.optionsOf(this.options, slot);
     sgd({ ...tensors, ...(m ? { m } : {}) }, { ...options, first: step === 1 });
   }
 }

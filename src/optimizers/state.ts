@@ -83,12 +83,12 @@ export function zeroState(
   shape: Shape,
   created: Owned[],
 ): State {
-  const owned = <T extends Tensor>(x: T): T => {
+  const takeOwnership = <T extends Tensor>(x: T): T => {
     created.push(persistent(x));
     return x;
   };
-  const codes = owned(zeros(backend, dtype, shape));
-  return { codes, scale: SCALED_MAX[dtype] === undefined ? undefined : owned(tensor(backend, [1])) };
+  const codes = takeOwnership(zeros(backend, dtype, shape));
+  return { codes, scale: SCALED_MAX[dtype] === undefined ? undefined : takeOwnership(tensor(backend, [1])) };
 }
 
 /** Returns the values of a state: the tensor itself for f32, else a new one. */
@@ -96,7 +96,7 @@ export function readState({ codes, scale, upper }: State): Tensor<"f32"> {
   if (hasType(codes, "f32")) return codes;
   if (upper) return joinMaster(upper, codes as Tensor<"u16">);
   const values = decode(codes);
-  if (scale) multiplyBy(values, scale);
+  if (scale) multiplyInPlace(values, scale);
   return values;
 }
 
@@ -122,36 +122,36 @@ export function storeState(state: State, values: Tensor<"f32">, options: StoreOp
   }
   using _ = new Scope();
   const { backend, dtype } = codes;
-  const next = scale && scaleFor(values, SCALED_MAX[dtype] as number, options.groups);
-  if (next) multiplyBy(values, divide(tensor(backend, [1]), next) as Tensor<"f32">);
+  const next = scale && stateScale(values, SCALED_MAX[dtype] as number, options.groups);
+  if (next) multiplyInPlace(values, divide(tensor(backend, [1]), next) as Tensor<"f32">);
   if (options.noop) {
     // 0 exactly if the flag is 1
     const isStored = add(options.noop, tensor(backend, [-1]));
-    selectBy(isStored, values, decode(codes));
-    if (next) selectBy(isStored, next, scale);
+    selectWhere(isStored, values, decode(codes));
+    if (next) selectWhere(isStored, next, scale);
   }
   if (next) scale.paste(next, 0);
   codes.paste(encode(values, { format: dtype, overflow: "nonfinite" }) as typeof codes, 0);
 }
 
 /** Returns the scale by which the largest element becomes `max`, at least `MIN_SCALE`, f32 [1]. */
-function scaleFor(x: Tensor<"f32">, max: number, groups: readonly ProcessGroup[]): Tensor<"f32"> {
+function stateScale(x: Tensor<"f32">, max: number, groups: readonly ProcessGroup[]): Tensor<"f32"> {
   const { backend } = x;
   const amax = amaxOf(x);
   for (const group of groups) group.reduceMax([amax]);
-  const bounded = amaxOf(concatenate([amax, tensor(backend, [max * MIN_SCALE])]));
-  return divide(bounded, tensor(backend, [max])) as Tensor<"f32">;
+  const boundedAmax = amaxOf(concatenate([amax, tensor(backend, [max * MIN_SCALE])]));
+  return divide(boundedAmax, tensor(backend, [max])) as Tensor<"f32">;
 }
 
-/** Replaces x by `other` if the condition, f32 [1], is 0. */
-function selectBy(condition: Tensor, x: Tensor<"f32">, other: Tensor<"f32">): void {
+/** Replaces x by `alternative` if the condition, f32 [1], is 0. */
+function selectWhere(condition: Tensor, x: Tensor<"f32">, alternative: Tensor<"f32">): void {
   if (x.size === 0) return;
   const flat = x.reshape([x.size]);
-  where(expand(condition, flat.shape), flat, other.reshape(flat.shape), { out: flat });
+  where(expand(condition, flat.shape), flat, alternative.reshape(flat.shape), { out: flat });
 }
 
 /** Multiplies x by a factor, f32 [1], in place. */
-function multiplyBy(x: Tensor<"f32">, factor: Tensor<"f32">): void {
+function multiplyInPlace(x: Tensor<"f32">, factor: Tensor<"f32">): void {
   if (x.size === 0) return;
   using _ = new Scope();
   const flat = x.reshape([x.size]);

@@ -91,10 +91,10 @@ function sequencesOf(
   },
 ): Pick<BlockwiseAttentionOptions, "cuQueries" | "cuKeys" | "queryLengths" | "keyLengths"> {
   const { cuSeqlensQ, cuSeqlensKv, seqlensQ, seqlensKv, inferenceParams } = call;
-  const packed = cuSeqlensQ ?? cuSeqlensKv ?? call.cuSeqlensQPadded ?? call.cuSeqlensKvPadded;
+  const cuSeqlens = cuSeqlensQ ?? cuSeqlensKv ?? call.cuSeqlensQPadded ?? call.cuSeqlensKvPadded;
   const lengths = seqlensQ ?? seqlensKv;
   if (inferenceParams) {
-    if (packed || lengths)
+    if (cuSeqlens || lengths)
       throw new ArgumentError(`${user}: preStep of inferenceParams says the lengths; leave the others out`);
     return {};
   }
@@ -111,7 +111,7 @@ function sequencesOf(
       ...(gaps ? { cuPaddedKeys: gaps } : {}),
     } as BlockwiseAttentionOptions;
   }
-  if (packed)
+  if (cuSeqlens)
     throw new ArgumentError(`${user}: cuSeqlensQ goes with the format "thd"; give seqlensQ, the lengths`);
   if (padding !== (seqlensQ !== undefined))
     throw new ArgumentError(

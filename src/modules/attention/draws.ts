@@ -7,7 +7,7 @@ import { currentPhase, type RecomputeCalls } from "../recompute-phase.js";
 /** The sources that each layer drew in the first run of a region, in order of its calls. */
 const sourcesByRegion = new WeakMap<RecomputeCalls, Map<object, RandomSource[]>>();
 
-function sourcesOf(calls: RecomputeCalls, layer: object): RandomSource[] {
+function randomSources(calls: RecomputeCalls, layer: object): RandomSource[] {
   const layers = sourcesByRegion.get(calls) ?? new Map<object, RandomSource[]>();
   sourcesByRegion.set(calls, layers);
   const sources = layers.get(layer) ?? [];
@@ -24,11 +24,11 @@ export function drawFor(layer: object, random: RandomState): RandomSource {
   if (!phase) return random.next();
   if (phase.pass === "first") {
     const source = random.next();
-    sourcesOf(phase.calls, layer).push(source);
+    randomSources(phase.calls, layer).push(source);
     return source;
   }
-  const source = sourcesOf(phase.calls, layer).shift();
+  const source = randomSources(phase.calls, layer).shift();
   if (!source) throw differs("drops elements that the first did not");
-  if (phase.next) sourcesOf(phase.next, layer).push(source);
+  if (phase.next) randomSources(phase.next, layer).push(source);
   return source;
 }

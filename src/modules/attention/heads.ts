@@ -4,7 +4,7 @@ import type { Variable } from "../../tape/variable.js";
 import type { HeadCounts } from "./options.js";
 
 /** The heads in the result of a projection: the kinds of tensors, and the number of heads of each in a group. */
-export interface Packing {
+export interface HeadPacking {
   readonly counts: HeadCounts;
   readonly width: number;
   /** Whether the heads of one group are together. Otherwise all queries come first, then all keys, then all values. */
@@ -17,7 +17,7 @@ export interface Packing {
  */
 export function unpack(
   x: Variable,
-  { counts: { groups }, width, interleaved }: Packing,
+  { counts: { groups }, width, interleaved }: HeadPacking,
   shares: readonly number[],
 ): readonly Variable[] {
   const outer = x.shape.slice(0, -1);

@@ -202,10 +202,10 @@ export class InferenceParams {
     const { format, dtype = "bf16", kScales, vScales } = this.#options;
     const scale = (name === "k" ? kScales : vScales)?.[layer - 1] ?? 1;
     const source: Tensor<WideDType | CacheFormat> = format ? cacheCodes(x, format, scale) : x;
-    const [, padded, heads, width] = source.shape as readonly [number, number, number, number];
-    for (const { row, first, count, slot } of this.#table.runs())
+    const [, paddedLength, heads, width] = source.shape as readonly [number, number, number, number];
+    for (const { row, start, count, slot } of this.#table.runs())
       target.paste(
-        source.slice((row * padded + first) * heads * width, [count, heads, width]),
+        source.slice((row * paddedLength + start) * heads * width, [count, heads, width]),
         slot * heads * width,
       );
     if (!format) return target as Tensor<WideDType>;
@@ -232,8 +232,8 @@ export class InferenceParams {
   }
 
   #cacheOf(layer: number): LayerCache {
-    const existing = this.#caches.get(layer);
-    if (existing) return existing;
+    const layerCache = this.#caches.get(layer);
+    if (layerCache) return layerCache;
     const { numHeadsKv, headDimK, headDimV = headDimK, dtype = "bf16", format = dtype } = this.#options;
     const { pageCount, pageSize } = this.#table;
     const make = (width: number) =>
@@ -282,8 +282,8 @@ export class InferenceParams {
 function spansOf(counts: readonly number[]) {
   let end = 0;
   return counts.map((count, row) => {
-    const first = end;
+    const start = end;
     end += count;
-    return { row, first, count, end };
+    return { row, first: start, count, end };
   });
 }

@@ -102,14 +102,14 @@ const checkAngles = optionsOf<RotaryAngles>(
 
 /** Checks rotary angles. Returns a pair: the angles of queries and the angles of keys. */
 const rotaryAngles: Domain = (user, name, value) => {
-  const each: readonly unknown[] = isArray(value)
+  const factors: readonly unknown[] = isArray(value)
     ? ownList(user, name, value, (angles) => angles)
     : [value, value];
-  if (each.length !== 2)
+  if (factors.length !== 2)
     throw new ArgumentError(
       `${user}: ${name} is ${describe(value)}; it must be the result of a RotaryPositionEmbedding, or two`,
     );
-  return each.map((angles) => checkAngles(user, angles as RotaryAngles, name));
+  return factors.map((angles) => checkAngles(user, angles as RotaryAngles, name));
 };
 
 /** The checks of `MultiheadAttentionCall`. */

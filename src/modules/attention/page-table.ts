@@ -15,11 +15,11 @@ interface Sequence {
 }
 
 /** New rows of one sequence that are in one page. */
-export interface Run {
+export interface TokenRun {
   /** The row of the batch. */
   readonly row: number;
   /** The first of the sequence's new rows. */
-  readonly first: number;
+  readonly start: number;
   readonly count: number;
   /** The position in the cache, counted over all pages. */
   readonly slot: number;
@@ -50,7 +50,7 @@ export class PageTable {
   step(steps: readonly (readonly [SequenceId, number])[], maxLength: number): void {
     const ids = new Set(steps.map(([id]) => id));
     const releasedPages = [...this.#sequences].flatMap(([id, { pages }]) => (ids.has(id) ? [] : pages));
-    const free = [...this.#free, ...releasedPages].sort((a, b) => a - b);
+    const freePages = [...this.#free, ...releasedPages].sort((a, b) => a - b);
     const sequences = new Map<SequenceId, Sequence>();
     for (const [id, count] of steps) {
       newPositions("preStep", `steps of ${describe(id)}`, count);
@@ -60,15 +60,15 @@ export class PageTable {
         throw new ArgumentError(
           `preStep: sequence ${describe(id)} has ${start} positions and gets ${count}, and maxSequenceLength is ${maxLength}; give fewer`,
         );
-      const needed = Math.ceil(length / this.pageSize) - pages.length;
-      if (needed > free.length)
+      const neededPages = Math.ceil(length / this.pageSize) - pages.length;
+      if (neededPages > freePages.length)
         throw new ArgumentError(
-          `preStep: sequence ${describe(id)} needs ${needed} pages and ${free.length} of ${this.pageCount} are free; leave out a sequence, or give more totalNumPages`,
+          `preStep: sequence ${describe(id)} needs ${neededPages} pages and ${freePages.length} of ${this.pageCount} are free; leave out a sequence, or give more totalNumPages`,
         );
-      sequences.set(id, { start, length, pages: [...pages, ...free.splice(0, needed)] });
+      sequences.set(id, { start, length, pages: [...pages, ...freePages.splice(0, neededPages)] });
     }
     this.#sequences = sequences;
-    this.#free = free;
+    this.#free = freePages;
   }
 
   /** The pages of each sequence, padded with 0. */
@@ -79,15 +79,15 @@ export class PageTable {
   }
 
   /** The new rows of all sequences, in pieces that are in one page. */
-  runs(): readonly Run[] {
+  runs(): readonly TokenRun[] {
     const { pageSize } = this;
     return [...this.#sequences.values()].flatMap(({ start, length, pages }, row) => {
-      const runs: Run[] = [];
+      const runs: TokenRun[] = [];
       for (let position = start; position < length; ) {
         const offset = position % pageSize;
         const count = Math.min(pageSize - offset, length - position);
         const page = pages[Math.floor(position / pageSize)] as number;
-        runs.push({ row, first: position - start, count, slot: page * pageSize + offset });
+        runs.push({ row, start: position - start, count, slot: page * pageSize + offset });
         position += count;
       }
       return runs;

@@ -7,7 +7,7 @@ import { LayerNormLinear, type LayerNormLinearOptions } from "../layer-norm-line
 import type { LinearOptions } from "../linear/parts.js";
 import { Linear } from "../linear.js";
 import type { Module } from "../module.js";
-import type { Packing } from "./heads.js";
+import type { HeadPacking } from "./heads.js";
 import type { MultiheadAttentionOptions } from "./multihead-options.js";
 import { headCounts } from "./options.js";
 
@@ -30,7 +30,7 @@ export function makeProjections(
   backend: Backend,
   { hiddenSize, numAttentionHeads }: Sizes,
   options: MultiheadAttentionOptions,
-): { readonly projections: Projections; readonly packing: Packing; readonly proj: Linear } {
+): { readonly projections: Projections; readonly packing: HeadPacking; readonly proj: Linear } {
   const { kvChannels: width = hiddenSize / numAttentionHeads, numGqaGroups = numAttentionHeads } = options;
   if (!Number.isInteger(width))
     throw new ArgumentError(
@@ -98,9 +98,9 @@ function inputLayer(
   { backend, hiddenSize, norm, register }: InputLayers,
   features: number,
   options: LinearOptions,
-  [withNorm, without]: readonly [keyof Projections, keyof Projections],
+  [withNorm, withoutNorm]: readonly [keyof Projections, keyof Projections],
 ): Projections {
   return norm
     ? { [withNorm]: register(new LayerNormLinear(backend, hiddenSize, features, { ...options, ...norm })) }
-    : { [without]: register(new Linear(backend, hiddenSize, features, options)) };
+    : { [withoutNorm]: register(new Linear(backend, hiddenSize, features, options)) };
 }

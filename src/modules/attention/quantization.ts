@@ -91,7 +91,7 @@ export class AttentionCallQuantization implements AttentionQuantization {
     const isProbability = name === "s" || name === "dp";
     if (isProbability && !recipe.attention?.probabilities) return undefined;
     const quantizer = this.#quantizer(name);
-    if (!usesTensorAmax(quantizer.spec)) return values.map((each, i) => quantized(quantizer, each, i));
+    if (!usesTensorAmax(quantizer.spec)) return values.map((each, i) => quantizeInput(quantizer, each, i));
     const amax = jointAmax(values, group);
     return values.map((each) => quantizer.setUsage(ROWWISE).quantizeBy(each, [amax]));
   }
@@ -99,7 +99,7 @@ export class AttentionCallQuantization implements AttentionQuantization {
   forBackward(): readonly Tensor[] {
     const state = this.settings.states?.backward;
     if (!state || this.isHeld) return [];
-    this.#backward = handlesOf(state);
+    this.#backward = readHandles(state);
     return [...this.#backward.scales, ...this.#backward.amaxes];
   }
 
@@ -124,7 +124,7 @@ export class AttentionCallQuantization implements AttentionQuantization {
  * Quantizes a tensor. With scales of blocks, the third one, the values or their gradient, has them along the positions, over
  * which the product sums.
  */
-function quantized(quantizer: Quantizer, x: Tensor<WideDType>, i: number): QuantizedTensor {
+function quantizeInput(quantizer: Quantizer, x: Tensor<WideDType>, i: number): QuantizedTensor {
   const { tile } = quantizer.spec;
   if (isTensorWide(tile) || i !== 2) return quantizer.setUsage(ROWWISE).quantize(x);
   const [positions = 0] = x.shape.slice(-2);
@@ -150,7 +150,7 @@ function jointAmax(values: readonly Tensor<WideDType>[], group: ProcessGroup | u
 }
 
 /** Returns new handles, because a state may be replaced and disposed of before the backward pass. */
-function handlesOf({ scales, amaxes }: DelayedState): PassScales {
+function readHandles({ scales, amaxes }: DelayedState): PassScales {
   const handles = (views: readonly Tensor<"f32">[]) => views.map((view) => view.reshape(view.shape));
   return { scales: handles(scales), amaxes: handles(amaxes) };
 }
@@ -163,7 +163,7 @@ class HeldAttentionCall implements HeldCall {
   constructor(readonly settings: CallSettings) {
     const { states } = settings;
     this.#scale = states && persistent(states.forward.scale.clone());
-    this.backward = states ? handlesOf(states.backward) : NO_SCALES;
+    this.backward = states ? readHandles(states.backward) : NO_SCALES;
     for (const each of [...this.backward.scales, ...this.backward.amaxes]) persistent(each);
   }
 
@@ -185,7 +185,7 @@ export class AttentionLayerQuantization implements QuantizationState, HasLayerRe
   readonly slots = SLOTS;
   #state: AttentionState | undefined;
   /** The state of a checkpoint that no forward pass has used yet. */
-  #restored: { readonly snapshot: QuantizationSnapshot | undefined } | undefined;
+  #restoredSnapshot: { readonly snapshot: QuantizationSnapshot | undefined } | undefined;
   /** The recipe of this attention in place of the region's: null for high precision, undefined for the recipe of the region. */
   [LAYER_RECIPE]: Recipe | null | undefined;
   /** How an `Inspector` changes this attention: it may disable the quantization. */
@@ -230,14 +230,15 @@ export class AttentionLayerQuantization implements QuantizationState, HasLayerRe
   }
 
   snapshotSync(): QuantizationSnapshot | undefined {
-    if (this.#restored) return this.#restored.snapshot;
+    if (this.#restoredSnapshot) return this.#restoredSnapshot.snapshot;
     const states = this.#state?.states;
     return states && { forward: states.forward.snapshotSync(), backward: states.backward.snapshotSync() };
   }
 
   restore(snapshot: QuantizationSnapshot | undefined): void {
-    const checked = snapshot === undefined ? undefined : checkSnapshot("restore", snapshot, "the snapshot");
-    this.#restored = { snapshot: checked };
+    const checkedSnapshot =
+      snapshot === undefined ? undefined : checkSnapshot("restore", snapshot, "the snapshot");
+    this.#restoredSnapshot = { snapshot: checkedSnapshot };
   }
 
   dispose(): void {
@@ -249,23 +250,23 @@ export class AttentionLayerQuantization implements QuantizationState, HasLayerRe
   /** Returns the state under `recipe`. Scales and histories are kept between recipes of delayed scaling. */
   #stateFor(recipe: Recipe): AttentionState {
     const current = this.#state;
-    if (current && !this.#restored && current.recipe.key === recipe.key) return current;
+    if (current && !this.#restoredSnapshot && current.recipe.key === recipe.key) return current;
     requireRecipeSupport(recipe, this.backend);
     const next = { recipe, states: this.#statesOf(recipe, this.snapshotSync()) };
     this.dispose();
-    this.#restored = undefined;
+    this.#restoredSnapshot = undefined;
     this.#state = next;
     return next;
   }
 
   #statesOf(recipe: Recipe, snapshot: QuantizationSnapshot | undefined): DelayedStates {
     if (!isDelayed(recipe)) return undefined;
-    const stateOf = (pass: Pass): DelayedState =>
+    const createState = (pass: Pass): DelayedState =>
       new DelayedState(this.backend, recipe, { pass, slots: SLOTS[pass] }, snapshot?.[pass]);
     return orDispose((created) => {
-      const forward = stateOf("forward");
+      const forward = createState("forward");
       created.push(forward);
-      return { forward, backward: stateOf("backward") };
+      return { forward, backward: createState("backward") };
     });
   }
 }

@@ -51,7 +51,7 @@ export function readCopy(
     source: requireF32("Inspector", "x", castTo(quantizedValues(t, direction, source), "f32")).dataSync(),
     decoded: reads.decoded ? codeValues(t, copy, "f32").dataSync() : undefined,
     limits: reads.limits ? codeValues(t, largest(t.spec.format, copy), "f32").dataSync() : undefined,
-    scales: reads.scales ? scalesOf(copy) : undefined,
+    scales: reads.scales ? scaleValues(copy) : undefined,
   };
 }
 
@@ -78,12 +78,12 @@ function largest(format: ScalarFormat, copy: QuantizedCopy): QuantizedCopy {
   return { ...copy, data: fromBytes(backend, bytes, dataShape, format) };
 }
 
-function scalesOf({ scaleInv, geometry: { placement } }: QuantizedCopy): Float32Array {
-  const stored = (hasType(scaleInv, "f32") ? scaleInv : decode(scaleInv)).dataSync();
+function scaleValues({ scaleInv, geometry: { placement } }: QuantizedCopy): Float32Array {
+  const storedScales = (hasType(scaleInv, "f32") ? scaleInv : decode(scaleInv)).dataSync();
   const { lines, blocks } = placement;
   const scales = new Float32Array(lines * blocks);
   for (let i = 0; i < lines; i++)
     for (let j = 0; j < blocks; j++)
-      scales[i * blocks + j] = stored[blockScaleIndex(placement, i, j)] as number;
+      scales[i * blocks + j] = storedScales[blockScaleIndex(placement, i, j)] as number;
   return scales;
 }

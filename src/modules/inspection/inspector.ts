@@ -17,15 +17,15 @@ import { readCopy } from "./copy-values.js";
 import type { LayerInspection } from "./layer-inspection.js";
 import { type LayerObserver, RuledInspection } from "./ruled-inspection.js";
 import {
-  changesOf,
   checkRules,
   INSPECTED_TENSORS,
   type InspectedTensor,
   type InspectionRule,
   type LogTensorStats,
   type ProductChange,
+  productChanges,
 } from "./rules.js";
-import { readsOf, STATISTIC_NAMES, type StatisticValues, TensorStatistics } from "./statistics.js";
+import { requiredReads, STATISTIC_NAMES, type StatisticValues, TensorStatistics } from "./statistics.js";
 
 /** Options of `Inspector`. All fields are optional. */
 export interface InspectorOptions {
@@ -66,7 +66,7 @@ interface LayerRules {
 }
 
 /** The statistics of one copy during a step. */
-interface Collected {
+interface CollectedStatistics {
   readonly head: Omit<TensorRecord, "elements" | "nonFinite" | "stats">;
   readonly log: LogTensorStats;
   readonly statistics: TensorStatistics;
@@ -90,12 +90,12 @@ interface Collected {
  */
 export class Inspector {
   static {
-    guardReceivers(this, (x) => isObject(x) && #collected in x);
+    guardReceivers(this, (x) => isObject(x) && #statisticsByKey in x);
   }
 
   #step: number;
   readonly #layers: readonly NamedLayer[];
-  readonly #collected = new Map<string, Collected>();
+  readonly #statisticsByKey = new Map<string, CollectedStatistics>();
   #isDisposed = false;
 
   constructor(module: Module, rules: readonly InspectionRule[], options: InspectorOptions = {}) {
@@ -103,12 +103,12 @@ export class Inspector {
     requireModule(user, "module", module);
     const enabledRules = checkRules(user, rules).filter(({ enabled }) => enabled !== false);
     this.#step = checkOptions(user, options).step ?? 0;
-    const chosen = rulesOfLayers(user, [...module.namedQuantizations()], enabledRules);
-    for (const [[name, state]] of chosen)
+    const selectedLayers = rulesOfLayers(user, [...module.namedQuantizations()], enabledRules);
+    for (const [[name, state]] of selectedLayers)
       if (state[LAYER_INSPECTION])
         throw new ArgumentError(`${user}: ${name} has an inspector; dispose of it before another one begins`);
-    this.#layers = [...chosen.keys()];
-    for (const [[name, state], layerRules] of chosen)
+    this.#layers = [...selectedLayers.keys()];
+    for (const [[name, state], layerRules] of selectedLayers)
       state[LAYER_INSPECTION] = this.#inspection(name, layerRules);
   }
 
@@ -125,13 +125,13 @@ export class Inspector {
    */
   endStep(): readonly TensorRecord[] {
     if (this.#isDisposed) throw new DisposedError("endStep: the inspector");
-    const records = [...this.#collected.values()].map(({ head, log, statistics }) => ({
+    const records = [...this.#statisticsByKey.values()].map(({ head, log, statistics }) => ({
       ...head,
       elements: statistics.elements,
       nonFinite: statistics.nonFinite,
       stats: statistics.values(log.stats ?? STATISTIC_NAMES),
     }));
-    this.#collected.clear();
+    this.#statisticsByKey.clear();
     this.#step++;
     return records;
   }
@@ -141,7 +141,7 @@ export class Inspector {
     if (this.#isDisposed) return;
     this.#isDisposed = true;
     for (const [, state] of this.#layers) state[LAYER_INSPECTION] = undefined;
-    this.#collected.clear();
+    this.#statisticsByKey.clear();
   }
 
   /** Calls `dispose` at the end of a `using` declaration's block. */
@@ -166,12 +166,12 @@ export class Inspector {
   ): void {
     const { quantizer, format } = quantized.spec;
     const head = { step: this.#step, ...tensorKey, quantizer, format };
-    const values = readCopy(quantized, tensorKey.copy, source, readsOf(log.stats ?? STATISTIC_NAMES));
+    const values = readCopy(quantized, tensorKey.copy, source, requiredReads(log.stats ?? STATISTIC_NAMES));
     const key = JSON.stringify(head);
-    const existing = tensorKey.tensor === "weight" ? undefined : this.#collected.get(key);
-    const collected = existing ?? { head, log, statistics: new TensorStatistics() };
-    collected.statistics.add(values);
-    this.#collected.set(key, collected);
+    const previous = tensorKey.tensor === "weight" ? undefined : this.#statisticsByKey.get(key);
+    const entry = previous ?? { head, log, statistics: new TensorStatistics() };
+    entry.statistics.add(values);
+    this.#statisticsByKey.set(key, entry);
   }
 }
 
@@ -188,9 +188,9 @@ function rulesOfLayers(
   layers: Parameters<typeof matchingLayers>[1],
   rules: readonly InspectionRule[],
 ): ReadonlyMap<NamedLayer, LayerRules> {
-  const chosen = new Map<NamedLayer[1], readonly [NamedLayer, LayerRules]>();
+  const rulesByLayer = new Map<NamedLayer[1], readonly [NamedLayer, LayerRules]>();
   for (const rule of rules) {
-    const changes = changesOf(rule);
+    const changes = productChanges(rule);
     const matches = rule.layers.flatMap((pattern) => matchingLayers(user, layers, pattern));
     const isOnlyAttention =
       matches.length > 0 && matches.every(([, state]) => state instanceof AttentionLayerQuantization);
@@ -204,12 +204,15 @@ function rulesOfLayers(
         throw new ArgumentError(
           `${user}: ${name} is a LayerQuantization, whose module multiplies what its quantizers return; it takes LogTensorStats and DisableFP8Layer only`,
         );
-      const entry = chosen.get(state) ?? [layer, { disables: false, changes: new Map(), logs: new Map() }];
-      chosen.set(state, entry);
+      const entry = rulesByLayer.get(state) ?? [
+        layer,
+        { disables: false, changes: new Map(), logs: new Map() },
+      ];
+      rulesByLayer.set(state, entry);
       addRule(entry[1], rule, changes);
     }
   }
-  return new Map(chosen.values());
+  return new Map(rulesByLayer.values());
 }
 
 function addRule(layerRules: LayerRules, rule: InspectionRule, changes: readonly ProductChange[]): void {

@@ -41,7 +41,7 @@ function isInspected(role: Role): role is InspectedTensor {
 /** The inspection of a layer by rules. */
 export class RuledInspection implements LayerInspection {
   readonly #quantizers = new WeakMap<Quantizer, Map<Role, Quantizer>>();
-  readonly #scaled = new WeakMap<Quantizer, Quantizer>();
+  readonly #scaledQuantizers = new WeakMap<Quantizer, Quantizer>();
   readonly #operands = new WeakMap<OperandQuantizer, Map<Role, OperandQuantizer>>();
 
   constructor(
@@ -54,13 +54,13 @@ export class RuledInspection implements LayerInspection {
 
   operand(role: Role, quantizer: OperandQuantizer): OperandQuantizer {
     if (!isInspected(role)) return quantizer;
-    return memoized(this.#operands, quantizer, role, () => this.#operandOf(role, quantizer));
+    return memoize(this.#operands, quantizer, role, () => this.#operandOf(role, quantizer));
   }
 
   observed(role: Role, quantizer: Quantizer): Quantizer {
     const { observer } = this;
     if (!observer || !isInspected(role)) return quantizer;
-    return memoized(
+    return memoize(
       this.#quantizers,
       quantizer,
       role,
@@ -96,15 +96,16 @@ export class RuledInspection implements LayerInspection {
       throw new ArgumentError(
         `Inspector: PerTensorScaling of ${this.layer} replaces the scales of delayed scaling, and the recipe quantizes by ${spec.quantizer}; use it under DelayedScaling`,
       );
-    const scaled =
-      this.#scaled.get(quantizer) ?? new Float8CurrentScalingQuantizer({ format: spec.format, shard });
-    this.#scaled.set(quantizer, scaled);
-    return scaled;
+    const scaledQuantizer =
+      this.#scaledQuantizers.get(quantizer) ??
+      new Float8CurrentScalingQuantizer({ format: spec.format, shard });
+    this.#scaledQuantizers.set(quantizer, scaledQuantizer);
+    return scaledQuantizer;
   }
 }
 
 /** Returns the entry of a quantizer and a role, which is created at its first use. */
-function memoized<Q extends object, R>(
+function memoize<Q extends object, R>(
   entries: WeakMap<Q, Map<Role, R>>,
   quantizer: Q,
   role: Role,

@@ -85,7 +85,7 @@ export interface InspectionRule {
 const TE_TENSORS: Readonly<Record<string, InspectedTensor>> = { activation: "input", gradient: "gradOutput" };
 
 /** Returns a check that a value is one of `names`. The error for another value suggests its synonym, or the nearest name. */
-function nameOf(names: readonly string[], synonyms: Readonly<Record<string, string>> = {}): Domain {
+function nameDomain(names: readonly string[], synonyms: Readonly<Record<string, string>> = {}): Domain {
   return (user, name, value) => {
     if (typeof value === "string" && names.includes(value)) return value;
     const synonym = typeof value === "string" && Object.hasOwn(synonyms, value) ? synonyms[value] : undefined;
@@ -98,8 +98,8 @@ function nameOf(names: readonly string[], synonyms: Readonly<Record<string, stri
   };
 }
 
-const gemms = listOf(nameOf(PRODUCTS));
-const tensors = listOf(nameOf(INSPECTED_TENSORS, TE_TENSORS));
+const gemms = listOf(nameDomain(PRODUCTS));
+const tensors = listOf(nameDomain(INSPECTED_TENSORS, TE_TENSORS));
 const step = integer(0);
 
 const checkRule = optionsOf<InspectionRule>({
@@ -108,7 +108,7 @@ const checkRule = optionsOf<InspectionRule>({
   LogTensorStats: nested(
     optionsOf<LogTensorStats>({
       tensors,
-      stats: listOf(nameOf(STATISTIC_NAMES)),
+      stats: listOf(nameDomain(STATISTIC_NAMES)),
       startStep: step,
       endStep: step,
       freq: integer(1),
@@ -129,7 +129,7 @@ export function checkRules(user: string, rules: readonly InspectionRule[]): read
   const ownRules = checkList(user, "rules", rules) as readonly InspectionRule[];
   for (const [i, rule] of ownRules.entries()) {
     const { LogTensorStats: log, DisableFP8Layer: disable } = rule;
-    const changes = changesOf(rule);
+    const changes = productChanges(rule);
     const name = `rules[${i}]`;
     if (!log && !disable && changes.length === 0)
       throw new ArgumentError(`${user}: ${name} has no feature; give LogTensorStats, or leave the rule out`);
@@ -138,10 +138,10 @@ export function checkRules(user: string, rules: readonly InspectionRule[]): read
         `${user}: ${name}.LogTensorStats logs no step: endStep ${log.endStep} is not after startStep ${log.startStep ?? 0}`,
       );
     for (const product of PRODUCTS) {
-      const [first, second] = changes.filter((each) => each.gemms.includes(product));
-      if (first && second)
+      const [firstChange, second] = changes.filter((each) => each.gemms.includes(product));
+      if (firstChange && second)
         throw new ArgumentError(
-          `${user}: ${name} has ${first.feature} and ${second.feature} for ${product}; give each product one of them`,
+          `${user}: ${name} has ${firstChange.feature} and ${second.feature} for ${product}; give each product one of them`,
         );
     }
   }
@@ -157,16 +157,16 @@ export interface ProductChange {
 }
 
 /** Returns the changes of a rule. */
-export function changesOf(rule: InspectionRule): readonly ProductChange[] {
+export function productChanges(rule: InspectionRule): readonly ProductChange[] {
   const { DisableFP8GEMM: disable, FakeQuant: fake, PerTensorScaling: scaling } = rule;
   return [
     ...(disable ? [{ feature: "DisableFP8GEMM", gemms: disable.gemms, tensors: [] } as const] : []),
-    ...(fake ? [changeOf("FakeQuant", fake)] : []),
-    ...(scaling ? [changeOf("PerTensorScaling", scaling)] : []),
+    ...(fake ? [productChange("FakeQuant", fake)] : []),
+    ...(scaling ? [productChange("PerTensorScaling", scaling)] : []),
   ];
 }
 
-function changeOf(
+function productChange(
   feature: ProductChange["feature"],
   { gemms: products = PRODUCTS, tensors: operands = INSPECTED_TENSORS }: FakeQuant,
 ): ProductChange {

@@ -12,8 +12,8 @@ interface Sums {
   sum: number;
   magnitudes: number;
   squares: number;
-  least: number;
-  most: number;
+  minimum: number;
+  maximum: number;
   amax: number;
   amin: number;
   underflows: number;
@@ -25,11 +25,11 @@ interface Sums {
 /** How a statistic is computed from the sums, and what it reads in addition to the values before quantization. */
 interface StatisticRow<T> {
   readonly reads: readonly (keyof CopyReads)[];
-  readonly of: (sums: Sums) => T;
+  readonly compute: (sums: Sums) => T;
 }
 
-function row<T>(of: (sums: Sums) => T, ...reads: (keyof CopyReads)[]): StatisticRow<T> {
-  return { reads, of };
+function row<T>(compute: (sums: Sums) => T, ...reads: (keyof CopyReads)[]): StatisticRow<T> {
+  return { reads, compute };
 }
 
 const finite = ({ elements, nonFinite }: Sums): number => elements - nonFinite;
@@ -38,8 +38,8 @@ const mean = (sums: Sums): number => sums.sum / finite(sums);
 /** Every statistic. NaN and infinities among the quantized values are counted as `nonFinite` and left out of all others. */
 export const STATISTICS = {
   amax: row(({ amax }) => amax),
-  min: row(({ least }) => least + 0),
-  max: row(({ most }) => most + 0),
+  min: row(({ minimum }) => minimum + 0),
+  max: row(({ maximum }) => maximum + 0),
   mean: row(mean),
   std: row((sums) => Math.sqrt(Math.max(0, sums.squares / finite(sums) - mean(sums) ** 2))),
   l1Norm: row(({ magnitudes }) => magnitudes),
@@ -62,10 +62,12 @@ export type StatisticName = keyof typeof STATISTICS;
 export const STATISTIC_NAMES = Object.keys(STATISTICS) as readonly StatisticName[];
 
 /** The values of statistics by name. */
-export type StatisticValues = { readonly [S in StatisticName]?: ReturnType<(typeof STATISTICS)[S]["of"]> };
+export type StatisticValues = {
+  readonly [S in StatisticName]?: ReturnType<(typeof STATISTICS)[S]["compute"]>;
+};
 
 /** Returns the values that these statistics read. */
-export function readsOf(names: readonly StatisticName[]): CopyReads {
+export function requiredReads(names: readonly StatisticName[]): CopyReads {
   const reads = new Set<keyof CopyReads>(names.flatMap((name) => [...STATISTICS[name].reads]));
   return { decoded: reads.has("decoded"), limits: reads.has("limits"), scales: reads.has("scales") };
 }
@@ -74,7 +76,7 @@ export function readsOf(names: readonly StatisticName[]): CopyReads {
 export class TensorStatistics {
   readonly #sums: Sums = {
     ...{ elements: 0, nonFinite: 0, sum: 0, magnitudes: 0, squares: 0 },
-    ...{ least: Infinity, most: -Infinity, amax: 0, amin: Infinity },
+    ...{ minimum: Infinity, maximum: -Infinity, amax: 0, amin: Infinity },
     ...{ underflows: 0, overflows: 0, errors: 0 },
     scales: new Map(),
   };
@@ -98,7 +100,7 @@ export class TensorStatistics {
   }
 
   values(names: readonly StatisticName[]): StatisticValues {
-    return Object.fromEntries(names.map((name) => [name, STATISTICS[name].of(this.#sums)]));
+    return Object.fromEntries(names.map((name) => [name, STATISTICS[name].compute(this.#sums)]));
   }
 }
 
@@ -114,17 +116,17 @@ function addValues(sums: Sums, source: Float32Array): void {
     sums.sum += x;
     sums.magnitudes += magnitude;
     sums.squares += x * x;
-    if (x < sums.least) sums.least = x;
-    if (x > sums.most) sums.most = x;
+    if (x < sums.minimum) sums.minimum = x;
+    if (x > sums.maximum) sums.maximum = x;
     if (magnitude > sums.amax) sums.amax = magnitude;
     if (magnitude !== 0 && magnitude < sums.amin) sums.amin = magnitude;
   }
 }
 
 /** Adds squares of errors, and counts the elements other than 0 whose code is 0. */
-function addErrors(sums: Sums, source: Float32Array, decoded: Float32Array): void {
+function addErrors(sums: Sums, source: Float32Array, decodedValues: Float32Array): void {
   for (let i = 0; i < source.length; i++) {
-    const [x, y] = [source[i] as number, decoded[i] as number];
+    const [x, y] = [source[i] as number, decodedValues[i] as number];
     if (!Number.isFinite(x)) continue;
     sums.errors += (x - y) ** 2;
     if (x !== 0 && y === 0) sums.underflows++;
@@ -135,10 +137,15 @@ function addErrors(sums: Sums, source: Float32Array, decoded: Float32Array): voi
  * Counts the elements beyond the largest value under their scale, unless their code has at least their magnitude. Under a scale
  * of 0 every element underflows instead.
  */
-function addOverflows(sums: Sums, source: Float32Array, decoded: Float32Array, limits: Float32Array): void {
+function addOverflows(
+  sums: Sums,
+  source: Float32Array,
+  decodedValues: Float32Array,
+  limits: Float32Array,
+): void {
   for (let i = 0; i < source.length; i++) {
     const magnitude = Math.abs(source[i] as number);
-    const [y, limit] = [Math.abs(decoded[i] as number), Math.abs(limits[i] as number)];
+    const [y, limit] = [Math.abs(decodedValues[i] as number), Math.abs(limits[i] as number)];
     const isKept = y >= magnitude && y !== Infinity;
     if (limit > 0 && magnitude > limit && !isKept) sums.overflows++;
   }

@@ -62,17 +62,19 @@ export function blockFitCheck(
   { shape, dtype, inputValue }: CheckedInput,
   { wgrad, dgrad }: RequiredGradients,
 ): FitCheck {
-  return (copiesOf, gradient) => {
-    const copies = { input: copiesOf("input"), weight: copiesOf("weight") };
+  return (roleCopies, gradient) => {
+    const copies = { input: roleCopies("input"), weight: roleCopies("weight") };
     const values = { input: inputValue, weight: weight.localValue };
     if (!(inputValue instanceof QuantizedTensor)) {
       const fullShape = parallel?.fullInputShape(shape) ?? shape;
-      for (const each of quantizersOf(copies.input, wgrad)) requireBlocks("input", fullShape, each);
+      for (const quantizer of requiredQuantizers(copies.input, wgrad))
+        requireBlocks("input", fullShape, quantizer);
       const { columnwise } = copies.input;
       if (wgrad && columnwise) requireTransformable("linear", columnwise.spec, dtype);
     }
     if (!(weight.localValue instanceof QuantizedTensor))
-      for (const each of quantizersOf(copies.weight, dgrad)) requireBlocks("weight", weight.shape, each);
+      for (const quantizer of requiredQuantizers(copies.weight, dgrad))
+        requireBlocks("weight", weight.shape, quantizer);
     const codes = {
       input: codesQuantizer(copies.input, "rowwise"),
       weight: codesQuantizer(copies.weight, "rowwise"),
@@ -106,15 +108,18 @@ export function blockFitCheck(
 /** Throws `ArgumentError` for a stored weight whose columnwise copy is missing and does not follow from the rowwise one. */
 function requireColumnwise(value: Value): void {
   if (!(value instanceof QuantizedTensor) || value.columnwise) return;
-  const why = underivable(value.spec, asMatrix(value.shape)[0]);
-  if (why === undefined) return;
+  const reason = underivable(value.spec, asMatrix(value.shape)[0]);
+  if (reason === undefined) return;
   throw new ArgumentError(
-    `linear: the weight has rowwise codes only, and the columnwise ones that dgrad reads do not follow from them, because ${why}; create the layer outside of noGrad, or call it inside noGrad`,
+    `linear: the weight has rowwise codes only, and the columnwise ones that dgrad reads do not follow from them, because ${reason}; create the layer outside of noGrad, or call it inside noGrad`,
   );
 }
 
 /** The quantizers of the copies that a call makes. */
-function quantizersOf({ rowwise, columnwise }: RoleCopies, readsColumnwise: boolean): ReadonlySet<Quantizer> {
+function requiredQuantizers(
+  { rowwise, columnwise }: RoleCopies,
+  readsColumnwise: boolean,
+): ReadonlySet<Quantizer> {
   return new Set([rowwise, readsColumnwise ? columnwise : undefined].filter((each) => each !== undefined));
 }
 
@@ -124,9 +129,9 @@ type NamedQuantizer = readonly [name: string, quantizer: Quantizer | undefined];
 function requirePair(product: Product, ...operands: readonly [NamedQuantizer, NamedQuantizer]): void {
   const wide = operands.filter(([, quantizer]) => !quantizer);
   if (wide.length !== 1) return;
-  const quantized = operands.find(([, quantizer]) => quantizer)?.[0];
+  const quantizedRole = operands.find(([, quantizer]) => quantizer)?.[0];
   throw new ArgumentError(
-    `linear: ${product} multiplies ${quantized}, which is quantized, by ${wide[0]?.[0]}, which is in high precision; give quantizers for both or for neither`,
+    `linear: ${product} multiplies ${quantizedRole}, which is quantized, by ${wide[0]?.[0]}, which is in high precision; give quantizers for both or for neither`,
   );
 }
 

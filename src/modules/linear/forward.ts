@@ -18,26 +18,26 @@ import { wideForward } from "./wide.js";
 
 /** Runs the forward pass of a linear layer: quantized in an enabled autocast region, else in high precision. */
 export function linearForward(
-  parts: LinearParts,
+  layer: LinearParts,
   input: LinearInput,
   call: LinearCall,
   grad: boolean,
 ): LinearResult {
-  const region = layerRegion(parts.quantization);
-  const required = requiredGradients(parts, input, grad);
-  const tracked = requiredGradients(parts, input, gradTracked());
-  requireTensors(parts, input);
+  const region = layerRegion(layer.quantization);
+  const requiredGrads = requiredGradients(layer, input, grad);
+  const trackedGrads = requiredGradients(layer, input, gradTracked());
+  requireTensors(layer, input);
   const flag = optional(requireScalar)("linear", "skipFp8WeightUpdate", call.skipFp8WeightUpdate);
-  if (flag && flag.backend !== parts.weight.backend)
+  if (flag && flag.backend !== layer.weight.backend)
     throw new ArgumentError(
       "linear: skipFp8WeightUpdate lives on another backend than the weight; move it there",
     );
   const result = region?.enabled
-    ? quantizedForward(parts, input, { call, region, required, tracked })
-    : unquantizedForward(parts, input, { call, region, required });
+    ? quantizedForward(layer, input, { call, region, required: requiredGrads, tracked: trackedGrads })
+    : unquantizedForward(layer, input, { call, region, required: requiredGrads });
   // the second run of a recomputed region belongs to the same microbatch, so it does not begin a new one
-  if (call.isFirstMicrobatch && tracked.wgrad && currentPhase()?.pass !== "again")
-    beginMainGrad(parts.weight);
+  if (call.isFirstMicrobatch && trackedGrads.wgrad && currentPhase()?.pass !== "again")
+    beginMainGrad(layer.weight);
   return result;
 }
 
@@ -55,16 +55,16 @@ function requiredGradients(
  * `quantization.release()` frees it.
  */
 export function prepareForward(
-  parts: LinearParts,
+  layer: LinearParts,
   input: Pick<LinearInput, "shape" | "dtype" | "backend" | "requiresGrad">,
 ): void {
-  const { weight, quantization } = parts;
+  const { weight, quantization } = layer;
   const region = layerRegion(quantization);
-  requireTensors(parts, input);
-  if (region?.enabled) requireFit(parts, input, region.recipe);
+  requireTensors(layer, input);
+  if (region?.enabled) requireFit(layer, input, region.recipe);
   else if (!region?.calibrating) return;
-  const required = requiredGradients(parts, input, region.enabled && gradTracked());
-  quantization.prepare(region, weight, blockFitCheck(parts, input, required));
+  const requiredGrads = requiredGradients(layer, input, region.enabled && gradTracked());
+  quantization.prepare(region, weight, blockFitCheck(layer, input, requiredGrads));
 }
 
 /** Throws unless the tensors of a call have matching shapes and backends and are not disposed. */
@@ -94,7 +94,7 @@ function requireTensors(
 
 /** Runs the forward pass in high precision. A calibrating region records the amaxes that quantization would record. */
 function unquantizedForward(
-  parts: LinearParts,
+  layer: LinearParts,
   input: LinearInput,
   {
     call,
@@ -107,14 +107,14 @@ function unquantizedForward(
   },
 ): LinearResult {
   const value = input.value();
-  if (region?.calibrating) calibrate(parts, input, value, region);
-  return wideForward(parts, input, { value, call, required });
+  if (region?.calibrating) calibrate(layer, input, value, region);
+  return wideForward(layer, input, { value, call, required });
 }
 
 /** Records the amaxes of the input and the weight. Recipes whose quantizers record no amaxes quantize nothing. */
-function calibrate(parts: LinearParts, input: LinearInput, value: Value, region: Region): void {
-  const { weight, quantization } = parts;
-  const check = blockFitCheck(parts, { ...input, inputValue: value }, { wgrad: false, dgrad: false });
+function calibrate(layer: LinearParts, input: LinearInput, value: Value, region: Region): void {
+  const { weight, quantization } = layer;
+  const check = blockFitCheck(layer, { ...input, inputValue: value }, { wgrad: false, dgrad: false });
   quantization.beginForward(region, weight, check);
   const { rowwise: inputQuantizer } = quantization.copies("input");
   const { rowwise: weightQuantizer } = quantization.copies("weight");

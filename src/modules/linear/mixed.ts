@@ -27,7 +27,7 @@ import { isCached, type WeightUse } from "./weight-cache.js";
 import { withColumnwise } from "./weight-operand.js";
 import { wideWeightIn } from "./wide.js";
 
-type Wide = Tensor<WideDType>;
+type WideTensor = Tensor<WideDType>;
 
 /** The source of an operand whose rows may be divided among ranks. */
 interface RowsSource {
@@ -55,11 +55,11 @@ class MixedRows {
   constructor(source: RowsSource, usage: Usage) {
     const { value, dtype, group, copies } = source;
     const read = (operand: Operand, direction: Direction): Operand =>
-      copies.dequantized[direction] ? valuesOf(operand, direction, dtype) : operand;
+      copies.dequantized[direction] ? operandValues(operand, direction, dtype) : operand;
     const isQuantized = value instanceof QuantizedTensor;
     const wide = isQuantized ? dequantize(value, dtype) : wideOf("linear: an operand", value);
     if (sharesQuantizer(copies)) {
-      const rows = rowsOf(source, "rowwise", wide, usage);
+      const rows = operandRows(source, "rowwise", wide, usage);
       this.rowwise = usage.rowwise ? read(rows.allRows(ROWWISE), "rowwise") : undefined;
       this.#columnwise = usage.columnwise ? () => read(rows.allRows(COLUMNWISE), "columnwise") : undefined;
       this.saved = usage.columnwise && rows.local !== value ? [rows.local] : [];
@@ -69,7 +69,7 @@ class MixedRows {
       usage.columnwise && copies.columnwiseSource === "rowwiseDequantized" && copies.rowwise !== undefined;
     const rows =
       copies.rowwise && (usage.rowwise || readsRowwise)
-        ? rowsOf(source, "rowwise", wide, ROWWISE)
+        ? operandRows(source, "rowwise", wide, ROWWISE)
         : undefined;
     const allRows = rows?.allRows(ROWWISE);
     this.rowwise = usage.rowwise
@@ -82,8 +82,8 @@ class MixedRows {
     if (copies.columnwise) {
       const columnwiseRows =
         readsRowwise && allRows
-          ? rowsOf({ ...source, group: undefined }, "columnwise", dequantize(allRows, dtype), COLUMNWISE)
-          : rowsOf(source, "columnwise", wide, COLUMNWISE);
+          ? operandRows({ ...source, group: undefined }, "columnwise", dequantize(allRows, dtype), COLUMNWISE)
+          : operandRows(source, "columnwise", wide, COLUMNWISE);
       this.#columnwise = () => read(columnwiseRows.allRows(COLUMNWISE), "columnwise");
       this.saved = [columnwiseRows.local];
     } else if (readsRowwise && rows) {
@@ -102,8 +102,8 @@ class MixedRows {
 }
 
 /** Returns the values of one copy of an operand in `dtype`. An operand in high precision is returned as it is. */
-function valuesOf(operand: Operand, direction: Direction, dtype: WideDType): Wide {
-  if (!(operand instanceof QuantizedTensor)) return operand as Wide;
+function operandValues(operand: Operand, direction: Direction, dtype: WideDType): WideTensor {
+  if (!(operand instanceof QuantizedTensor)) return operand as WideTensor;
   if (direction === "rowwise" || !operand.rowwise) return dequantize(operand, dtype);
   // `dequantize` reads the rowwise copy if there is one
   using columnwise = operand.share().updateUsage({ rowwise: false });
@@ -111,10 +111,10 @@ function valuesOf(operand: Operand, direction: Direction, dtype: WideDType): Wid
 }
 
 /** Quantizes rows, in the copies of `usage`. A quantized value is read as it is, if its rowwise copy is requested. */
-function rowsOf(
+function operandRows(
   { value, group, copies, gatheredCopies }: RowsSource,
   direction: Direction,
-  wide: Wide,
+  wide: WideTensor,
   usage: Usage,
 ): RowOperand {
   const quantizerOf = (gathered: boolean): Quantizer =>
@@ -142,39 +142,41 @@ function weightCopies(
 ): MixedWeight {
   const copies = quantization.copies("weight");
   const value = transientValue(weight);
-  const wide = (): Wide => wideWeightIn(weight, dtype);
+  const wide = (): WideTensor => wideWeightIn(weight, dtype);
   const isStored = value instanceof QuantizedTensor;
-  const plain = sharesQuantizer(copies);
+  const sharesCopies = sharesQuantizer(copies);
   const read = (operand: Operand, direction: Direction): Operand =>
-    copies.dequantized[direction] ? valuesOf(operand, direction, dtype) : operand;
+    copies.dequantized[direction] ? operandValues(operand, direction, dtype) : operand;
   const storedWeight = isStored && copies.rowwise ? value : undefined;
-  const stored = storedWeight && plain && readsColumnwise ? withColumnwise(storedWeight) : storedWeight;
+  const storedCopy =
+    storedWeight && sharesCopies && readsColumnwise ? withColumnwise(storedWeight) : storedWeight;
   const freshlyQuantized =
-    copies.rowwise && !stored
-      ? quantization.weight(weight, { ...use, columnwise: plain && readsColumnwise })
+    copies.rowwise && !storedCopy
+      ? quantization.weight(weight, { ...use, columnwise: sharesCopies && readsColumnwise })
       : undefined;
-  const quantized = stored ?? freshlyQuantized;
-  const rowwise = read(quantized ?? wide(), "rowwise");
-  const created = stored === storedWeight ? freshlyQuantized : stored;
-  const kept = readsColumnwise && created ? [created] : [];
-  if (plain && quantized) return { rowwise, columnwise: () => read(quantized, "columnwise"), saved: kept };
-  const readsRowwise = copies.columnwiseSource === "rowwiseDequantized" && quantized !== undefined;
+  const quantizedWeight = storedCopy ?? freshlyQuantized;
+  const rowwise = read(quantizedWeight ?? wide(), "rowwise");
+  const created = storedCopy === storedWeight ? freshlyQuantized : storedCopy;
+  const ownedTensors = readsColumnwise && created ? [created] : [];
+  if (sharesCopies && quantizedWeight)
+    return { rowwise, columnwise: () => read(quantizedWeight, "columnwise"), saved: ownedTensors };
+  const readsRowwise = copies.columnwiseSource === "rowwiseDequantized" && quantizedWeight !== undefined;
   const quantizer = copies.columnwise;
   if (quantizer && readsColumnwise) {
     const source = (): Tensor =>
-      readsRowwise && quantized
-        ? dequantize(quantized)
+      readsRowwise && quantizedWeight
+        ? dequantize(quantizedWeight)
         : wideOf("linear: the weight", transientValue(weight));
     const columnwise = quantization.columnwiseWeight(use, quantizer, source);
     return { rowwise, columnwise: () => read(columnwise, "columnwise"), saved: [columnwise] };
   }
-  if (readsRowwise && quantized)
-    return { rowwise, columnwise: () => dequantize(quantized, dtype), saved: kept };
+  if (readsRowwise && quantizedWeight)
+    return { rowwise, columnwise: () => dequantize(quantizedWeight, dtype), saved: ownedTensors };
   return { rowwise, columnwise: wide, saved: [] };
 }
 
 /** How a product is computed: with the recipe's accumulation if its operands are quantized, else in high precision. */
-function formOf(
+function productForm(
   x: Operand,
   dtype: WideDType,
   split: MMParams,
@@ -187,12 +189,12 @@ function formOf(
  * quantized, or neither is.
  */
 export function mixedForward(
-  parts: LinearParts,
+  layer: LinearParts,
   input: LinearInput,
   value: Value,
   { call, region: { recipe, group }, required, tracked }: QuantizedCall,
 ): LinearResult {
-  const { quantization, bias, parallel } = parts;
+  const { quantization, bias, parallel } = layer;
   const { dtype } = input;
   const x = new MixedRows(
     {
@@ -202,20 +204,20 @@ export function mixedForward(
     },
     { rowwise: true, columnwise: required.wgrad },
   );
-  const w = weightCopies(parts, call, dtype, (isCached(call) ? tracked : required).dgrad);
+  const w = weightCopies(layer, call, dtype, (isCached(call) ? tracked : required).dgrad);
   const rows = x.rowwise as Operand;
-  const { split, datapath } = formOf(rows, dtype, recipe.fprop);
+  const { split, datapath } = productForm(rows, dtype, recipe.fprop);
   const b = bias && wideOf("linear: the bias", transientValue(bias));
   const biasType = datapath || dtype !== "f32" ? dtype : "bf16";
   const fusedBias = b && parallel?.mode !== "row" ? { bias: castTo(b, biasType) } : {};
   const result = resultSpec(
     parallel?.fullInputShape(input.shape) ?? input.shape,
-    parts.weight.shape[0] as number,
+    layer.weight.shape[0] as number,
     dtype,
   );
   const outputQuantizer = call.fp8Output ? quantization.copies("output").rowwise : undefined;
   const out = quantizedProduct(outputQuantizer, dtype, (outDtype) => {
-    const product = (xRows: Operand, target?: Wide): Wide => {
+    const product = (xRows: Operand, target?: WideTensor): WideTensor => {
       const destination = target ? { out: target } : { outDtype };
       const options = { ...destination, ...split, ...(datapath ? { datapath } : {}), ...fusedBias };
       return wideOf("linear", gemm({ x: xRows, w: w.rowwise, ...options }).out);
@@ -226,7 +228,7 @@ export function mixedForward(
     return {
       out,
       saved: [],
-      backward: (grad) => ({ bias: biasGradOf(parts, wideGrad(grad, dtype)) }),
+      backward: (grad) => ({ bias: biasGradOf(layer, wideGrad(grad, dtype)) }),
     };
   const backwardQuantization = quantization.forBackward();
   const quantizesGradInput =
@@ -238,7 +240,7 @@ export function mixedForward(
     backward: (grad, pass) => {
       backwardQuantization.registerUpdates(pass, amaxGroup(parallel?.group, group));
       return mixedBackward(
-        { parts, dtype, x, w, recipe, required, fp8Grad: call.fp8Grad },
+        { layer, dtype, x, w, recipe, required, fp8Grad: call.fp8Grad },
         grad,
         backwardQuantization,
       );
@@ -248,7 +250,7 @@ export function mixedForward(
 
 /** What the backward pass of a call reads. */
 interface MixedCall extends Pick<QuantizedCall, "required"> {
-  readonly parts: LinearParts;
+  readonly layer: LinearParts;
   readonly dtype: WideDType;
   readonly x: MixedRows;
   readonly w: MixedWeight;
@@ -258,11 +260,11 @@ interface MixedCall extends Pick<QuantizedCall, "required"> {
 
 /** Computes the gradients of a call. */
 function mixedBackward(
-  { parts, dtype, x, w, recipe, required, fp8Grad }: MixedCall,
+  { layer, dtype, x, w, recipe, required, fp8Grad }: MixedCall,
   grad: Gradient,
   quantization: BackwardQuantization,
 ): LinearGradients {
-  const { weight, fuseWgradAccumulation, parallel } = parts;
+  const { weight, fuseWgradAccumulation, parallel } = layer;
   // a fused activation passes its f32 values
   const value = grad instanceof QuantizedTensor ? grad : castTo(grad, dtype);
   const dy = new MixedRows(
@@ -278,21 +280,21 @@ function mixedBackward(
   const products = { dtype, weight, fuseWgradAccumulation };
   const dgrad = (rows: Operand): Gradient => {
     const columnwiseWeight = w.columnwise();
-    const { split, datapath } = formOf(rows, dtype, recipe.dgrad);
+    const { split, datapath } = productForm(rows, dtype, recipe.dgrad);
     const form = { ...(split ? { dgrad: split } : {}), ...(datapath ? { datapath } : {}) };
     const shape = parallel?.fullGradOutputShape(grad.shape) ?? grad.shape;
     const result = resultSpec(shape, weight.shape[1] as number, dtype);
     const quantizer = fp8Grad ? quantization.copies("gradInput").rowwise : undefined;
     return quantizedProduct(quantizer, dtype, (outDtype) => {
-      const product = (dyRows: Operand, target?: Wide): Wide =>
+      const product = (dyRows: Operand, target?: WideTensor): WideTensor =>
         dgradOf(columnwiseWeight, dyRows, { ...products, ...form, dtype: outDtype }, target);
       return parallel?.gradInput(rows, product, { ...result, dtype: outDtype }) ?? product(rows);
     });
   };
   const dx = dy.rowwise && dgrad(dy.rowwise);
   const [columns, ofGradient] = [x.columnwise(), dy.columnwise()];
-  const wgrad = (a: Operand, b: Operand): Wide | undefined => {
-    const { split, datapath } = formOf(a, dtype, recipe.wgrad);
+  const wgrad = (a: Operand, b: Operand): WideTensor | undefined => {
+    const { split, datapath } = productForm(a, dtype, recipe.wgrad);
     return wgradOf(a, b, {
       ...products,
       ...(split ? { wgrad: split } : {}),
@@ -302,6 +304,6 @@ function mixedBackward(
   return {
     x: dx,
     weight: columns && ofGradient && wgrad(columns, ofGradient),
-    bias: biasGradOf(parts, wideGrad(value, dtype)),
+    bias: biasGradOf(layer, wideGrad(value, dtype)),
   };
 }

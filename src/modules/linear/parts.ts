@@ -198,16 +198,18 @@ export interface Division {
 }
 
 /** Returns the names and rows of `parametersSplit`, or undefined without it. Throws for options that exclude it. */
-function splitOf(
+function readSplit(
   user: string,
   { parametersSplit: split, fuseWgradAccumulation, delayWgradCompute }: LinearOptions,
   outFeatures: number,
 ): SplitRows | undefined {
   if (!split) return undefined;
-  const excluded = fuseWgradAccumulation ? "fuseWgradAccumulation" : delayWgradCompute && "delayWgradCompute";
-  if (excluded)
+  const conflictingOption = fuseWgradAccumulation
+    ? "fuseWgradAccumulation"
+    : delayWgradCompute && "delayWgradCompute";
+  if (conflictingOption)
     throw new ArgumentError(
-      `${user}: ${excluded} computes the gradient of one weight, and parametersSplit has several parameters; leave one of them out`,
+      `${user}: ${conflictingOption} computes the gradient of one weight, and parametersSplit has several parameters; leave one of them out`,
     );
   return splitRows(user, split, outFeatures);
 }
@@ -238,7 +240,7 @@ export function linearParts(
   created: Owned[],
 ): LinearParts {
   const { dtype, random, initMethod = normalInit(INITIAL_STD) } = options;
-  const rows = splitOf(user, options, fullShape[0]);
+  const rows = readSplit(user, options, fullShape[0]);
   if (rows) requirePieces({ user, rows, parallel });
   const shape = parallel ? partShape(user, parallel, fullShape, size) : fullShape;
   const partInit: InitMethod = () => {

@@ -15,7 +15,7 @@ import { adopt } from "../../tensor/scope.js";
 import type { Tensor } from "../../tensor/tensor.js";
 import { persistent } from "../parameter.js";
 import type { RecipeState, RowsQuantization } from "../recipe-state.js";
-import { areWholeBlocksOf } from "../tensor-parallel/row-operand.js";
+import { areCompleteBlocks } from "../tensor-parallel/row-operand.js";
 
 /** Makes the open scope the owner of `value`. */
 function adoptWeight(value: QuantizedTensor): QuantizedTensor {
@@ -117,7 +117,7 @@ export class PendingQuantizedWeight implements PendingGather {
 
 /** Whether each rank may quantize its rows of a weight separately: see `LinearQuantization.quantizesRows`. */
 export function canQuantizeRows({ kind }: Recipe, spec: QuantizeSpec, { rowsPerRank }: Sharding): boolean {
-  return kind !== "custom" && !spec.stochastic && areWholeBlocksOf(spec, rowsPerRank);
+  return kind !== "custom" && !spec.stochastic && areCompleteBlocks(spec, rowsPerRank);
 }
 
 /** Returns the operations of a quantized parameter's rows. They reduce the amax over ranks after each quantization. */

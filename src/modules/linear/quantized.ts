@@ -34,7 +34,7 @@ import { wideGradients, wideWeightIn } from "./wide.js";
 
 /** A call whose operands are quantized. */
 interface PreparedCall extends QuantizedCall {
-  readonly parts: LinearParts;
+  readonly layer: LinearParts;
   /** The activation type. */
   readonly dtype: WideDType;
   readonly x: InputOperand;
@@ -46,14 +46,14 @@ interface PreparedCall extends QuantizedCall {
  * changed.
  */
 export function quantizedForward(
-  parts: LinearParts,
+  layer: LinearParts,
   input: LinearInput,
   options: QuantizedCall,
 ): LinearResult {
   const { call, region, required, tracked } = options;
-  const { weight, quantization, parallel } = parts;
+  const { weight, quantization, parallel } = layer;
   const { dtype } = input;
-  requireFit(parts, input, region.recipe);
+  requireFit(layer, input, region.recipe);
   const value = input.quantize ? undefined : input.value();
   if (value instanceof QuantizedTensor && parallel?.gathers("input"))
     throw new ArgumentError(
@@ -61,14 +61,14 @@ export function quantizedForward(
     );
   const override = region.recipe.backwardOverride;
   const quantizesGradients = override === "none";
-  quantization.beginForward(region, weight, blockFitCheck(parts, { ...input, inputValue: value }, tracked));
-  if (!quantization.isPlain) return mixedForward(parts, input, value ?? input.value(), options);
-  const x = new InputOperand(parts, input, value, required.wgrad ? WGRAD_SOURCES[override] : undefined);
+  quantization.beginForward(region, weight, blockFitCheck(layer, { ...input, inputValue: value }, tracked));
+  if (!quantization.isPlain) return mixedForward(layer, input, value ?? input.value(), options);
+  const x = new InputOperand(layer, input, value, required.wgrad ? WGRAD_SOURCES[override] : undefined);
   // the second run of a recomputed region quantizes a weight again, unless it was cached
   const columnwise = quantizesGradients && (isCached(call) ? tracked : required).dgrad;
-  const w = new WeightOperand(parts, call, columnwise);
-  const prepared = { ...options, parts, dtype, x, w };
-  const out = fprop(prepared);
+  const w = new WeightOperand(layer, call, columnwise);
+  const preparedCall = { ...options, layer, dtype, x, w };
+  const out = fprop(preparedCall);
   if (required.dgrad) w.keepColumnwise();
   x.keepForBackward();
   if (!quantizesGradients) {
@@ -76,24 +76,24 @@ export function quantizedForward(
     return {
       out,
       saved: [...x.saved, ...(keepsRows ? [w.local] : [])],
-      backward: (grad) => overriddenBackward(prepared, grad),
+      backward: (grad) => overriddenBackward(preparedCall, grad),
     };
   }
   const gradQuantization = required.dgrad || required.wgrad ? quantization.forBackward() : undefined;
   const keepsWeight = w.isTemporary && required.dgrad;
-  const saved = [...x.saved, ...(keepsWeight ? [w.local] : []), ...(gradQuantization?.saved ?? [])];
+  const savedValues = [...x.saved, ...(keepsWeight ? [w.local] : []), ...(gradQuantization?.saved ?? [])];
   if (!gradQuantization) {
     const backward: LinearResult["backward"] = (grad, _, { biasSource } = {}) => ({
-      bias: biasGrad(parts, biasSource ?? grad, dtype),
+      bias: biasGrad(layer, biasSource ?? grad, dtype),
     });
-    return { out, saved, backward };
+    return { out, saved: savedValues, backward };
   }
   return {
     out,
-    saved,
+    saved: savedValues,
     quantizesGradInput: call.fp8Grad === true,
     gradQuantizer: () => gradQuantization.quantizer("gradOutput").setUsage(gradUsage(required)),
-    backward: backwardOf(prepared, gradQuantization),
+    backward: createBackward(preparedCall, gradQuantization),
   };
 }
 
@@ -106,20 +106,24 @@ const WGRAD_SOURCES: Readonly<Record<BackwardOverride, WgradSource>> = {
 
 /** Computes the gradients in high precision, as the recipe's `backwardOverride` says. */
 function overriddenBackward(
-  { parts, required, region, dtype, x, w }: PreparedCall,
+  { layer, required, region, dtype, x, w }: PreparedCall,
   grad: Gradient,
 ): LinearGradients {
-  const weightOf = (): Tensor<WideDType> =>
+  const weightForGrad = (): Tensor<WideDType> =>
     region.recipe.backwardOverride === "dequantized"
       ? dequantize(w.allRows(ROWWISE), dtype)
-      : wideWeightIn(parts.weight, dtype);
-  const call = { parts, required, dtype, datapath: plainDatapath(parts.weight.backend, dtype) };
-  return wideGradients(call, grad, { input: () => x.wide(), weight: weightOf, overlaps: x.rows.isChunked });
+      : wideWeightIn(layer.weight, dtype);
+  const call = { layer, required, dtype, datapath: plainDatapath(layer.weight.backend, dtype) };
+  return wideGradients(call, grad, {
+    input: () => x.wide(),
+    weight: weightForGrad,
+    overlaps: x.rows.isChunked,
+  });
 }
 
 /** Computes the result of the layer. */
-function fprop({ parts, call, region: { recipe }, dtype, x, w }: PreparedCall): Gradient {
-  const { bias, quantization, parallel } = parts;
+function fprop({ layer, call, region: { recipe }, dtype, x, w }: PreparedCall): Gradient {
+  const { bias, quantization, parallel } = layer;
   const b = bias && wideOf("linear: the bias", transientValue(bias));
   // a row-parallel layer adds the bias after the sum over ranks
   const isBiasFused = b && parallel?.mode !== "row";
@@ -144,25 +148,28 @@ function fprop({ parts, call, region: { recipe }, dtype, x, w }: PreparedCall): 
 }
 
 /** Returns the backward pass of a call. `quantization` quantizes the gradient of the result. */
-function backwardOf(prepared: PreparedCall, quantization: BackwardQuantization): LinearResult["backward"] {
-  const { parts, region, required, dtype, x } = prepared;
-  const { weight, fuseWgradAccumulation, parallel } = parts;
+function createBackward(
+  preparedCall: PreparedCall,
+  quantization: BackwardQuantization,
+): LinearResult["backward"] {
+  const { layer, region, required, dtype, x } = preparedCall;
+  const { weight, fuseWgradAccumulation, parallel } = layer;
   const { recipe, group } = region;
   const products = { dtype, weight, fuseWgradAccumulation, dgrad: recipe.dgrad, wgrad: recipe.wgrad };
   return (grad, pass, traits = {}) => {
     quantization.registerUpdates(pass, amaxGroup(parallel?.group, group));
-    const dy = new GradientOperand(parts, grad, {
+    const dy = new GradientOperand(layer, grad, {
       quantizerOf: (gathered) => quantization.quantizer("gradOutput", gathered),
       usage: gradUsage(required),
       isFused: !traits.biasSource && recipe.kind !== "custom",
-      biasGrad: () => biasGrad(parts, traits.biasSource ?? grad, dtype),
+      biasGrad: () => biasGrad(layer, traits.biasSource ?? grad, dtype),
       traits,
       dtype,
     });
     // if the forward pass overlapped products and gathers, the rows of the input are gathered while dgrad is computed
     const overlaps = x.rows.isChunked && required.wgrad && required.dgrad;
     const gatheredInput = overlaps ? x.columnwise(true) : undefined;
-    const dx = required.dgrad ? dgrad(prepared, dy, quantization, products) : undefined;
+    const dx = required.dgrad ? dgrad(preparedCall, dy, quantization, products) : undefined;
     const columnwiseGrad = dy.columnwise();
     const columnwiseInput = gatheredInput ?? (required.wgrad ? x.columnwise(false) : undefined);
     const dw = columnwiseInput && columnwiseGrad && wgradOf(columnwiseInput.copy, columnwiseGrad, products);
@@ -174,7 +181,7 @@ function backwardOf(prepared: PreparedCall, quantization: BackwardQuantization):
 
 /** Computes the gradient of the input. */
 function dgrad(
-  { parts: { weight, parallel }, call, dtype, w }: PreparedCall,
+  { layer: { weight, parallel }, call, dtype, w }: PreparedCall,
   dy: GradientOperand,
   quantization: BackwardQuantization,
   products: Products,
@@ -197,6 +204,6 @@ function dgrad(
 const gradUsage = ({ dgrad, wgrad }: RequiredGradients) => ({ rowwise: dgrad, columnwise: wgrad });
 
 /** Returns the gradient of the bias, the sums of the columns of `grad`. Returns undefined if the bias needs none. */
-function biasGrad(parts: LinearParts, grad: Gradient, dtype: WideDType): Tensor<WideDType> | undefined {
-  return parts.bias?.requiresGrad ? biasGradOf(parts, wideGrad(grad, dtype)) : undefined;
+function biasGrad(layer: LinearParts, grad: Gradient, dtype: WideDType): Tensor<WideDType> | undefined {
+  return layer.bias?.requiresGrad ? biasGradOf(layer, wideGrad(grad, dtype)) : undefined;
 }

@@ -24,11 +24,11 @@ export function requireSameSpec(spec: QuantizeSpec, state: RecipeState): void {
     throw new ArgumentError(
       "linear: the weight is quantized in another way than the recipe's, which makes its copies by other quantizers or keeps it in high precision; create the layer outside of quantizedModelInit",
     );
-  const required = rowwise.spec;
-  const field = differingField(spec, required);
+  const rowwiseSpec = rowwise.spec;
+  const field = differingField(spec, rowwiseSpec);
   if (field)
     throw new ArgumentError(
-      `linear: the weight was quantized with ${field} ${spec[field]}, and ${state.recipe.constructor.name} requires ${required[field]}; give quantizedModelInit and autocast the same recipe`,
+      `linear: the weight was quantized with ${field} ${spec[field]}, and ${state.recipe.constructor.name} requires ${rowwiseSpec[field]}; give quantizedModelInit and autocast the same recipe`,
     );
 }
 

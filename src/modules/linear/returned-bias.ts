@@ -10,8 +10,8 @@ import type { LinearParts } from "./parts.js";
 import { leavesOf } from "./split-parameter.js";
 
 /** Returns the parts of the same layer, which adds no bias. */
-export function withoutBias(parts: LinearParts): LinearParts {
-  return { ...parts, bias: undefined };
+export function withoutBias(layer: LinearParts): LinearParts {
+  return { ...layer, bias: undefined };
 }
 
 /**

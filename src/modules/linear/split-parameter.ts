@@ -30,7 +30,7 @@ export const parametersSplit: Domain = (user, name, value) => {
     throw new ArgumentError(
       `${user}: ${name} is ${describe(value)}; give names of parameters, or an object from names to numbers of rows`,
     );
-  const split = pairs.map(([key, rows]) => {
+  const namedRows = pairs.map(([key, rows]) => {
     const stem = typeof key === "string" ? key.replace(/_+$/, "") : "";
     if (!NAME.test(stem))
       throw new ArgumentError(
@@ -38,10 +38,11 @@ export const parametersSplit: Domain = (user, name, value) => {
       );
     return [stem, rowCount(user, `${name}.${stem}`, rows) as number] as const;
   });
-  const names = split.map(([stem]) => snakeCase(stem));
-  const repeated = names.find((each, i) => names.indexOf(each) < i);
-  if (repeated) throw new ArgumentError(`${user}: ${name} has the name "${repeated}" twice; give each once`);
-  return isList ? split.map(([stem]) => stem) : Object.fromEntries(split);
+  const names = namedRows.map(([stem]) => snakeCase(stem));
+  const repeatedName = names.find((each, i) => names.indexOf(each) < i);
+  if (repeatedName)
+    throw new ArgumentError(`${user}: ${name} has the name "${repeatedName}" twice; give each once`);
+  return isList ? namedRows.map(([stem]) => stem) : Object.fromEntries(namedRows);
 };
 
 /**
@@ -81,11 +82,11 @@ export class SplitParameter extends Parameter {
     const copies: (readonly [Parameter, number])[] = [];
     let row = 0;
     this.parts = counts.map((count) => {
-      const first = row * rowSize;
-      const part = new Parameter(viewOrSlice(value, first, [count, ...rest]));
+      const start = row * rowSize;
+      const part = new Parameter(viewOrSlice(value, start, [count, ...rest]));
       part.isSplitPart = true;
       created.push(part);
-      if (byteLength(value.dtype, [first]) % VIEW_ALIGNMENT !== 0) copies.push([part, first]);
+      if (byteLength(value.dtype, [start]) % VIEW_ALIGNMENT !== 0) copies.push([part, start]);
       row += count;
       return part;
     });
@@ -94,7 +95,7 @@ export class SplitParameter extends Parameter {
 
   override get value(): Parameter["value"] {
     const value = super.value as Tensor;
-    for (const [part, first] of this.#copies) value.paste(part.value as Tensor, first);
+    for (const [part, start] of this.#copies) value.paste(part.value as Tensor, start);
     return value;
   }
 
@@ -111,10 +112,10 @@ export class SplitParameter extends Parameter {
 
   /** Returns the gradient of each part: rows of `grad`, the gradient of all rows. */
   gradientsOf(grad: Tensor<WideDType> | undefined): readonly (Tensor<WideDType> | undefined)[] {
-    let first = 0;
+    let start = 0;
     return this.parts.map(({ shape }) => {
-      const part = grad && viewOrSlice(grad, first, shape);
-      first += elementCount(shape);
+      const part = grad && viewOrSlice(grad, start, shape);
+      start += elementCount(shape);
       return part;
     });
   }
@@ -184,12 +185,12 @@ export function namedLeaves({
   readonly bias?: Parameter | undefined;
   readonly rows?: SplitRows | undefined;
 }): readonly (readonly [name: string, parameter: Parameter])[] {
-  const named = (parameter: Parameter | undefined, kind: string) =>
+  const nameOfPart = (parameter: Parameter | undefined, suffix: string) =>
     leavesOf(parameter).map((leaf, i) => {
       const stem = rows?.[i]?.[0];
-      return [stem === undefined ? kind.toLowerCase() : `${stem}${kind}`, leaf] as const;
+      return [stem === undefined ? suffix.toLowerCase() : `${stem}${suffix}`, leaf] as const;
     });
-  return [...named(weight, "Weight"), ...named(bias, "Bias")];
+  return [...nameOfPart(weight, "Weight"), ...nameOfPart(bias, "Bias")];
 }
 
 /** Reads the parts of a weight and a bias before a forward pass. */

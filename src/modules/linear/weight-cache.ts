@@ -53,14 +53,16 @@ export class WeightCache {
   /** Returns the cached weight after creating or updating it as `request` says. */
   update(request: WeightRequest, quantize: QuantizeWeight): QuantizedTensor {
     const { isFirstMicrobatch, skipFp8WeightUpdate, columnwise } = request;
-    const cached = this.#weight;
+    const cachedWeight = this.#weight;
     // A later call that needs columnwise data quantizes the weight again, even if the data could be derived from the cached
     // weight: a weight that ranks share and one of a single process must be quantized at the same times.
-    if (cached && (this.#servesDgrad || !columnwise)) {
+    if (cachedWeight && (this.#servesDgrad || !columnwise)) {
       const noop = isFirstMicrobatch ? undefined : skipFp8WeightUpdate;
       if (isFirstMicrobatch || noop)
-        quantize((quantizer, values) => quantizer.updateQuantized(values, cached, noop ? { noop } : {}));
-      return cached;
+        quantize((quantizer, values) =>
+          quantizer.updateQuantized(values, cachedWeight, noop ? { noop } : {}),
+        );
+      return cachedWeight;
     }
     const weight = quantizedWeight(request, quantize);
     this.clear();

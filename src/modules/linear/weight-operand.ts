@@ -25,13 +25,13 @@ export class WeightOperand {
   #prefetched: QuantizedTensor | undefined;
 
   /** `columnwise` says whether the backward pass needs the columnwise copy. */
-  constructor(parts: LinearParts, use: WeightUse, columnwise: boolean) {
-    const { weight, quantization } = parts;
+  constructor(layer: LinearParts, use: WeightUse, columnwise: boolean) {
+    const { weight, quantization } = layer;
     const { localValue, sharding } = weight;
     const gathersCodes = sharding !== undefined && quantization.quantizesRows(weight);
     const isStored = localValue instanceof QuantizedTensor;
     const prefetched =
-      gathersCodes && !isStored ? takePrefetched(parts, sharding, use, columnwise) : undefined;
+      gathersCodes && !isStored ? takePrefetched(layer, sharding, use, columnwise) : undefined;
     // the copy is derived after the all-gather, if rowwise and columnwise codes are the same
     if (isStored) {
       const derivesLater = gathersCodes && isDirectionless(localValue.spec);
@@ -69,8 +69,8 @@ export class WeightOperand {
     const prefetched = usage.rowwise ? this.#prefetched : undefined;
     this.#prefetched = undefined;
     if (prefetched) return prefetched;
-    const matches = (each: PendingGather): each is PendingWeight =>
-      each instanceof PendingWeight && each.local === local && each.usage.rowwise === usage.rowwise;
+    const matches = (gather: PendingGather): gather is PendingWeight =>
+      gather instanceof PendingWeight && gather.local === local && gather.usage.rowwise === usage.rowwise;
     return (
       sharding.takePrefetched(matches)?.take() ??
       gatherQuantized(sharding.group, local, usage, quantizer, sharding.rowsPerRank)
@@ -104,15 +104,15 @@ function takePrefetched(
   const canPrefetch = quantization.canPrefetchWeight(use);
   if (canPrefetch)
     sharding.registerGather(() => quantization.startQuantizing(weight, columnwise), "operation");
-  const pending = sharding.takePrefetched(
-    (each): each is PendingQuantizedWeight =>
-      each instanceof PendingQuantizedWeight && each.quantization === quantization,
+  const pendingWeight = sharding.takePrefetched(
+    (gather): gather is PendingQuantizedWeight =>
+      gather instanceof PendingQuantizedWeight && gather.quantization === quantization,
   );
-  if (!pending) return undefined;
-  if (!canPrefetch || !quantization.matchesCall(pending, weight, columnwise)) {
-    pending.dispose();
+  if (!pendingWeight) return undefined;
+  if (!canPrefetch || !quantization.matchesCall(pendingWeight, weight, columnwise)) {
+    pendingWeight.dispose();
     return undefined;
   }
-  quantization.recordAmax(pending);
-  return pending.take();
+  quantization.recordAmax(pendingWeight);
+  return pendingWeight.take();
 }

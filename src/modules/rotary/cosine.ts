@@ -48,12 +48,12 @@ function hasUniqueRounding(x: number): boolean {
 function inQuadrant(angle: number, quadrant: number): readonly [cos: number, sin: number] {
   const upper = angle - quadrant * FIRST;
   const second = quadrant * SECOND;
-  const high = upper - second;
+  const reduced = upper - second;
   // the exact rounding error of the difference, and the third part of π / 2
-  const subtracted = high - upper;
-  const low = upper - (high - subtracted) - (second + subtracted) - quadrant * THIRD;
-  const r = high + low;
-  const lowPart = high - r + low;
+  const subtrahend = reduced - upper;
+  const remainder = upper - (reduced - subtrahend) - (second + subtrahend) - quadrant * THIRD;
+  const r = reduced + remainder;
+  const lowPart = reduced - r + remainder;
   const square = r * r;
   const cos = polynomial(COS, square) - r * lowPart;
   const sin = r * polynomial(SIN, square) + lowPart;
@@ -71,6 +71,6 @@ function inQuadrant(angle: number, quadrant: number): readonly [cos: number, sin
 
 function polynomial(list: readonly number[], x: number): number {
   let sum = 0;
-  for (const each of list) sum = sum * x + each;
+  for (const coefficient of list) sum = sum * x + coefficient;
   return sum;
 }

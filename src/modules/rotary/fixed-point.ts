@@ -81,8 +81,8 @@ export function cosSin(x: Fixed): readonly [cos: Fixed, sin: Fixed] {
   const n = (x + (x < 0n ? -half : half)) / HALF_PI;
   const r = x - n * HALF_PI;
   const square = multiply(r, r);
-  const cos = alternating(ONE, square, 1n);
-  const sin = alternating(r, square, 2n);
+  const cos = alternatingSeries(ONE, square, 1n);
+  const sin = alternatingSeries(r, square, 2n);
   switch (((n % 4n) + 4n) % 4n) {
     case 0n:
       return [cos, sin];
@@ -96,14 +96,14 @@ export function cosSin(x: Fixed): readonly [cos: Fixed, sin: Fixed] {
 }
 
 /**
- * Returns a sum of terms with alternating signs. Each term is the previous one times `square` / (k (k + 1)), for k = `first`,
- * `first` + 2, ...
+ * Returns a sum of terms with alternating signs. Each term is the previous one times `square` / (k (k + 1)), for k =
+ * `firstIndex`, `firstIndex` + 2, ...
  */
-function alternating(term: Fixed, square: Fixed, first: bigint): Fixed {
+function alternatingSeries(term: Fixed, square: Fixed, firstIndex: bigint): Fixed {
   let sum = 0n;
-  for (let k = first, each = term; each !== 0n && each !== -1n; k += 2n) {
-    sum += each;
-    each = -multiply(each, square) / (k * (k + 1n));
+  for (let k = firstIndex, summand = term; summand !== 0n && summand !== -1n; k += 2n) {
+    sum += summand;
+    summand = -multiply(summand, square) / (k * (k + 1n));
   }
   return sum;
 }

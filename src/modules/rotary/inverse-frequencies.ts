@@ -142,21 +142,21 @@ export interface Frequencies {
  */
 export function frequenciesOf(width: number, base: number, scaling: RotaryScaling | undefined): Frequencies {
   const logarithm = log(fixed(base));
-  const unscaled = Array.from({ length: width / 2 }, (_, i) =>
+  const frequencies = Array.from({ length: width / 2 }, (_, i) =>
     toNumber(exp(ratio(-logarithm, BigInt(2 * i), BigInt(width)))),
   );
-  if (!scaling) return { inverse: Float32Array.from(unscaled), factor: 1 };
+  if (!scaling) return { inverse: Float32Array.from(frequencies), factor: 1 };
   if (scaling.kind === "linear")
-    return { inverse: Float32Array.from(unscaled, (each) => each / scaling.factor), factor: 1 };
+    return { inverse: Float32Array.from(frequencies, (each) => each / scaling.factor), factor: 1 };
   if (scaling.kind === "llama3")
-    return { inverse: Float32Array.from(unscaled, (each) => llama3(each, scaling)), factor: 1 };
-  if (scaling.kind === "yarn") return yarn(unscaled, { base, scaling });
+    return { inverse: Float32Array.from(frequencies, (each) => llama3(each, scaling)), factor: 1 };
+  if (scaling.kind === "yarn") return yarn(frequencies, { base, scaling });
   const { factors } = scaling;
-  if (factors.length !== unscaled.length)
+  if (factors.length !== frequencies.length)
     throw new ArgumentError(
       `RotaryPositionEmbedding: scaling.factors has ${factors.length} numbers; ${width} rotated elements are ${width / 2} pairs`,
     );
-  return { inverse: Float32Array.from(unscaled, (each, i) => each / (factors[i] as number)), factor: 1 };
+  return { inverse: Float32Array.from(frequencies, (each, i) => each / (factors[i] as number)), factor: 1 };
 }
 
 function llama3(frequency: number, scaling: Llama3RotaryScaling): number {
@@ -169,20 +169,20 @@ function llama3(frequency: number, scaling: Llama3RotaryScaling): number {
 }
 
 function yarn(
-  unscaled: readonly number[],
+  frequencies: readonly number[],
   { base, scaling }: { readonly base: number; readonly scaling: YarnRotaryScaling },
 ): Frequencies {
   const { factor, originalMaxPositionEmbeddings, betaFast = 32, betaSlow = 1, truncate = true } = scaling;
-  const width = 2 * unscaled.length;
+  const width = 2 * frequencies.length;
   /** Returns the pair, as a real number, that makes this number of turns in the positions of training. */
-  const pairOf = (turns: number): number =>
-    (width * ln(originalMaxPositionEmbeddings / (turns * 2 * Math.PI))) / (2 * ln(base));
-  const ends = [pairOf(betaFast), pairOf(betaSlow)] as const;
-  const low = Math.max(truncate ? Math.floor(ends[0]) : ends[0], 0);
+  const rotationIndex = (rotations: number): number =>
+    (width * ln(originalMaxPositionEmbeddings / (rotations * 2 * Math.PI))) / (2 * ln(base));
+  const ends = [rotationIndex(betaFast), rotationIndex(betaSlow)] as const;
+  const firstIndex = Math.max(truncate ? Math.floor(ends[0]) : ends[0], 0);
   const end = Math.min(truncate ? Math.ceil(ends[1]) : ends[1], width - 1);
-  const high = low === end ? end + 0.001 : end;
-  const inverse = Float32Array.from(unscaled, (frequency, i) => {
-    const weight = 1 - Math.min(Math.max((i - low) / (high - low), 0), 1);
+  const lastIndex = firstIndex === end ? end + 0.001 : end;
+  const inverse = Float32Array.from(frequencies, (frequency, i) => {
+    const weight = 1 - Math.min(Math.max((i - firstIndex) / (lastIndex - firstIndex), 0), 1);
     return (frequency / factor) * (1 - weight) + frequency * weight;
   });
   const { attentionFactor = factor <= 1 ? 1 : 0.1 * ln(factor) + 1 } = scaling;

@@ -85,26 +85,26 @@ export class RowOperand {
     if (!this.#sharded || chunks === 1 || sendsTwice) return this.allRows(usage);
     const { group } = this.#sharded;
     const [rows] = asMatrix(local.shape);
-    const gathered = chunksOf(rows, chunks).map((range) => ({
+    const gatheredChunks = chunksOf(rows, chunks).map((range) => ({
       range,
       rows: gatherRowsOnSideStream(group, local, range),
     }));
-    this.#chunks = gathered;
+    this.#chunks = gatheredChunks;
     if (usage.columnwise && !isTensorScaled)
       this.#columnwise = onSideStream(group.backend, () => this.allRows(COLUMNWISE));
-    return gathered;
+    return gatheredChunks;
   }
 
   /** Frees the chunks of `gatherInChunks`. Returns all rows in the columnwise copy if `usage` has it. */
   releaseChunks(usage: Usage): QuantizedTensor | undefined {
     const chunks = this.#chunks ?? [];
-    const columnwise = usage.columnwise ? (this.#columnwise ?? this.#transposed(chunks)) : undefined;
+    const columnwise = usage.columnwise ? (this.#columnwise ?? this.#transposeChunks(chunks)) : undefined;
     for (const { rows } of chunks) rows.dispose();
     return columnwise;
   }
 
   /** Derives the columnwise copy of all rows from the chunks of the rowwise copy. */
-  #transposed(chunks: readonly GatheredChunk<QuantizedTensor>[]): QuantizedTensor {
+  #transposeChunks(chunks: readonly GatheredChunk<QuantizedTensor>[]): QuantizedTensor {
     using codes = assembleRows(
       chunks.map(({ range, rows }) => ({ range, rows: rows.copy("rowwise").data })),
       this.#sharded?.group.size ?? 1,
@@ -133,7 +133,7 @@ export function areWholeBlocks({ tile, rowScaled }: QuantizeSpec, shape: Shape):
 }
 
 /** As `areWholeBlocks`, for ranks with these numbers of rows. */
-export function areWholeBlocksOf({ quantizer, tile }: QuantizeSpec, rows: readonly number[]): boolean {
+export function areCompleteBlocks({ quantizer, tile }: QuantizeSpec, rows: readonly number[]): boolean {
   if (isTensorWide(tile)) return true;
   const blockRows = Math.max(tileSize(tile)[1], blockFormat(quantizer).multiple);
   const last = rows.findLastIndex((count) => count > 0);

@@ -8,13 +8,13 @@ import { QuantizedTensor } from "../../tensor/quantized.js";
 import { asMatrix, byteLength, type Shape, type WideDType } from "../../tensor/shape.js";
 import { Tensor, VIEW_ALIGNMENT, viewOrSlice } from "../../tensor/tensor.js";
 
-type Wide = Tensor<WideDType>;
+type WideTensor = Tensor<WideDType>;
 
 /** An operand of a product. */
-export type Operand = Wide | QuantizedTensor;
+export type Operand = WideTensor | QuantizedTensor;
 
 /** Computes the product of these rows. It writes to `out` if that is set, else it returns a new tensor. */
-export type Product = (rows: Operand, out?: Wide) => Wide;
+export type Product = (rows: Operand, out?: WideTensor) => WideTensor;
 
 /** The shape and dtype of a product's result. */
 export interface ResultSpec {
@@ -82,12 +82,12 @@ export function hasBlocks(x: Operand): x is QuantizedTensor {
 
 /** An operand in high precision. If `group` is set, each of its ranks has `local` rows of the operand. */
 export class WideRows {
-  #chunks: readonly GatheredChunk<Wide>[] | undefined;
-  #allRows: Wide | undefined;
+  #chunks: readonly GatheredChunk<WideTensor>[] | undefined;
+  #allRows: WideTensor | undefined;
 
   constructor(
     private readonly group: ProcessGroup | undefined,
-    readonly local: Wide,
+    readonly local: WideTensor,
   ) {}
 
   /** Starts to gather the rows in this number of chunks. With one chunk, or without a group, it returns all rows at once. */
@@ -95,28 +95,28 @@ export class WideRows {
     const { group, local } = this;
     if (!group || chunks === 1) return this.allRows();
     const [rows] = asMatrix(local.shape);
-    const gathered = chunksOf(rows, chunks).map((range) => {
-      const gather = (): Wide => {
-        using part = rowsOf(local, range) as Wide;
+    const gatheredChunks = chunksOf(rows, chunks).map((range) => {
+      const gather = (): WideTensor => {
+        using part = sliceRowsOf(local, range) as WideTensor;
         return group.allGather(part);
       };
       return { range, rows: onSideStream(local.backend, gather) };
     });
-    this.#chunks = gathered;
-    return gathered;
+    this.#chunks = gatheredChunks;
+    return gatheredChunks;
   }
 
   /** Returns all rows: `local`, or a new tensor if rows were gathered. */
-  allRows(): Wide {
+  allRows(): WideTensor {
     const { group, local } = this;
     if (!group) return local;
     this.#allRows ??= this.#chunks ? this.#assemble(this.#chunks, group.size) : group.allGather(local);
     return this.#allRows;
   }
 
-  #assemble(chunks: readonly GatheredChunk<Wide>[], ranks: number): Wide {
+  #assemble(chunks: readonly GatheredChunk<WideTensor>[], ranks: number): WideTensor {
     const [first = 0, ...rest] = this.local.shape;
-    const allRows = assembleRows(chunks, ranks).reshape([first * ranks, ...rest]) as Wide;
+    const allRows = assembleRows(chunks, ranks).reshape([first * ranks, ...rest]) as WideTensor;
     for (const { rows } of chunks) rows.dispose();
     return allRows;
   }
@@ -143,7 +143,7 @@ export function assembleRows(chunks: readonly GatheredChunk<Tensor>[], ranks: nu
 }
 
 /** Computes the product of all rows. The product of a chunk starts as soon as the chunk is gathered. */
-export function productOf(rows: Rows, product: Product, { shape, dtype }: ResultSpec): Wide {
+export function computeProduct(rows: Rows, product: Product, { shape, dtype }: ResultSpec): WideTensor {
   if (!isChunked(rows)) return product(rows);
   const [{ rows: firstChunk }] = rows as readonly [GatheredChunk];
   const out = new Tensor(firstChunk.backend, dtype, shape);
@@ -154,7 +154,7 @@ export function productOf(rows: Rows, product: Product, { shape, dtype }: Result
     rows: chunk,
   } of rows) {
     for (let rank = 0; rank < allRows / perRank; rank++) {
-      using part = rowsOf(chunk, { first: rank * count, count });
+      using part = sliceRowsOf(chunk, { first: rank * count, count });
       using target = out.view((rank * perRank + first) * columns, [count, columns]);
       product(part, target);
     }
@@ -171,9 +171,9 @@ export function reducedProduct(
   x: Operand,
   product: Product,
   options: Omit<ReducedRows, "compute">,
-): Wide {
-  const compute = (range: RowRange, out: Wide): void => {
-    using part = rowsOf(x, range);
+): WideTensor {
+  const compute = (range: RowRange, out: WideTensor): void => {
+    using part = sliceRowsOf(x, range);
     product(part, out);
   };
   const [first = 0, ...rest] = options.shape;
@@ -182,7 +182,7 @@ export function reducedProduct(
 }
 
 /** Returns rows of an operand, as a matrix. */
-function rowsOf(x: Operand, range: RowRange): Operand {
+function sliceRowsOf(x: Operand, range: RowRange): Operand {
   if (x instanceof QuantizedTensor) return rowwiseRowsOf(x, range);
   const [, columns] = asMatrix(x.shape);
   return viewOrSlice(x, range.first * columns, [range.count, columns]);

@@ -1,7 +1,7 @@
 /** A linear layer that is divided among ranks: each rank's part, and the collectives around its products. */
 import type { ProcessGroup } from "../../collectives/group.js";
 import { ShapeError } from "../../errors.js";
-import { summed } from "../../functional/ranks.js";
+import { allReduceSum } from "../../functional/ranks.js";
 import { castTo } from "../../ops/cast/cast.js";
 import { zeros } from "../../ops/create.js";
 import { add } from "../../ops/elementwise/operators.gen.js";
@@ -13,21 +13,21 @@ import type { Tensor } from "../../tensor/tensor.js";
 import type { ParallelMode } from "./options.js";
 import {
   chunksFor,
+  computeProduct,
   hasBlocks,
   isChunked,
   type Operand,
   type Product,
-  productOf,
   type ResultSpec,
   type Rows,
   reducedProduct,
   rowsOfBlock,
 } from "./rows.js";
 
-type Wide = Tensor<WideDType>;
+type WideTensor = Tensor<WideDType>;
 
 /** How each tensor of the layer is divided among ranks: by rows, by columns, or not at all. */
-const DIVIDED: Readonly<
+const DIVISIONS: Readonly<
   Record<ParallelMode, Readonly<Record<Role, Shard["dimension"] | "sequence" | undefined>>>
 > = {
   column: {
@@ -65,20 +65,20 @@ export class TensorParallel {
   /** Returns the part of a role's tensor that this rank quantizes, or undefined if it has the full tensor. */
   shard(role: Role): Shard | undefined {
     const { group, pieces } = this;
-    const divided = DIVIDED[this.mode][role];
-    if (divided === "sequence") return this.sequence ? { group, dimension: "rows" } : undefined;
+    const division = DIVISIONS[this.mode][role];
+    if (division === "sequence") return this.sequence ? { group, dimension: "rows" } : undefined;
     return (
-      divided && {
+      division && {
         group,
-        dimension: divided,
-        pieces: divided === "columns" && this.mode === "column" ? pieces : 1,
+        dimension: division,
+        pieces: division === "columns" && this.mode === "column" ? pieces : 1,
       }
     );
   }
 
   /** Returns the group from whose ranks the rows of a role's tensor are gathered for a product. Undefined if they are not. */
   gathers(role: "input" | "gradOutput"): ProcessGroup | undefined {
-    return this.sequence && DIVIDED[this.mode][role] === "sequence" ? this.group : undefined;
+    return this.sequence && DIVISIONS[this.mode][role] === "sequence" ? this.group : undefined;
   }
 
   /** Throws `ShapeError` for an input whose number of rows is not divisible by the number of ranks. */
@@ -120,19 +120,21 @@ export class TensorParallel {
   }
 
   /** Computes the result of the layer. The bias of a row-parallel layer is added after the sum over ranks. */
-  output(x: Rows, product: Product, result: ResultSpec, bias: Wide | undefined): Wide {
-    if (this.mode === "column") return productOf(x, product, result);
+  output(x: Rows, product: Product, result: ResultSpec, bias: WideTensor | undefined): WideTensor {
+    if (this.mode === "column") return computeProduct(x, product, result);
     const sum = this.#sumOfProducts(x, product, result);
     return bias ? addRow(sum, bias) : sum;
   }
 
   /** Computes the gradient of the input. */
-  gradInput(dy: Rows, product: Product, result: ResultSpec): Wide {
-    return this.mode === "column" ? this.#sumOfProducts(dy, product, result) : productOf(dy, product, result);
+  gradInput(dy: Rows, product: Product, result: ResultSpec): WideTensor {
+    return this.mode === "column"
+      ? this.#sumOfProducts(dy, product, result)
+      : computeProduct(dy, product, result);
   }
 
   /** Computes the gradient of the bias from this rank's column sums. */
-  gradBias(sums: Wide, dtype: WideDType): Wide {
+  gradBias(sums: WideTensor, dtype: WideDType): WideTensor {
     return castTo(this.gathers("gradOutput") ? sumOverRanks(this.group, sums) : sums, dtype);
   }
 
@@ -142,7 +144,7 @@ export class TensorParallel {
   }
 
   /** Sums the products of all ranks. Under `sequence` each rank gets its rows of the sum, else all rows. */
-  #sumOfProducts(x: Rows, product: Product, result: ResultSpec): Wide {
+  #sumOfProducts(x: Rows, product: Product, result: ResultSpec): WideTensor {
     const { group, sequence, overlap } = this;
     if (!isChunked(x)) {
       const [rows] = asMatrix(result.shape);
@@ -151,7 +153,7 @@ export class TensorParallel {
       const chunks = chunksFor(resultRows, { multiple: rowsOfBlock(x), result, overlap, isMeasured });
       if (chunks > 1) return reducedProduct(group, x, product, { ...result, chunks, scatters: sequence });
     }
-    return summed(group, productOf(x, product, result), sequence);
+    return allReduceSum(group, computeProduct(x, product, result), sequence);
   }
 }
 
@@ -159,12 +161,12 @@ export class TensorParallel {
  * Sums the gradients of a parameter over ranks that have different rows of the activations. The sum is written to `grad`, which
  * is returned.
  */
-export function sumOverRanks(group: ProcessGroup, grad: Wide): Wide {
-  return summed(group, grad);
+export function sumOverRanks(group: ProcessGroup, grad: WideTensor): WideTensor {
+  return allReduceSum(group, grad);
 }
 
 /** Adds the row [N] to each row of x [..., N]: one f32 addition per element, rounded to the dtype of x. */
-function addRow(x: Wide, row: Wide): Wide {
+function addRow(x: WideTensor, row: WideTensor): WideTensor {
   const columns = row.size;
   const rows = columns === 0 ? 0 : elementCount(x.shape) / columns;
   const broadcastRow = embedding(row.reshape([1, columns]), zeros(x.backend, "i32", [rows]));
@@ -185,13 +187,13 @@ export function amaxGroup(
   if (!layerGroup || !regionGroup || layerGroup === regionGroup) return layerGroup ?? regionGroup;
   const byRegion = combinedGroups.get(layerGroup) ?? new WeakMap<AmaxReductionGroup, AmaxReductionGroup>();
   combinedGroups.set(layerGroup, byRegion);
-  const combined = byRegion.get(regionGroup) ?? {
+  const combinedState = byRegion.get(regionGroup) ?? {
     size: layerGroup.size * regionGroup.size,
     reduceMax(tensors: readonly Tensor<"f32">[]) {
       layerGroup.reduceMax(tensors);
       if (regionGroup.size > 1) regionGroup.reduceMax(tensors);
     },
   };
-  byRegion.set(regionGroup, combined);
-  return combined;
+  byRegion.set(regionGroup, combinedState);
+  return combinedState;
 }

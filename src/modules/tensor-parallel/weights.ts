@@ -56,11 +56,11 @@ export function divideWeight(
 /** Records in the bias of a weight that is divided by rows which part of it each rank has: the same rows. */
 export function divideBias(bias: Parameter, { ranks }: Parameter): void {
   if (!ranks) return;
-  const partOf = (rank: number): TensorPart => {
+  const rankPart = (rank: number): TensorPart => {
     const { shape, ranges } = ranks.partOf(rank);
     return { shape: shape.slice(0, 1), ranges: ranges.slice(0, 1) };
   };
-  bias.setRankParts({ group: ranks.group, axis: 0, partOf });
+  bias.setRankParts({ group: ranks.group, axis: 0, partOf: rankPart });
 }
 
 /** Returns a rank's part of the values of a weight [N, K]. */

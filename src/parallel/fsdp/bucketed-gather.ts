@@ -19,32 +19,32 @@ export function gatherInBuckets(
   key: string,
   starts: readonly StartGather[],
 ): PendingGather[] {
-  const pending: PendingGather[] = [];
-  if (starts.length === 0) return pending;
+  const pendingGathers: PendingGather[] = [];
+  if (starts.length === 0) return pendingGathers;
   const { backend } = group;
   try {
     onSideStream(backend, () => {
       using _ = new Scope();
       for (const start of starts) {
         const gather = start();
-        if (gather) pending.push(gather);
+        if (gather) pendingGathers.push(gather);
       }
-      reduceAmaxes(pending);
+      reduceAmaxes(pendingGathers);
     });
-    const queue = [...pending];
+    const queue = [...pendingGathers];
     while (queue.length > 0)
       onSideStream(backend, () => group.withSubject(`parameters, ${key}`, () => gatherBucket(group, queue)));
-    return pending;
+    return pendingGathers;
   } catch (error) {
-    for (const gather of pending) gather.dispose();
+    for (const gather of pendingGathers) gather.dispose();
     throw error;
   }
 }
 
 /** Reduces the amaxes of each rank's rows to the amaxes of the full parameters, with one call for each group. */
-function reduceAmaxes(pending: readonly PendingGather[]): void {
+function reduceAmaxes(pendingGathers: readonly PendingGather[]): void {
   const byGroup = new Map<AmaxReductionGroup, Tensor<"f32">[]>();
-  for (const { amaxes } of pending)
+  for (const { amaxes } of pendingGathers)
     if (amaxes) byGroup.set(amaxes.group, [...(byGroup.get(amaxes.group) ?? []), ...amaxes.local]);
   for (const [group, amaxes] of byGroup) group.reduceMax(amaxes);
 }
@@ -59,8 +59,8 @@ function gatherBucket(group: ProcessGroup, queue: PendingGather[]): void {
     bucket.push({ gather, requests });
     for (const request of requests) bytes += gatheredBytes(group, request);
   }
-  const gathered: Tensor[] = group.allGatherCoalesced(bucket.flatMap(({ requests }) => requests));
-  for (const { gather, requests } of bucket) gather.complete(gathered.splice(0, requests.length));
+  const gatheredTensors: Tensor[] = group.allGatherCoalesced(bucket.flatMap(({ requests }) => requests));
+  for (const { gather, requests } of bucket) gather.complete(gatheredTensors.splice(0, requests.length));
 }
 
 /** Returns the size of the result of a request. The size is equal on all ranks, so all ranks form the same buckets. */

@@ -75,9 +75,14 @@ export class FullySharded {
       (created) =>
         new Map(
           Array.from(module.namedParameters(), ([name, parameter]) => {
-            const sharded = new ShardedParameter(parameter, { name, group: shard, rowMultiple, prefetch });
-            created.push(sharded);
-            return [parameter, sharded];
+            const shardedParameter = new ShardedParameter(parameter, {
+              name,
+              group: shard,
+              rowMultiple,
+              prefetch,
+            });
+            created.push(shardedParameter);
+            return [parameter, shardedParameter];
           }),
         ),
     );
@@ -86,12 +91,12 @@ export class FullySharded {
       (each) => this.#shards.get(each) as ShardedParameter,
       { shard, replicate, plan, replicatePlan, reduction: reduction ?? "mean" },
     );
-    for (const [parameter, sharded] of this.#shards) {
+    for (const [parameter, shardedParameter] of this.#shards) {
       const { highPrecisionInitVal: values } = parameter;
-      const { rowSize, localValue, firstRow } = sharded;
-      const [first, count] = [firstRow * rowSize, localValue.shape[0] as number];
-      parameter.part = sharded.part;
-      parameter.setSharding(sharded, values?.slice(first, first + count * rowSize));
+      const { rowSize, localValue, firstRow } = shardedParameter;
+      const [start, count] = [firstRow * rowSize, localValue.shape[0] as number];
+      parameter.part = shardedParameter.part;
+      parameter.setSharding(shardedParameter, values?.slice(start, start + count * rowSize));
       parameter.registerPostAccumulateGradHook((_, pass) => {
         if (this.#synchronization.isOn) grads.complete(parameter, pass);
       });

@@ -9,7 +9,7 @@ import { gatherInBuckets } from "./bucketed-gather.js";
 import { type ExpectedRun, RunOrder } from "./run-order.js";
 
 /** The gathers that were prefetched for a run that has not begun. */
-interface Prefetched extends ExpectedRun {
+interface PrefetchedRun extends ExpectedRun {
   /**
    * For a forward run: the pass and the autocast region that were current at the prefetch. All ranks discard the gathers when the
    * pass or the region ends.
@@ -50,7 +50,7 @@ export class Prefetch {
   readonly #backwardStarts = new WeakMap<Operation, StartGather[]>();
   /** The running operations. The last one is the innermost. */
   readonly #active: ActiveRun[] = [];
-  #prefetched: Prefetched | undefined;
+  #prefetched: PrefetchedRun | undefined;
 
   constructor(group: ProcessGroup) {
     this.#group = group;
@@ -68,17 +68,24 @@ export class Prefetch {
       innermost.openLeaves++;
       return;
     }
-    const key = this.#order.keyOf(operation);
+    const key = this.#order.operationKey(operation);
     const isOutermost = innermost === undefined;
-    const pending = this.#takePending(key, operation);
+    const pendingGathers = this.#takePending(key, operation);
     this.#order.record(key, operation);
     const isLastForward = isOutermost && gradEnabled() && this.#order.isLastForward(operation);
-    if (pending.length === 0)
-      pending.push(...this.#gather(key, this.#startsOf({ key, forward: operation.forward })));
-    const run: ActiveRun = { key, operation, isLastForward, openLeaves: 1, pending, starts: [] };
+    if (pendingGathers.length === 0)
+      pendingGathers.push(...this.#gather(key, this.#gatherStarts({ key, forward: operation.forward })));
+    const run: ActiveRun = {
+      key,
+      operation,
+      isLastForward,
+      openLeaves: 1,
+      pending: pendingGathers,
+      starts: [],
+    };
     this.#active.push(run);
-    const next = isOutermost ? this.#nextOf(run) : undefined;
-    if (next) this.#prefetch(next, this.#startsOf(next));
+    const next = isOutermost ? this.#nextRun(run) : undefined;
+    if (next) this.#prefetch(next, this.#gatherStarts(next));
   }
 
   /** Called for each leaf for which `beforeUse` was called, after the operation has run or if `beforeUse` of a leaf threw. */
@@ -91,10 +98,10 @@ export class Prefetch {
   }
 
   /** Registers a gather of the running operation. See `Sharding.registerGather`. */
-  registerGather(start: StartGather, before: "operation" | "backward"): void {
+  registerGather(start: StartGather, moment: "operation" | "backward"): void {
     const run = this.#active.at(-1);
     if (!run) return;
-    if (before === "operation") {
+    if (moment === "operation") {
       if (!run.starts.includes(start)) run.starts.push(start);
       return;
     }
@@ -104,10 +111,10 @@ export class Prefetch {
   }
 
   /** Takes a prefetched gather of the running operation. See `Sharding.takePrefetched`. */
-  takePrefetched<G extends PendingGather>(matches: (pending: PendingGather) => pending is G): G | undefined {
-    const pending = this.#active.at(-1)?.pending;
-    const match = pending?.find(matches);
-    if (pending && match) pending.splice(pending.indexOf(match), 1);
+  takePrefetched<G extends PendingGather>(matches: (gather: PendingGather) => gather is G): G | undefined {
+    const pendingGathers = this.#active.at(-1)?.pending;
+    const match = pendingGathers?.find(matches);
+    if (pendingGathers && match) pendingGathers.splice(pendingGathers.indexOf(match), 1);
     return match;
   }
 
@@ -130,30 +137,30 @@ export class Prefetch {
     return isForThisRun ? prefetched.pending : [];
   }
 
-  #startsOf({ key, forward }: ExpectedRun): readonly StartGather[] {
+  #gatherStarts({ key, forward }: ExpectedRun): readonly StartGather[] {
     const starts = this.#starts.get(key) ?? [];
     return forward ? [...(this.#backwardStarts.get(forward) ?? []), ...starts] : starts;
   }
 
   /** Returns the run that is expected after this one. */
-  #nextOf({ operation, isLastForward }: ActiveRun): ExpectedRun | undefined {
+  #nextRun({ operation, isLastForward }: ActiveRun): ExpectedRun | undefined {
     const next = operation.forward?.nextInBackward;
     if (next) return this.#order.backwardOf(next);
     return isLastForward ? this.#order.backwardOf(operation) : this.#order.nextForward();
   }
 
   #prefetch(next: ExpectedRun, starts: readonly StartGather[]): void {
-    let pending: PendingGather[];
+    let pendingGathers: PendingGather[];
     try {
-      pending = this.#gather(next.key, starts);
+      pendingGathers = this.#gather(next.key, starts);
     } catch (error) {
       if (error instanceof DistributedError) throw error;
       // the prediction may be wrong; if it is right, the next operation throws the same error on all ranks
       return;
     }
-    if (pending.length === 0) return;
+    if (pendingGathers.length === 0) return;
     this.#prefetched ??= { ...next, pass: currentPass(), region: currentRegion(), pending: [] };
-    this.#prefetched.pending.push(...pending);
+    this.#prefetched.pending.push(...pendingGathers);
   }
 
   #gather(key: string, starts: readonly StartGather[]): PendingGather[] {

@@ -50,20 +50,24 @@ class GradientGroup {
   reduce(): void {
     const shardOf = (parameter: Parameter): ShardedParameter =>
       this.shards.get(parameter) as ShardedParameter;
-    const unreduced = [...this.shards.keys()].filter((each) => shardOf(each).hasFullGrad);
+    const unreducedParameters = [...this.shards.keys()].filter((each) => shardOf(each).hasFullGrad);
     const { backend, rank } = this.options.shard;
-    for (const bucket of bucketsOf(unreduced, BUCKET_BYTES, (each) => shardOf(each).elementsPerRank))
+    for (const bucket of bucketsOf(
+      unreducedParameters,
+      BUCKET_BYTES,
+      (each) => shardOf(each).elementsPerRank,
+    ))
       onSideStream(backend, () => {
         using _ = new Scope();
         const names = bucket.members.map(({ parameter }) => shardOf(parameter).name).join(", ");
         const { flat } = packBucket("fullyShard", bucket, (parameter) => shardOf(parameter).takeFullGrad());
-        const reduced = this.#reduce(flat, bucket.sizes, `gradients of ${names}`);
+        const reducedGrad = this.#reduce(flat, bucket.sizes, `gradients of ${names}`);
         for (const { parameter, parts } of bucket.members) {
           const shard = shardOf(parameter);
           const { shape } = shard.localValue;
           // an empty part may begin after the end of its section
-          const first = shape.includes(0) ? 0 : (parts[rank]?.first ?? 0);
-          shard.setReducedGrad(reduced.view(first, shape));
+          const start = shape.includes(0) ? 0 : (parts[rank]?.first ?? 0);
+          shard.setReducedGrad(reducedGrad.view(start, shape));
         }
       });
   }
@@ -87,17 +91,17 @@ export class ReduceGrads {
   readonly #groupOf: ReadonlyMap<Parameter, GradientGroup>;
   #pass: HookedPass | undefined;
 
-  /** `grouped` has the parameters of each module. */
+  /** `parameterGroups` has the parameters of each module. */
   constructor(
-    grouped: readonly (readonly Parameter[])[],
+    parameterGroups: readonly (readonly Parameter[])[],
     shardOf: (parameter: Parameter) => ShardedParameter,
     options: ReductionOptions,
   ) {
-    const divided = grouped.flatMap((parameters) => [
+    const groupEntries = parameterGroups.flatMap((parameters) => [
       parameters.filter(({ delayedGradients }) => !delayedGradients),
       parameters.filter(({ delayedGradients }) => delayedGradients),
     ]);
-    const entries = divided.map((parameters) => {
+    const entries = groupEntries.map((parameters) => {
       const shards = new Map(parameters.map((each) => [each, shardOf(each)] as const));
       return { parameters, group: new GradientGroup(shards, options) };
     });

@@ -3,7 +3,7 @@ import { currentPass, type Operation, USE_HOOKS, type UseHooks } from "../../tap
 
 /** A predicted run: a forward function, or the backward function of the run `forward`. */
 export interface ExpectedRun {
-  /** The key of the function, as `RunOrder.keyOf` returns it. */
+  /** The key of the function, as `RunOrder.operationKey` returns it. */
   readonly key: string;
   readonly forward: Operation | undefined;
 }
@@ -29,7 +29,7 @@ export class RunOrder {
    * Returns the key of a function: its kind and its leaves. The kinds are forward, backward, and recomputation (forward within a
    * backward pass). All runs of a function have the same key.
    */
-  keyOf(
+  operationKey(
     { leaves, forward }: Operation,
     kind = forward ? "backward" : currentPass() ? "again" : "forward",
   ): string {
@@ -46,15 +46,15 @@ export class RunOrder {
     }
     if (forward?.isLastForward) this.#firstBackwards.add(key);
     else if (forward) this.#firstBackwards.delete(key);
-    const [before, last] = this.#lastKeys;
-    if (last === "") this.#firstKey = key;
-    else this.#successors.set(`${before} > ${last}`, key);
-    this.#lastKeys = [last, key];
+    const [previousKey, lastKey] = this.#lastKeys;
+    if (lastKey === "") this.#firstKey = key;
+    else this.#successors.set(`${previousKey} > ${lastKey}`, key);
+    this.#lastKeys = [lastKey, key];
   }
 
   /** Returns the backward run of a forward run. */
   backwardOf(forward: Operation): ExpectedRun {
-    return { key: this.keyOf(forward, "backward"), forward };
+    return { key: this.operationKey(forward, "backward"), forward };
   }
 
   /**

@@ -228,9 +228,9 @@ export class ShardedParameter implements Sharding {
   #unshardTensor(): Tensor {
     if (this.#fullTensor && !this.#fullTensor.disposed) return this.#fullTensor;
     using scope = new Scope();
-    const gathered = this.#waitForUnshard() as Tensor;
-    if (this.#fullTensor) this.#fullTensor[REVIVE](gathered);
-    else this.#fullTensor = persistent(scope.keep(gathered));
+    const gatheredTensor = this.#waitForUnshard() as Tensor;
+    if (this.#fullTensor) this.#fullTensor[REVIVE](gatheredTensor);
+    else this.#fullTensor = persistent(scope.keep(gatheredTensor));
     return this.#fullTensor;
   }
 
@@ -245,8 +245,8 @@ export class ShardedParameter implements Sharding {
   gatherRows<T extends Tensor>(local: T): T {
     using scope = new Scope();
     const { group, rowsPerRank: rows } = this;
-    const gathered = group.withSubject(this.name, () => group.allGather(local, { rows }));
-    return scope.keep(gathered.reshape(this.fullShape)) as T;
+    const gatheredTensor = group.withSubject(this.name, () => group.allGather(local, { rows }));
+    return scope.keep(gatheredTensor.reshape(this.fullShape)) as T;
   }
 
   beforeAccumulate(): void {

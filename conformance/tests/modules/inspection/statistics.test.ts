@@ -17,7 +17,7 @@ import {
 } from "../../../../src/index.js";
 import { readCopy } from "../../../../src/modules/inspection/copy-values.js";
 import {
-  readsOf,
+  requiredReads,
   STATISTIC_NAMES,
   type StatisticName,
   TensorStatistics,
@@ -128,7 +128,7 @@ function decodedScales(t: QuantizedTensor, direction: Direction): Float32Array {
 
 function statisticsOf(t: QuantizedTensor, direction: Direction, x: Tensor<WideDType>): TensorStatistics {
   const statistics = new TensorStatistics();
-  statistics.add(readCopy(t, direction, x, readsOf(STATISTIC_NAMES)));
+  statistics.add(readCopy(t, direction, x, requiredReads(STATISTIC_NAMES)));
   return statistics;
 }
 

@@ -6,7 +6,7 @@ import { Linear } from "../../../../src/modules/linear.js";
 import { wideTensor } from "../../../../src/modules/parameter.js";
 import { quantizedModelInit } from "../../../../src/modules/quantized-init.js";
 import { recompute } from "../../../../src/modules/recompute.js";
-import { areWholeBlocksOf } from "../../../../src/modules/tensor-parallel/row-operand.js";
+import { areCompleteBlocks } from "../../../../src/modules/tensor-parallel/row-operand.js";
 import { SGD } from "../../../../src/optimizers/sgd.js";
 import { Float8CurrentScalingQuantizer } from "../../../../src/quantizers/float8.js";
 import { Float8BlockQuantizer } from "../../../../src/quantizers/float8-block.js";
@@ -261,7 +261,7 @@ describe("rows of ranks", () => {
               count > 0 ? [rows.slice(0, i).reduce((sum, each) => sum + each, 0)] : [],
             );
             const whole = begins.every((begin) => begin % unit === 0);
-            expect(areWholeBlocksOf(by.spec, rows), `${rows}`).toBe(whole);
+            expect(areCompleteBlocks(by.spec, rows), `${rows}`).toBe(whole);
           }
     },
   );
