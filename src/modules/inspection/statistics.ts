@@ -25,11 +25,11 @@ interface Sums {
 /** How a statistic is computed from the sums, and what it reads in addition to the values before quantization. */
 interface StatisticRow<T> {
   readonly reads: readonly (keyof CopyReads)[];
-  readonly compute: (sums: Sums) => T;
+  readonly of: (sums: Sums) => T;
 }
 
-function row<T>(compute: (sums: Sums) => T, ...reads: (keyof CopyReads)[]): StatisticRow<T> {
-  return { reads, compute };
+function row<T>(of: (sums: Sums) => T, ...reads: (keyof CopyReads)[]): StatisticRow<T> {
+  return { reads, of };
 }
 
 const finite = ({ elements, nonFinite }: Sums): number => elements - nonFinite;
@@ -63,7 +63,7 @@ export const STATISTIC_NAMES = Object.keys(STATISTICS) as readonly StatisticName
 
 /** The values of statistics by name. */
 export type StatisticValues = {
-  readonly [S in StatisticName]?: ReturnType<(typeof STATISTICS)[S]["compute"]>;
+  readonly [S in StatisticName]?: ReturnType<(typeof STATISTICS)[S]["of"]>;
 };
 
 /** Returns the values that these statistics read. */
@@ -100,7 +100,7 @@ export class TensorStatistics {
   }
 
   values(names: readonly StatisticName[]): StatisticValues {
-    return Object.fromEntries(names.map((name) => [name, STATISTICS[name].compute(this.#sums)]));
+    return Object.fromEntries(names.map((name) => [name, STATISTICS[name].of(this.#sums)]));
   }
 }
 
