@@ -28,9 +28,11 @@ export class OutputHead extends Module {
   /** Returns logits f32 [..., vocabulary] for an input [..., hidden]. The product is in high precision under every recipe. */
   forward(x: Variable): Variable {
     const weight = this.#weight;
+    // read again in the backward pass, because a sharded weight is freed after each
+    const currentWeight = () => wideOf("the output layer: the weight", transientValue(weight));
     return differentiableOne([x, weight], () => {
       const input = wideOf("the output layer: the input", x.value);
-      const w = wideOf("the output layer: the weight", transientValue(weight));
+      const w = currentWeight();
       const { dtype, backend } = input;
       const datapath = plainDatapath(backend, dtype);
       return {
@@ -39,7 +41,7 @@ export class OutputHead extends Module {
           const dy = castTo(wideOf("the output layer: the gradient", grad), dtype);
           const products = { datapath, dtype, weight, fuseWgradAccumulation: false };
           return [
-            x.requiresGrad ? dgradOf(w, dy, products) : undefined,
+            x.requiresGrad ? dgradOf(currentWeight(), dy, products) : undefined,
             weight.requiresGrad ? wgradOf(input, dy, products) : undefined,
           ];
         },
