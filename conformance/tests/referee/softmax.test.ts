@@ -8,6 +8,7 @@ import { conversion } from "../../../src/referee/conversions.js";
 import { NotModelled } from "../../../src/referee/not-modelled.js";
 import { callWitness, OPERATORS, type OperatorRow } from "../../../src/referee/table.js";
 import type { Value } from "../../../src/referee/value.js";
+import { draws } from "../harness/draws.js";
 
 let backend: Backend;
 beforeAll(async () => {
@@ -47,6 +48,17 @@ const matrices = fc.tuple(fc.integer({ min: 1, max: 3 }), sizes).chain(([rows, s
   ),
 );
 
+/** Lane l of a warp adds elements l, l + 32, …, then the sums of halves of the lanes. A shorter row has fewer lanes. */
+function warpSum(row: readonly number[]): number {
+  let lanes = Math.min(32, 2 ** Math.ceil(Math.log2(row.length)));
+  const sums = new Float32Array(lanes);
+  for (const [i, value] of row.entries()) sums[i % lanes] = (sums[i % lanes] as number) + value;
+  for (lanes /= 2; lanes >= 1; lanes /= 2)
+    for (let lane = 0; lane < lanes; lane++)
+      sums[lane] = (sums[lane] as number) + (sums[lane + lanes] as number);
+  return sums[0] as number;
+}
+
 describe.each(GRADIENTS)("%s", (schema) => {
   it("in f16 is that in f32, rounded once", () => {
     fc.assert(
@@ -60,6 +72,29 @@ describe.each(GRADIENTS)("%s", (schema) => {
       { numRuns: 20 },
     );
   });
+
+  it.each([1, 2, 3, 31, 32, 33, 64, 100, 512, 1023, 1024])(
+    "sums a row of %i elements by one warp",
+    (size) => {
+      const elements = fc.array(fc.float({ min: -8, max: 8, noNaN: true }), {
+        minLength: size,
+        maxLength: size,
+      });
+      fc.assert(
+        fc.property(elements, ([_, ...rest]) => {
+          // the factors of the sum are 1, and the gradient of a zero is minus the sum
+          const row = [0, ...rest];
+          const output = f32(
+            [1, size],
+            row.map(() => (schema === GRADIENTS[0] ? 1 : 0)),
+          );
+          const [first] = numbers(resultOf(schema, [f32([1, size], row), output, 1, { dtype: "F32" }]));
+          expect(first).toBe(0 - warpSum(row));
+        }),
+        { numRuns: draws(20) },
+      );
+    },
+  );
 
   it("has no model for bf16 of f32 gradients, and no witness along another dimension than the last", () => {
     const x = f32([2, 2], [1, 2, 3, 4]);

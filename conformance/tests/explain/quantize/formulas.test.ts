@@ -14,12 +14,13 @@ import { BLOCK_FORMAT_NAMES, blockFormat } from "../../../../src/formats/block.j
 import { SCALAR_FORMATS } from "../../../../src/formats/scalar.js";
 import { copyGeometry } from "../../../../src/tensor/geometry.js";
 import { codePlace, linePlace, scaleIndex } from "../../../../src/tensor/places.js";
+import type { QuantizeSpec } from "../../../../src/tensor/quantized.js";
 import { DIRECTIONS } from "../../../../src/tensor/quantized.js";
 import { Scope } from "../../../../src/tensor/scope.js";
 import { asMatrix, type WideDType } from "../../../../src/tensor/shape.js";
 import { makeSpec } from "../../../../src/tensor/spec.js";
 import { words } from "../../../arbitraries/random.js";
-import { QUANTIZERS } from "../../../arbitraries/specs.js";
+import { QUANTIZERS, sourceTypes } from "../../../arbitraries/specs.js";
 import { type QuantizeCase, quantizeCase, runQuantizer } from "../../../operations/quantize/quantize.js";
 import { SpecQuantizer } from "../../../operations/quantize/quantized.js";
 import { FLT_MAX, fromBits } from "../../../oracle/core/rational.js";
@@ -60,11 +61,20 @@ function edged(dtype: WideDType, shape: readonly number[], seed: number): PlainT
     const value = Math.fround(isLargest ? largest : largest * fraction);
     return bitsOf(ofElement % 2 === 0 ? value : -value);
   });
-  if (dtype === "f32") return fromCodes("f32", shape, codes);
+  return encodeNumbers(dtype, shape, codes);
+}
+
+/** The tensor of the f32 numbers that have these bits, rounded to `dtype`. */
+function encodeNumbers(
+  dtype: WideDType,
+  shape: readonly number[],
+  bits: readonly number[],
+): PlainTensor<WideDType> {
+  if (dtype === "f32") return fromCodes("f32", shape, bits);
   return fromCodes(
     dtype,
     shape,
-    codes.map((bits) => encode(bits, SCALAR_FORMATS[dtype], "tiesToEven", "nonfinite", 0)),
+    bits.map((each) => encode(each, SCALAR_FORMATS[dtype], "tiesToEven", "nonfinite", 0)),
   );
 }
 
@@ -208,31 +218,44 @@ function requireStored(
   else expect(scale.code).toBe(stored);
 }
 
-/** One spec for each rule of each quantizer that computes the scales of blocks. */
-const RULES = BLOCK_FORMAT_NAMES.filter((name) => blockFormat(name).scaleSource === "blocks").flatMap(
+/** One spec for each rule of each quantizer that computes scales of blocks or of tensors. */
+const RULES = BLOCK_FORMAT_NAMES.filter((name) => blockFormat(name).scaleSource !== "given").flatMap(
   (name) => [...new Map(scaledSpecs(name).map((spec) => [`${name}, ${spec.scaleRule}`, spec]))],
 );
 
-describe("an explanation of a block shows formulas with their values at every threshold of its amax", () => {
-  it.each(sampleCases(RULES, 10))("%s", (_, spec) => {
-    using _scope = new Scope();
-    const columns = 128;
-    const amaxes = EDGES.map(fromBits).filter(Number.isFinite);
-    const numbers = amaxes.flatMap((amax) =>
-      Array.from({ length: columns }, (_, i) => (i === 3 ? amax : -amax / 2)),
-    );
-    const shape = [amaxes.length, columns] as const;
-    const x = fromCodes("f32", shape, numbers.map(bitsOf));
-    const layout = { rowwise: true, columnwise: false, scaleLayout: "logical" } as const;
-    const made = new SpecQuantizer(spec, layout).quantize(upload(backend(), x)).copy("rowwise");
-    const geometry = copyGeometry(spec, shape, "rowwise", "logical");
-    const copy = { data: download(made.data), scales: download(made.scaleInv), geometry };
-    const explainer = new QuantizeExplainer(x, spec, { direction: "rowwise" });
-    for (const row of amaxes.keys()) {
-      const explained = explainer.explain(row, 3);
-      requireStored(explained, copy, row, 3);
-      requireConsistent(explained, 1);
-    }
+/** Fails unless explanations of the rows of `amaxes` have the stored codes and scales, and each number follows. */
+function compareRows(spec: QuantizeSpec, dtype: WideDType, amaxes: readonly number[]): void {
+  using _scope = new Scope();
+  const columns = 128;
+  const numbers = amaxes.flatMap((amax) =>
+    Array.from({ length: columns }, (_, i) => (i === 3 ? amax : -amax / 2)),
+  );
+  const shape = [amaxes.length, columns] as const;
+  const x = encodeNumbers(dtype, shape, numbers.map(bitsOf));
+  const layout = { rowwise: true, columnwise: false, scaleLayout: "logical" } as const;
+  const quantized = new SpecQuantizer(spec, layout).quantize(upload(backend(), x)).copy("rowwise");
+  const geometry = copyGeometry(spec, shape, "rowwise", "logical");
+  const copy = { data: download(quantized.data), scales: download(quantized.scaleInv), geometry };
+  const explainer = new QuantizeExplainer(x, spec, { direction: "rowwise" });
+  for (const row of amaxes.keys()) {
+    const explained = explainer.explain(row, 3);
+    requireStored(explained, copy, row, 3);
+    requireConsistent(explained, 1);
+  }
+}
+
+describe("an explanation shows formulas with their values at every threshold of the amax", () => {
+  const amaxes = EDGES.map(fromBits).filter(Number.isFinite);
+  const [ofBlocks, ofTensors] = ["blocks", "whole"].map((source) =>
+    RULES.filter(([, { quantizer }]) => blockFormat(quantizer).scaleSource === source),
+  ) as [typeof RULES, typeof RULES];
+
+  it.each(sampleCases(ofBlocks, 10))("of a block: %s", (_, spec) => {
+    for (const dtype of sourceTypes(spec)) compareRows(spec, dtype, amaxes);
+  });
+
+  it.each(ofTensors)("of a tensor: %s", (_, spec) => {
+    for (const dtype of sourceTypes(spec)) for (const amax of amaxes) compareRows(spec, dtype, [amax]);
   });
 });
 
