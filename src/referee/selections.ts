@@ -90,13 +90,13 @@ export const zerosLike: Model = (call) => [
   zeroValue(call.dtype("dtype") ?? call.tensor("self").dtype, call.tensor("self").shape),
 ];
 
-/** Zeros in the shape `size`. The dtype is the argument `dtype`, by default the dtype of `self`, or f32 without `self`. */
 /** The shape and dtype of the result: the arguments `size` and `dtype`; by default the dtype of `self`, or f32 without it. */
 export const shapeFromSize = (call: Call): readonly [readonly number[], FileDType] => {
   const self = call.get("self");
   return [call.integers("size"), call.dtype("dtype") ?? (isValue(self) ? self.dtype : "F32")];
 };
 
+/** Zeros in the shape `size`. */
 export const zeros: Model = (call) => {
   const [shape, dtype] = shapeFromSize(call);
   return [zeroValue(dtype, shape)];

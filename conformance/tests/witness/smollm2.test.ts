@@ -1,12 +1,14 @@
 /**
  * SmolLM2-135M-Instruct computes the logits of transformers and of llama.cpp (scripts/witness/models/smollm2.py), within their
- * rounding errors.
+ * rounding errors, and every bit of the logits that an H200 computes (scripts/witness/models/smollm2_h200.mjs).
  */
+import { readFileSync } from "node:fs";
 import { beforeAll, expect, it } from "vitest";
 import { type LoadCausalLMOptions, loadCausalLM } from "../../../src/models/index.js";
 import { tensor } from "../../../src/ops/create.js";
 import { noGrad } from "../../../src/tape/grad-mode.js";
 import { Scope } from "../../../src/tensor/scope.js";
+import { useWorkspace } from "../harness/cli.js";
 import { draws, IS_FULL, sampleCases } from "../harness/draws.js";
 import { missingSmolLM2, SMOLLM2 } from "../harness/models.js";
 import { useBackend } from "../harness/suite.js";
@@ -95,4 +97,29 @@ for (const [law, holds] of sampleCases(Object.entries(LAWS), 1))
   it(`the model ${law}`, async ({ skip }) => {
     if (missingSmolLM2) return skip(missingSmolLM2);
     await holds();
+  });
+
+/** What an H200 generated under one combination of options of `lockstep generate`. */
+interface Generated {
+  readonly options: readonly string[];
+  /** The first 16 digits of the SHA-256 of all logits. */
+  readonly logitsSha256: string;
+  readonly text: string;
+}
+
+const h200 = JSON.parse(readFileSync(witnessPath("smollm2-h200.json"), "utf8")) as {
+  readonly run: readonly string[];
+  readonly variants: readonly Generated[];
+};
+const workspace = useWorkspace();
+
+for (const { options, logitsSha256, text } of sampleCases(h200.variants, 1))
+  it(`lockstep generate ${options.join(" ")} has the text and the logits of an H200`, async ({ skip }) => {
+    if (missingSmolLM2) return skip(missingSmolLM2);
+    const words = ["generate", SMOLLM2, ...h200.run, ...options, "--json"];
+    const result = JSON.parse(await workspace.succeed(...words));
+    expect({ text: result.text, logitsSha256: result.logitsSha256.slice(0, 16) }).toEqual({
+      text,
+      logitsSha256,
+    });
   });
