@@ -6,6 +6,7 @@ import { allows, type Supported } from "../../arbitraries/supported.js";
 import { supportedInputs } from "../../laws/supported.js";
 import { gemmCase } from "../../operations/gemm/arbitrary.js";
 import { batchedCase } from "../../operations/gemm/arbitrary-batched.js";
+import { share } from "../arbitraries/share.js";
 import { derivedSeed, draws } from "../harness/draws.js";
 
 /** The fields of a product that a subject can restrict. */
@@ -25,15 +26,13 @@ const OF_BATCHES = ["format", "size.batch", "size.rows", "size.columns", "size.d
 /** Optional tensors, which a subject may not support. */
 const TENSORS = ["c", "bias", "geluInput"];
 
-const unit = fc.double({ min: 0, max: 1, noNaN: true });
-
 /** Some fields of an input, each with its value there and sometimes the value of another input. */
 function support(inputs: fc.Arbitrary<object>, fields: readonly string[]): fc.Arbitrary<Supported> {
-  const coins = fc.infiniteStream(unit);
-  return fc.tuple(inputs, inputs, coins, unit).map(([input, other, tosses, share]) => {
+  const coins = fc.infiniteStream(share);
+  return fc.tuple(inputs, inputs, coins, share).map(([input, other, tosses, chance]) => {
     const toss = (): number => tosses.next().value as number;
     const absent = TENSORS.filter((field) => valueAt(input, field) === undefined);
-    const chosen = [...fields, ...absent].filter(() => toss() < share);
+    const chosen = [...fields, ...absent].filter(() => toss() < chance);
     const valuesOf = (field: string): readonly unknown[] => {
       const values = [input, ...(toss() < 0.3 && !absent.includes(field) ? [other] : [])];
       return [...new Set(values.map((each) => valueAt(each, field) ?? null))];

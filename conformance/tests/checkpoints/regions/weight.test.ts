@@ -9,6 +9,7 @@ import type { WeightRegion } from "../../../../src/checkpoints/regions/weight.js
 import { CODE_TYPES } from "../../../../src/checkpoints/stored/code-types.js";
 import { conventionOf } from "../../../../src/checkpoints/stored/conventions.js";
 import { asMatrix } from "../../../../src/tensor/shape.js";
+import { share } from "../../arbitraries/share.js";
 import { derivedSeed, draws } from "../../harness/draws.js";
 import { type Held, inFolder, writeContents } from "../files/checkpoints.js";
 import {
@@ -42,8 +43,6 @@ function sizesOf({ name, kind }: Form): fc.Arbitrary<readonly [rows: number, col
     .tuple(rows, fc.integer({ min: 1, max: most }))
     .map(([n, m]) => [codes.packing === "rows" ? 2 * n : n, (kind === "group" ? group : 16) * m] as const);
 }
-
-const share = fc.double({ min: 0, max: 1, noNaN: true, maxExcluded: true });
 
 const cases: fc.Arbitrary<Case> = fc
   .record({
@@ -98,13 +97,22 @@ const ORDERED: Case = {
 /** As above, with two codes in a byte. */
 const ORDERED_FOUR_BITS: Case = { ...ORDERED, form: { name: "ct-mxfp4", kind: "group" } };
 
+/** Weights of every packing of codes, and regions that begin and end within a line of packed codes. */
+const PACKED: readonly Case[] = FORMS.filter(
+  ({ name }, i) =>
+    FORMS.findIndex(
+      (other) => conventionOf(other.name).codes.packing === conventionOf(name).codes.packing,
+    ) === i,
+).map((form) => ({ form, options: {}, size: [8, 128], ends: [0.4, 0.65, 0.3, 0.7], seed: 1 }));
+
 /** The region between two shares of the rows and two of the columns. */
 function regionOf({ ends: [a, b, c, d] }: Case, [rows, columns]: readonly [number, number]): MatrixRegion {
-  const [top, bottom] = [a, b].map((of) => Math.floor(of * rows)).sort((x, y) => x - y) as [number, number];
-  const [left, right] = [c, d].map((of) => Math.floor(of * columns)).sort((x, y) => x - y) as [
-    number,
-    number,
-  ];
+  const [top, bottom] = [a, b]
+    .map((of) => Math.min(Math.floor(of * rows), rows - 1))
+    .sort((x, y) => x - y) as [number, number];
+  const [left, right] = [c, d]
+    .map((of) => Math.min(Math.floor(of * columns), columns - 1))
+    .sort((x, y) => x - y) as [number, number];
   return { row: top, rows: bottom - top + 1, column: left, columns: right - left + 1 };
 }
 
@@ -177,9 +185,9 @@ it("has the codes, elements, values and scales of that region of the whole weigh
       });
     }),
     {
-      numRuns: draws(200, 12),
+      numRuns: draws(200, 17),
       seed: derivedSeed(351),
-      examples: [[FACTORS], [EXPERTS], [ORDERED], [ORDERED_FOUR_BITS]],
+      examples: [FACTORS, EXPERTS, ORDERED, ORDERED_FOUR_BITS, ...PACKED].map((each) => [each]),
     },
   );
 });

@@ -4,8 +4,12 @@ import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import { CODE_TYPES } from "../../../../src/checkpoints/stored/code-types.js";
 import { type ConventionName, conventionOf } from "../../../../src/checkpoints/stored/conventions.js";
+import { unpackedTensor } from "../../../../src/checkpoints/stored/packing.js";
+import type { PackingName } from "../../../../src/checkpoints/stored/packing-names.js";
 import { toFloats } from "../../../../src/checkpoints/stored/scales.js";
+import { MemorySource } from "../../../../src/io/source.js";
 import { swizzledIndex } from "../../../../src/tensor/places.js";
+import { share } from "../../arbitraries/share.js";
 import { draws } from "../../harness/draws.js";
 import { useBackend } from "../../harness/suite.js";
 import {
@@ -166,5 +170,100 @@ describe("packed weights", () => {
       await writeContents(folder, contentsOf(tensors, undefined));
       expect((await reportOf(folder)).findings.map(({ name }) => name)).toContain("codes-shape");
     });
+  });
+});
+
+/** For each packing, the numbers of bits, the multiple of columns, and the bytes of the codes [rows, columns]. */
+const PACKINGS: Readonly<
+  Record<
+    PackingName,
+    readonly [
+      bits: readonly number[],
+      columns: (bits: number) => number,
+      pack: (codes: readonly (readonly number[])[], bits: number) => readonly number[],
+    ]
+  >
+> = {
+  bytes: [
+    [4, 6, 8],
+    (bits) => ({ 4: 2, 6: 4 })[bits] ?? 1,
+    (codes, bits) => codes.flatMap((row) => stream(row, bits, 8)),
+  ],
+  words: [[1, 2, 3, 4, 5, 6, 7, 8], () => 1, (codes, bits) => codes.flatMap((row) => stream(row, bits, 32))],
+  rows: [
+    [4],
+    () => 1,
+    (codes) =>
+      codes.flatMap((row, i) =>
+        // two's complement: the sign is inverted
+        i % 2 === 1
+          ? []
+          : row.map((low, column) => (low ^ 8) + 16 * ((codes[i + 1]?.[column] as number) ^ 8)),
+      ),
+  ],
+  "high-first": [
+    [4],
+    () => 2,
+    (codes) =>
+      codes.flatMap((row) =>
+        row.flatMap((code, i) => (i % 2 === 1 ? [] : [16 * code + (row[i + 1] as number)])),
+      ),
+  ],
+};
+
+/** The bytes of a row as a stream of bits from the low bits up, padded to a multiple of `unit` bits. */
+function stream(row: readonly number[], bits: number, unit: number): number[] {
+  const digits = row.flatMap((code) => Array.from({ length: bits }, (_, i) => (code >> i) & 1));
+  while (digits.length % unit !== 0) digits.push(0);
+  return Array.from({ length: digits.length / 8 }, (_, byte) =>
+    digits.slice(8 * byte, 8 * byte + 8).reduce((sum, digit, i) => sum + digit * 2 ** i, 0),
+  );
+}
+
+describe("unpacked codes", () => {
+  const packed = fc.constantFrom(...(Object.keys(PACKINGS) as PackingName[])).chain((packing) => {
+    const [bitsOf, multipleOf] = PACKINGS[packing];
+    return fc.record({
+      packing: fc.constant(packing),
+      bits: fc.constantFrom(...bitsOf),
+      matrices: fc.integer({ min: 1, max: 3 }),
+      rows: fc.integer({ min: 1, max: 4 }).map((count) => (packing === "rows" ? 2 * count : count)),
+      units: fc.integer({ min: 1, max: 9 }),
+      width: fc.constantFrom<1 | 2>(1, 2),
+      ends: fc.tuple(share, share),
+      seed: fc.nat(),
+      multipleOf: fc.constant(multipleOf),
+    });
+  });
+
+  it("have the codes and positions of the whole, wherever a read begins and ends, in every packing", async () => {
+    await fc.assert(
+      fc.asyncProperty(packed, async ({ packing, bits, matrices, rows, width, ends, ...drawn }) => {
+        const columns = drawn.units * drawn.multipleOf(bits);
+        const draw = drawsFrom(1 + drawn.seed);
+        const codes = Array.from({ length: matrices * rows }, () =>
+          Array.from({ length: columns }, () => Math.floor(draw() * 2 ** bits)),
+        );
+        const bytes = Uint8Array.from(PACKINGS[packing][2](codes, bits));
+        const from = new MemorySource("packed", [{ name: "w", dtype: "U8", shape: [bytes.length], bytes }]);
+        const at = (code: number, matrix: number, row: number, column: number): number =>
+          (code + 3 * column + 41 * row + 97 * matrix) % 2 ** (8 * width);
+        const { entry, shard } = unpackedTensor(
+          { entry: from.entry("w"), shard: from },
+          { packing, bits, shape: [matrices, rows, columns], width, change: async () => at },
+        );
+        const expected = codes.flatMap((row, i) =>
+          row.map((code, column) => at(code, Math.floor(i / rows), i % rows, column)),
+        );
+        const [begin, end] = ends.map((of) => Math.round(of * expected.length)).sort((a, b) => a - b) as [
+          number,
+          number,
+        ];
+        const read = await shard.read(entry, begin * width, end * width);
+        const values = width === 1 ? read : new Uint16Array(read.slice().buffer);
+        expect([...values]).toEqual(expected.slice(begin, end));
+      }),
+      { numRuns: draws(400, 60) },
+    );
   });
 });
