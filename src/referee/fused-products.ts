@@ -85,7 +85,10 @@ interface Corner {
   readonly columns: number;
 }
 
-/** The corner of the result of aten::mm or aten::addmm: fma(alpha, sum, beta * addend), rounded once. */
+/**
+ * The corner of the result of aten::mm or aten::addmm: fma(alpha, sum, beta * addend), rounded once. With beta 0 the addend is
+ * ignored, even if it is NaN or infinite, as PyTorch documents.
+ */
 export function fusedResult(call: Call, lanes: Lanes, corner?: Corner): Value {
   const { backend } = call;
   const [a, b] = productOperands(call);
@@ -100,6 +103,7 @@ export function fusedResult(call: Call, lanes: Lanes, corner?: Corner): Value {
     roundedValue(backend, call.dtype("out_dtype") ?? a.dtype, [rows, columns], values);
   if (call.get("mat1") === undefined) return toResult(sums);
   const [alpha, beta] = [fround(call.number("alpha", 1)), fround(call.number("beta", 1))];
+  if (beta === 0) return toResult(sums.map((sum) => fma(alpha, sum, 0)));
   const addend = cornerValues(broadcast(call.tensor("self"), [shape.rows, shape.columns]), rows, columns);
   return toResult(sums.map((sum, i) => fma(alpha, sum, fround(beta * (addend[i] as number)))));
 }

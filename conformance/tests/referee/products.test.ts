@@ -1,6 +1,7 @@
 // The models of mm and _scaled_mm give every bit of the products that PyTorch computed on an H200.
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
-import { type Backend, openBackend, Scope, type Tensor } from "../../../src/index.js";
+import { type Backend, openBackend, Scope, type Tensor, tensor } from "../../../src/index.js";
+import { castTo } from "../../../src/ops/cast/cast.js";
 import { type Argument, Call } from "../../../src/referee/call.js";
 import { OPERATORS, type OperatorRow } from "../../../src/referee/table.js";
 import { toValue, transposeLastDims, type Value } from "../../../src/referee/value.js";
@@ -96,4 +97,37 @@ describe("scales of an FP8 product", () => {
       ),
     ).toThrow(/scales \[16,1\] with \[2,1\]/);
   });
+});
+
+describe("an addend of addmm", () => {
+  const tensorOf = (dtype: "f32" | "bf16" | "f16", shape: readonly number[], value: (i: number) => number) =>
+    hostValue(() => {
+      const count = shape.reduce((product, size) => product * size, 1);
+      const values = Float32Array.from({ length: count }, (_, i) => value(i));
+      return castTo(tensor(backend, values, shape), dtype);
+    });
+  const ADDENDS = [1, -3, Number.NaN, Number.POSITIVE_INFINITY, Number.NEGATIVE_INFINITY] as const;
+
+  // a vector times a matrix whose rows are not aligned runs on CUDA cores in each dtype
+  const CASES = (["f32", "bf16", "f16"] as const).flatMap((dtype) =>
+    [[4, 8] as const, [1, 9] as const].flatMap(([rows, columns]) =>
+      [[columns], [rows, columns], [1, columns], [rows, 1]].flatMap((shape) =>
+        [1, -2].map((alpha) => [dtype, rows, columns, shape, alpha] as const),
+      ),
+    ),
+  );
+  it.each(CASES)(
+    "in %s, [%i, %i], of the shape [%s], is ignored with beta 0 and alpha %d",
+    (dtype, rows, columns, shape, alpha) => {
+      const [a, b] = [[rows, 16] as const, [16, columns] as const].map((size, salt) =>
+        tensorOf(dtype, size, (i) => Math.sin(i * (salt + 0.7))),
+      ) as [Value, Value];
+      const addmm = (value: (i: number) => number, beta: number): Value =>
+        resultOf("aten::addmm", [tensorOf(dtype, shape, value), a, b], { beta, alpha });
+      const product = addmm(() => 0, 1);
+      for (const beta of [0, -0, 1e-60])
+        for (const addend of ADDENDS) expect(addmm((i) => (i % 3 === 0 ? addend : 1), beta)).toEqual(product);
+      expect(addmm(() => 1, 0.5)).not.toEqual(product);
+    },
+  );
 });
