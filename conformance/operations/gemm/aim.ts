@@ -6,7 +6,7 @@ import type { GemmLayout } from "../../../src/ops/gemm/named-operands.js";
 import { isWide, type Shape, WIDE_DTYPES, type WideDType } from "../../../src/tensor/shape.js";
 import { allows, among, mayBe, oneAmong, type Supported } from "../../arbitraries/supported.js";
 import { wideTensor } from "../../arbitraries/wide.js";
-import { type Serving, servingOf } from "../../oracle/gemm/datapath.js";
+import { type ProductRule, productRule } from "../../oracle/gemm/datapath.js";
 import type { PlainTensor } from "../../values/plain.js";
 import type { ResultDType } from "../../values/rounded.js";
 import { multipleOf, operandCase, type Sources, sourcesAmong } from "./arbitrary-operands.js";
@@ -42,7 +42,7 @@ export function isSummable(source: Source): boolean {
 }
 
 /** A value of splitK: 1, `auto`, or any number up to the number of tiles of K. */
-export function partsOf(serving: Serving | undefined, depth: number, drawn: number): number | "auto" {
+export function partsOf(serving: ProductRule | undefined, depth: number, drawn: number): number | "auto" {
   const tiles = serving?.splitTile ? Math.ceil(depth / serving.splitTile) : 1;
   if (drawn === 7) return "auto";
   return drawn < 3 || tiles === 0 ? 1 : 1 + ((drawn - 2) % tiles);
@@ -119,7 +119,7 @@ export class Aim {
   #families(both: Sources, depth: number): readonly DatapathFamily[] {
     const [w, x] = both.map((source) => multipliedAs(source, () => true));
     return this.families().filter((family) => {
-      const serving = servingOf(family, x as NonNullable<typeof x>, w as NonNullable<typeof w>, false);
+      const serving = productRule(family, x as NonNullable<typeof x>, w as NonNullable<typeof w>, false);
       return serving && this.parts(serving, depth).length > 0;
     });
   }
@@ -128,7 +128,7 @@ export class Aim {
     return among(this.supported, "datapath", all);
   }
 
-  parts(serving: Serving | undefined, depth: number): readonly (number | "auto")[] {
+  parts(serving: ProductRule | undefined, depth: number): readonly (number | "auto")[] {
     return among(
       this.supported,
       "splitK",
@@ -240,8 +240,8 @@ export class Aim {
     const [x, w] = [multiplied(b), multiplied(a)];
     const depth = a.codes.matrix[1];
     const fitting = (all: readonly DatapathFamily[]): readonly DatapathFamily[] =>
-      this.families(all).filter((family) => this.parts(servingOf(family, x, w, false), depth).length > 0);
-    const serving = HARDWARE.filter((family) => servingOf(family, x, w, false));
+      this.families(all).filter((family) => this.parts(productRule(family, x, w, false), depth).length > 0);
+    const serving = HARDWARE.filter((family) => productRule(family, x, w, false));
     const some = (
       [
         [6, DEFINITIONS],

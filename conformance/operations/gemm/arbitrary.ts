@@ -6,7 +6,7 @@ import * as fc from "fast-check";
 import type { DatapathFamily } from "../../../src/formats/datapath.js";
 import { isWide } from "../../../src/tensor/shape.js";
 import type { Supported } from "../../arbitraries/supported.js";
-import { servingOf } from "../../oracle/gemm/datapath.js";
+import { productRule } from "../../oracle/gemm/datapath.js";
 import { Aim, isSummable, type Pair, partsOf } from "./aim.js";
 import { type GemmCase, resultType } from "./case.js";
 import { multiplied } from "./operand.js";
@@ -33,7 +33,7 @@ export function gemmCase({ datapaths, supported = {} }: GemmDraw = {}): fc.Arbit
         aim.epilogue(pair, outDtype ?? undefined).map((parts): GemmCase => {
           const { a, b } = pair;
           const { addend: c, beta, bias, form, auxDtype, pre } = parts;
-          const serving = servingOf(datapath, multiplied(b), multiplied(a), options.useSplitAccumulator);
+          const serving = productRule(datapath, multiplied(b), multiplied(a), options.useSplitAccumulator);
           const wide = isWide(resultType({ b, outDtype: parts.outDtype }));
           const accumulate = parts.accumulate && c !== undefined && wide && aim.accumulates(c.dtype);
           const summable = form === "geluInput" || (form === "linear" && isSummable(b.source));

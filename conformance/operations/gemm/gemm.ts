@@ -12,7 +12,7 @@ import { Tensor } from "../../../src/tensor/tensor.js";
 import { div, fromBits, mul } from "../../oracle/core/rational.js";
 import { amaxOf } from "../../oracle/core/scale.js";
 import { RULES } from "../../oracle/elementwise/activation.js";
-import { servingOf } from "../../oracle/gemm/datapath.js";
+import { productRule } from "../../oracle/gemm/datapath.js";
 import * as oracle from "../../oracle/gemm/gemm.js";
 import { download, type PlainTensor, upload, wideValues } from "../../values/plain.js";
 import { rounded } from "../../values/rounded.js";
@@ -141,7 +141,7 @@ function rowAmaxes(input: GemmCase): ((row: number, column: number) => oracle.Ro
   const type = productType(input);
   const round = (x: number): number =>
     isWide(type) ? (wideValues(rounded(type, [1], [x], 1) as PlainTensor<WideDType>)[0] as number) : x;
-  return (row, column) => ({ row: of(b, row), column: of(a, column), both, round });
+  return (row, column) => ({ row: of(b, row), column: of(a, column), scalesBoth: both, round });
 }
 
 /** The type to which the product itself is rounded, before GELU or its derivative. */
@@ -191,7 +191,7 @@ function fullAlpha(alpha: number, ...operands: readonly OperandCase[]): number {
 
 /** The sums along K by the datapath. Each distinct line is multiplied only once. */
 function accumulators({ a, b, datapath, useSplitAccumulator, splitK }: GemmCase): number[] {
-  const serving = servingOf(datapath, multiplied(b), multiplied(a), useSplitAccumulator);
+  const serving = productRule(datapath, multiplied(b), multiplied(a), useSplitAccumulator);
   const splits = splitK === "auto" ? 1 : splitK;
   if (!serving || (splits > 1 && serving.splitTile === 0))
     throw new UnsupportedError("gemm", `datapath.md has no ${datapath} rule for these operands`);

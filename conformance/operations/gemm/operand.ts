@@ -7,9 +7,9 @@ import type { Direction, QuantizeSpec, ScaleLayout } from "../../../src/tensor/q
 import type { Shape } from "../../../src/tensor/shape.js";
 import { fromBits } from "../../oracle/core/rational.js";
 import { decode } from "../../oracle/core/scalar.js";
-import type { Multiplied } from "../../oracle/gemm/datapath.js";
+import type { FactorType } from "../../oracle/gemm/datapath.js";
 import type { OracleOperand } from "../../oracle/gemm/gemm.js";
-import { tilingOf } from "../../oracle/layout/layout.js";
+import { copyTiling } from "../../oracle/layout/layout.js";
 import { dequantize } from "../../oracle/quantize/dequantize.js";
 import { fromCodes, type PlainTensor, upload } from "../../values/plain.js";
 import { layOut, oracleSpec, scaleTensor, uploadQuantized } from "../quantize/quantized.js";
@@ -67,14 +67,14 @@ export function blocksOf(source: Source) {
 }
 
 /** The properties of an operand that determine the datapath. */
-export function multiplied({ source, scales }: OperandCase): Multiplied {
+export function multiplied({ source, scales }: OperandCase): FactorType {
   const powers = (): boolean =>
     scales?.codes.every((bits) => bits > 0 && Number.isInteger(Math.log2(fromBits(bits)))) === true;
   return multipliedAs(source, powers);
 }
 
 /** The properties of a kind of operand. `powers` tells whether all scales of the caller are powers of two. */
-export function multipliedAs(source: Source, powers: () => boolean): Multiplied {
+export function multipliedAs(source: Source, powers: () => boolean): FactorType {
   const format = formatOf(source);
   const blocks = blocksOf(source);
   if (!blocks) return { format };
@@ -119,7 +119,7 @@ function logicalCopy({ source, codes, scales }: OperandCase, direction: Directio
   const [lines, depth] = codes.matrix;
   const columnwise = direction === "columnwise";
   const spec = oracleSpec(source.spec);
-  const tiling = tilingOf(spec, direction, columnwise ? [depth, lines] : [lines, depth]);
+  const tiling = copyTiling(spec, direction, columnwise ? [depth, lines] : [lines, depth]);
   const perTensor = source.spec.tile === "tensor";
   return {
     spec: source.spec,

@@ -108,7 +108,7 @@ export const crossEntropyBackwardOperation: Operation<CrossEntropyBackwardCase> 
       if (target < 0 || target >= classes) return row.map(() => Number.NaN);
       const shifted = row.map((x) => Math.fround(x - (tops[i] as number)));
       const where = { total: totals[i] as number, target: target - first, classes };
-      const gradient = oracle.gradientOf(shifted, where, Math.fround(options.smoothing));
+      const gradient = oracle.computeGradient(shifted, where, Math.fround(options.smoothing));
       return gradient.map((x) => Math.fround(x * (upstream[i] as number)));
     });
     return { dx };

@@ -122,7 +122,12 @@ export const rotaryEmbeddingOperation: Operation<RotaryEmbeddingCase> = {
         : undefined;
       for (let head = 0; head < heads; head++) {
         const at = (row * heads + head) * width;
-        const turned = oracle.rotated(values.slice(at, at + width), { angles, pairs, interleaved, inverse });
+        const turned = oracle.rotateRow(values.slice(at, at + width), {
+          angles,
+          pairs,
+          interleaved,
+          inverse,
+        });
         for (const [i, value] of turned.entries()) out[at + i] = value;
       }
     }

@@ -42,7 +42,9 @@ export function softmaxBackwardCase(
 function lengths({ shape, matrix }: PlainTensor, causal: boolean): number[] {
   const [rows, columns] = matrix;
   const period = shape.at(-2) ?? 1;
-  return Array.from({ length: rows }, (_, row) => oracle.unmasked(row % period, [period, columns], causal));
+  return Array.from({ length: rows }, (_, row) =>
+    oracle.countUnmasked(row % period, [period, columns], causal),
+  );
 }
 
 export const softmaxOperation: Operation<SoftmaxCase> = {

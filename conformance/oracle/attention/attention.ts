@@ -5,6 +5,7 @@ import { roundedIn } from "../core/scale.js";
 import { ex2 } from "../core/special-functions.js";
 import {
   chain,
+  computeScore,
   exponentFactor,
   type HeadTask,
   isDropped,
@@ -14,7 +15,6 @@ import {
   LN2,
   LOG2E,
   range,
-  scoreOf,
   valueWidthOf,
 } from "./scores.js";
 
@@ -61,7 +61,7 @@ function subtrahend(r: number): number {
 /** The state after a block with a visible key. `keys` are all keys of the block. */
 function afterBlock(task: HeadTask, i: number, state: State, keys: readonly number[]): State {
   const scores = new Map(
-    keys.filter((j) => isVisible(task, i, j)).map((j) => [j, scoreOf(task, i, j).z] as const),
+    keys.filter((j) => isVisible(task, i, j)).map((j) => [j, computeScore(task, i, j).z] as const),
   );
   const c = exponentFactor(task);
   const m = largest([state.m, ...scores.values()]);
@@ -88,21 +88,21 @@ function afterBlock(task: HeadTask, i: number, state: State, keys: readonly numb
 }
 
 /** The state after a split; undefined if it has no visible key. */
-function splitState(task: HeadTask, i: number, first: number, last: number): State | undefined {
+function splitState(task: HeadTask, i: number, begin: number, end: number): State | undefined {
   const initial: State = {
     ...{ m: MINUS_INFINITY, r: MINUS_INFINITY },
     ...{ sums: Array(8).fill(0), output: Array(valueWidthOf(task)).fill(0) },
   };
   let state = initial;
-  for (let start = first; start < last; start += task.blockKeys) {
-    const keys = range(start, Math.min(last, start + task.blockKeys));
+  for (let start = begin; start < end; start += task.blockKeys) {
+    const keys = range(start, Math.min(end, start + task.blockKeys));
     if (keys.some((j) => isVisible(task, i, j))) state = afterBlock(task, i, state, keys);
   }
   return state === initial ? undefined : state;
 }
 
 /** The totals after a split, or the sink, has been merged. */
-function merged({ R, E, A }: Totals, r: number, e: number, o: readonly number[]): Totals {
+function mergeTotals({ R, E, A }: Totals, r: number, e: number, o: readonly number[]): Totals {
   const next = largest([R, r]);
   const b = subtrahend(next);
   const f = ex2(sub(R, b));
@@ -132,8 +132,8 @@ function row(task: HeadTask, i: number): RowResult {
     .filter((state) => state !== undefined);
   const zeros: number[] = Array(valueWidthOf(task)).fill(0);
   let totals: Totals = { R: MINUS_INFINITY, E: 0, A: zeros };
-  for (const { r, sums, output } of splits) totals = merged(totals, r, sumOfEight(sums), output);
-  if (task.sink !== undefined) totals = merged(totals, mul(task.sink, LOG2E), 1, zeros);
+  for (const { r, sums, output } of splits) totals = mergeTotals(totals, r, sumOfEight(sums), output);
+  if (task.sink !== undefined) totals = mergeTotals(totals, mul(task.sink, LOG2E), 1, zeros);
   const { R, E, A } = totals;
   const m = largest(splits.map((state) => state.m));
   const maximum = add(isScaled(task) ? m : mul(m, task.scale), 0);

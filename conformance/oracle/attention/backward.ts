@@ -5,6 +5,7 @@ import { ex2 } from "../core/special-functions.js";
 import { laneSum } from "../rows/norm.js";
 import {
   chain,
+  computeScore,
   dot,
   exponentFactor,
   type HeadTask,
@@ -14,7 +15,6 @@ import {
   LOG2E,
   type Pair,
   range,
-  scoreOf,
 } from "./scores.js";
 
 type Matrix = readonly (readonly number[])[];
@@ -47,29 +47,29 @@ interface Contribution {
 }
 
 /** Δ of each row. */
-function deltasOf({ grad, out }: BackwardTask): number[] {
+function rowDeltas({ grad, out }: BackwardTask): number[] {
   return grad.map((g, i) => laneSum(g.map((value, d) => mul(value, out[i]![d]!))));
 }
 
 function contribution(task: BackwardTask, i: number, j: number, delta: number): Contribution {
-  const { z, h } = scoreOf(task, i, j);
+  const { z, h } = computeScore(task, i, j);
   const L = mul(task.lse[i]!, LOG2E);
   const p = ex2(fma(z, exponentFactor(task), -L));
   const w = dot(task, task.grad[i]!, task.v[j]!);
   const isKept = !isDropped(task, i, j);
-  const uncapped = mul(p, isKept ? fma(w, keepFactor(task), -delta) : -delta);
-  const y = h === undefined ? uncapped : mul(uncapped, fma(-h, h, 1));
+  const scoreGradient = mul(p, isKept ? fma(w, keepFactor(task), -delta) : -delta);
+  const y = h === undefined ? scoreGradient : mul(scoreGradient, fma(-h, h, 1));
   return {
     y: roundedIn(y, task.type),
     p: isKept ? roundedIn(p, task.type) : 0,
     // a bias after the scale is added to the result of tanh, so its gradient lacks the derivative of tanh
-    bias: task.biasBeforeScale ? mul(y, task.scale) : uncapped,
+    bias: task.biasBeforeScale ? mul(y, task.scale) : scoreGradient,
   };
 }
 
 /** The contributions of a head: [Sq][Sk], undefined for pairs that are not visible. */
-function contributionsOf(task: BackwardTask): (Contribution | undefined)[][] {
-  const deltas = deltasOf(task);
+function pairContributions(task: BackwardTask): (Contribution | undefined)[][] {
+  const deltas = rowDeltas(task);
   return task.q.map((_, i) =>
     task.k.map((_, j) => {
       if (task.lse[i] === Number.NEGATIVE_INFINITY || !isVisible(task, i, j)) return undefined;
@@ -79,7 +79,7 @@ function contributionsOf(task: BackwardTask): (Contribution | undefined)[][] {
 }
 
 /** The gradient of one query. */
-function dqOf(task: BackwardTask, contributions: readonly (Contribution | undefined)[]): number[] {
+function queryGradients(task: BackwardTask, contributions: readonly (Contribution | undefined)[]): number[] {
   return range(0, task.q[0]?.length ?? 0).map((d) => {
     let sum = 0;
     for (let first = 0; first < task.k.length; first += task.blockKeys) {
@@ -95,10 +95,10 @@ function dqOf(task: BackwardTask, contributions: readonly (Contribution | undefi
   });
 }
 
-function sinkTermsOf(task: BackwardTask): number[] {
+function sinkTerms(task: BackwardTask): number[] {
   const { sink, lse } = task;
   if (sink === undefined) return [];
-  const deltas = deltasOf(task);
+  const deltas = rowDeltas(task);
   return deltas.map((delta, i) => {
     if (lse[i] === Number.NEGATIVE_INFINITY) return 0;
     return mul(ex2(sub(mul(sink, LOG2E), mul(lse[i]!, LOG2E))), delta);
@@ -107,7 +107,7 @@ function sinkTermsOf(task: BackwardTask): number[] {
 
 /** The gradients of a group of query heads that share one head of keys and values, in ascending order. */
 export function attentionBackward(heads: readonly BackwardTask[]): AttentionGradients {
-  const contributions = heads.map(contributionsOf);
+  const contributions = heads.map(pairContributions);
   const [{ k, v, scale, type }] = heads as readonly [BackwardTask];
   const keep = keepFactor(heads[0]!);
 
@@ -115,17 +115,17 @@ export function attentionBackward(heads: readonly BackwardTask[]): AttentionGrad
    * One chain over the queries of all heads. Its products multiply a factor of the pair (query, key j) by an element of the
    * query's row.
    */
-  const overQueries = (j: number, factor: "y" | "p", rowOf: (task: BackwardTask, i: number) => number) =>
+  const overQueries = (j: number, factor: "y" | "p", rowAt: (task: BackwardTask, i: number) => number) =>
     heads.reduce((sum, task, h) => {
       const pairs = contributions[h]!.map((ofQuery, i): Pair => {
         const queryTerm = ofQuery[j];
-        return queryTerm && [queryTerm[factor], rowOf(task, i)];
+        return queryTerm && [queryTerm[factor], rowAt(task, i)];
       });
       return chain(task, sum, pairs);
     }, 0);
 
   return {
-    dq: heads.map((task, h) => contributions[h]!.map((ofQuery) => dqOf(task, ofQuery))),
+    dq: heads.map((task, h) => contributions[h]!.map((ofQuery) => queryGradients(task, ofQuery))),
     dk: k.map((key, j) =>
       key.map((_, d) =>
         roundedIn(
@@ -149,6 +149,6 @@ export function attentionBackward(heads: readonly BackwardTask[]): AttentionGrad
       ),
     ),
     dbias: contributions.map((head) => head.map((ofQuery) => ofQuery.map((each) => each?.bias ?? 0))),
-    sinkTerms: heads.map(sinkTermsOf),
+    sinkTerms: heads.map(sinkTerms),
   };
 }

@@ -59,17 +59,17 @@ export const LOG2E = f(LOG2E_F64);
 export const LN2 = f(LN2_F64);
 
 /** The position t of query i. */
-function positionOf({ align, q, k }: HeadTask, i: number): number {
+function queryPosition({ align, q, k }: HeadTask, i: number): number {
   return align === "end" ? i + k.length - q.length : i;
 }
 
 /** Whether key j is visible for query i. */
 export function isVisible(task: HeadTask, i: number, j: number): boolean {
-  const t = positionOf(task, i);
-  const [left, right] = task.window;
+  const t = queryPosition(task, i);
+  const [leftWindow, rightWindow] = task.window;
   if (task.causal && j > t) return false;
-  if (left !== -1 && j < t - left) return false;
-  if (right !== -1 && j > t + right) return false;
+  if (leftWindow !== -1 && j < t - leftWindow) return false;
+  if (rightWindow !== -1 && j > t + rightWindow) return false;
   return task.masked?.(i, j) !== true;
 }
 
@@ -119,7 +119,7 @@ export interface Score {
 }
 
 /** The score of a visible pair. */
-export function scoreOf(task: HeadTask, i: number, j: number): Score {
+export function computeScore(task: HeadTask, i: number, j: number): Score {
   const { q, k, bias, softcap, slope } = task;
   let s = dot(task, q[i]!, k[j]!);
   if (bias && task.biasBeforeScale) s = add(s, bias(i, j));
@@ -131,7 +131,7 @@ export function scoreOf(task: HeadTask, i: number, j: number): Score {
     u = mul(softcap, h);
   }
   if (bias && !task.biasBeforeScale) u = add(u, bias(i, j));
-  if (slope !== undefined) u = fma(slope, -Math.abs(positionOf(task, i) - j), u);
+  if (slope !== undefined) u = fma(slope, -Math.abs(queryPosition(task, i) - j), u);
   return { z: u, h };
 }
 
@@ -153,7 +153,7 @@ export function isDropped(task: HeadTask, i: number, j: number): boolean {
   const u32 = (x: bigint): bigint => BigInt.asUintN(32, x);
   const draw = Math.floor(j / 32) * 4 + (Math.floor(j / 2) % 4);
   const randomWords = philox4x32(
-    [u32(BigInt(draw)), u32(BigInt(positionOf(task, i))), u32(head), u32(offset)],
+    [u32(BigInt(draw)), u32(BigInt(queryPosition(task, i))), u32(head), u32(offset)],
     [u32(seed), u32(seed >> 32n)],
   );
   const halves = randomWords.flatMap((word) => [Number(word & 0xffffn), Number(word >> 16n)]);
@@ -166,7 +166,7 @@ export function valueWidthOf({ v, valueWidth }: HeadTask): number {
   return valueWidth ?? v[0]?.length ?? 0;
 }
 
-/** The integers from `first` to `last` - 1. */
-export function range(first: number, last: number): number[] {
-  return Array.from({ length: Math.max(0, last - first) }, (_, n) => first + n);
+/** The integers from `begin` to `end` - 1. */
+export function range(begin: number, end: number): number[] {
+  return Array.from({ length: Math.max(0, end - begin) }, (_, n) => begin + n);
 }

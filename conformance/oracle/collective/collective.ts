@@ -13,7 +13,7 @@ export function rankedSum(inputs: readonly ArrayLike<number>[], round: Round): n
 }
 
 /** The mean over `ranks` ranks of already rounded sums: the f32 product with f32(1 / ranks), rounded. */
-export function meanOf(sums: readonly number[], ranks: number, round: Round): number[] {
+export function meanOfSums(sums: readonly number[], ranks: number, round: Round): number[] {
   return sums.map((value) => round(Math.fround(value * Math.fround(1 / ranks))));
 }
 
@@ -28,16 +28,16 @@ export function ringSum(
   round: Round,
 ): number[] {
   const nextRank = new Map(order.map((rank, i) => [rank, order[(i + 1) % order.length] as number]));
-  const after = (rank: number): number => nextRank.get(rank) as number;
+  const successor = (rank: number): number => nextRank.get(rank) as number;
   const elementAt = (rank: number, i: number): number => (inputs[rank] as ArrayLike<number>)[i] as number;
   const out: number[] = [];
   for (const [owner, count] of splits.entries()) {
     for (let end = out.length + count; out.length < end; ) {
       const i = out.length;
-      let holder = after(owner);
+      let holder = successor(owner);
       let total = elementAt(holder, i);
       while (holder !== owner) {
-        holder = after(holder);
+        holder = successor(holder);
         total = round(add(total, elementAt(holder, i)));
       }
       out.push(total);

@@ -37,21 +37,22 @@ const TWO_BY_PI_BITS = 0xa2f9836e_4e441529_fc2757d1_f534ddc0_db629599_3c439041n;
 /** π / 2, as the f64 with bits 3FF921FB54442D19. */
 const HALF_PI = 0x1921fb54442d19 * 2 ** -52;
 
-const signed = (magnitude: number, x: number): number => (x < 0 || Object.is(x, -0) ? -magnitude : magnitude);
+const withSignOf = (magnitude: number, x: number): number =>
+  x < 0 || Object.is(x, -0) ? -magnitude : magnitude;
 
 function expf(x: number): number {
   const t = fma(x, LOG2E_BY_252, 0.5);
-  const bounded = t > 0 ? Math.min(t, 1) : 0;
-  const n = Number(truncate(times(ofNumber(bounded), ofNumber(252)))) - 126;
+  const clamped = t > 0 ? Math.min(t, 1) : 0;
+  const n = Number(truncate(times(ofNumber(clamped), ofNumber(252)))) - 126;
   return mul(ex2(fma(x, LOG2E_REST, fma(x, LOG2E, -n))), 2 ** n);
 }
 
-/** x as (1 + m) 2^n with 1 + m from `low` to 2 `low`, for a positive finite x. */
-function split(x: number, low: number): readonly [m: number, n: number] {
+/** x as (1 + m) 2^n with 1 + m from `threshold` to 2 `threshold`, for a positive finite x. */
+function split(x: number, threshold: number): readonly [m: number, n: number] {
   let n = 0;
   let significand = x;
-  for (; significand < low; n--) significand *= 2;
-  for (; significand >= 2 * low; n++) significand /= 2;
+  for (; significand < threshold; n--) significand *= 2;
+  for (; significand >= 2 * threshold; n++) significand /= 2;
   return [significand - 1, n];
 }
 
@@ -76,13 +77,13 @@ function log2f(x: number): number {
 function tanhf(x: number): number {
   const a = Math.abs(x);
   if (a >= TANH_ONE) return Math.sign(x);
-  if (a >= TANH_POLYNOMIAL_END) return signed(fma(rcp(add(ex2(mul(a, TWICE_LOG2E)), 1)), -2, 1), x);
+  if (a >= TANH_POLYNOMIAL_END) return withSignOf(fma(rcp(add(ex2(mul(a, TWICE_LOG2E)), 1)), -2, 1), x);
   return fma(polynomial(TANH, mul(x, x)), x, x);
 }
 
 function erff(x: number): number {
   const a = Math.abs(x);
-  if (a >= ERF_POLYNOMIAL_END) return signed(sub(1, ex2(fma(polynomial(ERFC, a), -a, -a))), x);
+  if (a >= ERF_POLYNOMIAL_END) return withSignOf(sub(1, ex2(fma(polynomial(ERFC, a), -a, -a))), x);
   return fma(polynomial(ERF, mul(x, x)), x, x);
 }
 
@@ -103,8 +104,8 @@ function reduce(x: number): readonly [q: number, t: number] {
     const [q, t] = reduceLarge(Math.abs(x));
     return x < 0 ? [-q, -t] : [q, t];
   }
-  const turns = mul(x, TWO_BY_PI);
-  const q = nearestInteger(turns);
+  const quadrants = mul(x, TWO_BY_PI);
+  const q = nearestInteger(quadrants);
   return [q, MINUS_HALF_PI.reduce((remainder, part) => fma(q, part, remainder), x)];
 }
 
@@ -126,7 +127,7 @@ export const sinf = (x: number): number => sine(x, 0);
 /** cos x. */
 export const cosf = (x: number): number => sine(x, 1);
 
-const flushed = (x: number): number => (Math.abs(x) < 2 ** -126 ? signed(0, x) : x);
+const flushSubnormal = (x: number): number => (Math.abs(x) < 2 ** -126 ? withSignOf(0, x) : x);
 
 /** The logarithm of positive a to base 2, as a sum of two f32. */
 function log2Pair(a: number): readonly [high: number, low: number] {
@@ -137,7 +138,7 @@ function log2Pair(a: number): readonly [high: number, low: number] {
   const d = sub(m, q);
   const remainder = mul(v, fma(-q, m, add(d, d)));
   const p = mul(polynomial(POWER_LOG, square), square);
-  const first = fma(q, LOG2E, n);
+  const leading = fma(q, LOG2E, n);
   const terms = [
     [q, LOG2E],
     [remainder, LOG2E],
@@ -145,15 +146,15 @@ function log2Pair(a: number): readonly [high: number, low: number] {
     [mul(p, 3), remainder],
     [p, q],
   ] as const;
-  const tail = terms.reduce((sum, [left, right]) => fma(left, right, sum), sub(n, first));
-  const high = add(first, tail);
-  return [high, sub(tail, sub(high, first))];
+  const tail = terms.reduce((sum, [factor, multiplier]) => fma(factor, multiplier, sum), sub(n, leading));
+  const high = add(leading, tail);
+  return [high, sub(tail, sub(high, leading))];
 }
 
 /** The integer nearest to x, ties to even. */
 function nearestInteger(x: number): number {
-  const below = Math.floor(x);
-  return x - below === 0.5 ? below + (below & 1) : Math.round(x) + 0;
+  const floor = Math.floor(x);
+  return x - floor === 0.5 ? floor + (floor & 1) : Math.round(x) + 0;
 }
 
 function positivePower(a: number, y: number): number {
@@ -171,7 +172,7 @@ function powf(x: number, y: number): number {
   if (Number.isNaN(x) || Number.isNaN(y)) return Number.NaN;
   if (x === -1 && !Number.isFinite(y)) return 1;
   const isOdd = Math.abs(y % 2) === 1;
-  const sign = isOdd && signed(1, x) < 0 ? -1 : 1;
+  const sign = isOdd && withSignOf(1, x) < 0 ? -1 : 1;
   if (x === 0) return sign * (y < 0 ? Number.POSITIVE_INFINITY : 0);
   if (!Number.isFinite(x)) return sign * (y < 0 ? 0 : Number.POSITIVE_INFINITY);
   if (x < 0 && !Number.isInteger(y) && Number.isFinite(y)) return Number.NaN;
@@ -181,9 +182,9 @@ function powf(x: number, y: number): number {
 /** The functions of two arguments. */
 export const FUNCTIONS_OF_TWO = {
   divide: div,
-  "divide.fast": (x: number, y: number): number => flushed(mul(flushed(x), rcp(y))),
+  "divide.fast": (x: number, y: number): number => flushSubnormal(mul(flushSubnormal(x), rcp(y))),
   powf,
-  "powf.fast": (x: number, y: number): number => ex2(mul(flushed(y), lg2(x))),
+  "powf.fast": (x: number, y: number): number => ex2(mul(flushSubnormal(y), lg2(x))),
 } as const satisfies Readonly<Record<string, (x: number, y: number) => number>>;
 
 /** The instructions and the functions of one argument by their names. */
@@ -200,7 +201,7 @@ export const SPECIAL_FUNCTIONS = {
   tanhf,
   "tanhf.fast": tanh,
   erff,
-  "erff.fast": (x: number): number => erff(flushed(x)),
+  "erff.fast": (x: number): number => erff(flushSubnormal(x)),
   rsqrtf: SPECIAL_INSTRUCTIONS["rsqrt.approx.f32"],
   "rsqrtf.fast": rsqrt,
   sqrtf: (x: number): number => Math.fround(Math.sqrt(x)),

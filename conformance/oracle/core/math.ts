@@ -84,13 +84,13 @@ const POWERS = Float64Array.from({ length: 2048 }, (_, field) => (field === 0 ? 
  * Adding this constant to an f64 rounds it to an integer, because no fraction bits are left. The constant is odd, so a
  * tie goes to the odd integer.
  */
-const WHOLE = 1.5 * 2 ** 52 + 1023;
+const ROUNDING_CONSTANT = 1.5 * 2 ** 52 + 1023;
 
 /** 2^t in f64. */
 export function exp2(t: number): number {
-  const bounded = Math.min(Math.max(t, -1023), 1024);
-  const n = bounded + WHOLE - WHOLE;
-  const f = bounded - n;
+  const clamped = Math.min(Math.max(t, -1023), 1024);
+  const n = clamped + ROUNDING_CONSTANT - ROUNDING_CONSTANT;
+  const f = clamped - n;
   const p = ((((((P7 * f + P6) * f + P5) * f + P4) * f + P3) * f + P2) * f + P1) * f + P0;
   return p * (POWERS[n + 1023] as number);
 }

@@ -72,7 +72,7 @@ export function times(a: Rational, b: Rational): Rational {
   return rational(a.num * b.num, a.den * b.den);
 }
 
-export function over(a: Rational, b: Rational): Rational {
+export function divide(a: Rational, b: Rational): Rational {
   return rational(a.num * b.den, a.den * b.num);
 }
 
@@ -107,13 +107,13 @@ export function roundToNearest(a: Rational, float: BinaryFloat): number {
   if (a.num === 0n) return 0;
   const exact = magnitude(a);
   const ulp = powerOfTwo(Math.max(floorLog2(exact), float.minExponent) - float.fractionBits);
-  const scaled = over(exact, ulp);
-  const below = truncate(scaled);
-  const twiceDropped = 2n * (scaled.num - below * scaled.den);
-  const roundsUp = twiceDropped > scaled.den || (twiceDropped === scaled.den && below % 2n === 1n);
-  const rounded = times(rational(roundsUp ? below + 1n : below), ulp);
-  const overflows = compare(rounded, powerOfTwo(float.maxExponent + 1)) >= 0;
-  const result = overflows ? Number.POSITIVE_INFINITY : toNumber(rounded);
+  const units = divide(exact, ulp);
+  const floor = truncate(units);
+  const twiceRemainder = 2n * (units.num - floor * units.den);
+  const roundsUp = twiceRemainder > units.den || (twiceRemainder === units.den && floor % 2n === 1n);
+  const roundedValue = times(rational(roundsUp ? floor + 1n : floor), ulp);
+  const overflows = compare(roundedValue, powerOfTwo(float.maxExponent + 1)) >= 0;
+  const result = overflows ? Number.POSITIVE_INFINITY : toNumber(roundedValue);
   return a.num < 0n ? -result : result;
 }
 
@@ -141,7 +141,7 @@ export function mul(a: number, b: number): number {
 /** a / b in f32. */
 export function div(a: number, b: number): number {
   if (!finite(a, b) || a === 0 || b === 0) return a / b;
-  return f32(over(ofNumber(a), ofNumber(b)));
+  return f32(divide(ofNumber(a), ofNumber(b)));
 }
 
 /** a + b in f32. */

@@ -2,12 +2,12 @@
 import type { ScalarLayout } from "../../../src/formats/scalar.js";
 import {
   compare,
+  divide,
   floorLog2,
   fromBits,
   magnitude,
   minus,
   ofNumber,
-  over,
   plus,
   powerOfTwo,
   type Rational,
@@ -54,9 +54,9 @@ function signBit(layout: ScalarLayout): number {
 
 /** The largest finite code, sign clear. */
 export function maxCode(layout: ScalarLayout): number {
-  const last = signBit(layout) - 1;
-  if (layout.specials === "nanOnly") return last - 1;
-  return layout.specials === "ieee" ? last - 2 ** layout.mantissaBits : last;
+  const lastCode = signBit(layout) - 1;
+  if (layout.specials === "nanOnly") return lastCode - 1;
+  return layout.specials === "ieee" ? lastCode - 2 ** layout.mantissaBits : lastCode;
 }
 
 /** Whether negative codes are 2^bits minus the code of the magnitude. */
@@ -65,7 +65,7 @@ function isInteger({ specials }: ScalarLayout): boolean {
 }
 
 /** Adds the sign to the code of a magnitude. */
-function signed(layout: ScalarLayout, negative: boolean, code: number): number {
+function withSign(layout: ScalarLayout, negative: boolean, code: number): number {
   if (!negative || (code === 0 && layout.specials === "fnuz")) return code;
   return isInteger(layout) ? (2 * signBit(layout) - code) % (2 * signBit(layout)) : signBit(layout) + code;
 }
@@ -89,7 +89,7 @@ function minExponent(layout: ScalarLayout): number {
 }
 
 /** The value of a code without its sign. Every exponent field counts as normal, and exponents are unbounded. */
-function magnitudeOf(code: number, layout: ScalarLayout): Rational {
+function codeMagnitude(code: number, layout: ScalarLayout): Rational {
   const binade = 2 ** layout.mantissaBits;
   const field = Math.floor(code / binade);
   const mantissa = code % binade;
@@ -107,7 +107,7 @@ function locate(a: Rational, layout: ScalarLayout): { code: number; fraction: Ra
   if (a.num === 0n) return { code: 0, fraction: ZERO };
   if (!layout.subnormals && compare(a, powerOfTwo(lowest)) < 0) return { code: 0, fraction: ZERO };
   const exponent = Math.max(floorLog2(a), lowest);
-  const units = over(a, powerOfTwo(exponent - layout.mantissaBits));
+  const units = divide(a, powerOfTwo(exponent - layout.mantissaBits));
   const integerPart = truncate(units);
   const binades = exponent - lowest - (layout.subnormals ? 0 : 1);
   return {
@@ -177,9 +177,9 @@ export function encode(
 
   const toward = direction(rounding, negative);
   const { code, fraction } = locate(magnitude(ofNumber(x)), layout);
-  const rounded = roundsUp(code, fraction, toward, random16) ? code + 1 : code;
+  const roundedCode = roundsUp(code, fraction, toward, random16) ? code + 1 : code;
   const stays = toward === "down" || toward === "odd";
-  return signedCode(rounded, negative, layout, stays ? "saturate" : overflow);
+  return signedCode(roundedCode, negative, layout, stays ? "saturate" : overflow);
 }
 
 /** Adds the sign to a magnitude's code, which may lie past the largest one. */
@@ -190,8 +190,8 @@ function signedCode(
   overflow: OverflowName,
 ): number {
   const last = maxCode(layout) + (negative && layout.specials === "integer" ? 1 : 0);
-  if (magnitudeCode <= last) return signed(layout, negative, magnitudeCode);
-  if (overflow !== "nonfinite" || isInteger(layout)) return signed(layout, negative, last);
+  if (magnitudeCode <= last) return withSign(layout, negative, magnitudeCode);
+  if (overflow !== "nonfinite" || isInteger(layout)) return withSign(layout, negative, last);
   return beyondCode(layout, negative ? signBit(layout) : 0);
 }
 
@@ -204,8 +204,8 @@ export function encodeByCarry(bits: number, layout: ScalarLayout, random8: numbe
   const x = fromBits(bits);
   if (!Number.isFinite(x) || truncatedCode % signBit(layout) === maxCode(layout)) return truncatedCode;
   const { fraction } = locate(magnitude(ofNumber(x)), layout);
-  const dropped = Number(truncate(times(fraction, powerOfTwo(8))));
-  return dropped + random8 >= 256 ? truncatedCode + 1 : truncatedCode;
+  const remainder = Number(truncate(times(fraction, powerOfTwo(8))));
+  return remainder + random8 >= 256 ? truncatedCode + 1 : truncatedCode;
 }
 
 /**
@@ -240,7 +240,7 @@ export function decode(code: number, layout: ScalarLayout): number {
     if (!infinite) return Number.NaN;
     return negative ? Number.NEGATIVE_INFINITY : Number.POSITIVE_INFINITY;
   }
-  const value = toNumber(magnitudeOf(bare, layout));
+  const value = toNumber(codeMagnitude(bare, layout));
   return negative ? -value : value;
 }
 
@@ -250,8 +250,8 @@ function decision(
   toward: Direction,
   layout: ScalarLayout,
 ): { at: Rational; included: boolean } {
-  const magnitude = magnitudeOf(code, layout);
-  const next = magnitudeOf(code + 1, layout);
+  const magnitude = codeMagnitude(code, layout);
+  const next = codeMagnitude(code + 1, layout);
   const middle = times(plus(magnitude, next), HALF);
   const odd = code % 2 === 1;
   switch (toward) {
@@ -286,15 +286,15 @@ function halfSteps(
   const negative = layout.signed && high;
   const max = maxCode(layout) + (negative && layout.specials === "integer" ? 1 : 0);
   const toward = direction(rounding, negative);
-  const largest = signed(layout, negative, max);
+  const largest = withSign(layout, negative, max);
   const special = isInteger(layout) ? largest : beyondCode(layout, negative ? signBit(layout) : 0);
   const overflowCode = overflow === "nonfinite" ? special : largest;
-  const result: Step[] = [{ first: 0, code: signed(layout, negative, 0) }];
+  const result: Step[] = [{ first: 0, code: withSign(layout, negative, 0) }];
   for (let code = 0; code <= max; code++) {
     if (code === max && (toward === "down" || toward === "odd")) break;
     const first = firstPattern(decision(code, toward, layout));
     if (first >= F32_INFINITY) break;
-    result.push({ first, code: code === max ? overflowCode : signed(layout, negative, code + 1) });
+    result.push({ first, code: code === max ? overflowCode : withSign(layout, negative, code + 1) });
   }
   const nan = layout.specials === "finite" ? maxCode(layout) : nanCode(layout);
   result.push(
@@ -312,6 +312,6 @@ export function steps(layout: ScalarLayout, rounding: RoundingName, overflow: Ov
   const positive = halfSteps(layout, rounding, overflow, false);
   const negative = halfSteps(layout, rounding, overflow, true);
   const thresholds = [...positive, ...negative.map(({ first, code }) => ({ first: first + F32_SIGN, code }))];
-  const lasting = thresholds.filter((step, i) => thresholds[i + 1]?.first !== step.first);
-  return lasting.filter((step, i) => lasting[i - 1]?.code !== step.code);
+  const finalSteps = thresholds.filter((step, i) => thresholds[i + 1]?.first !== step.first);
+  return finalSteps.filter((step, i) => finalSteps[i - 1]?.code !== step.code);
 }

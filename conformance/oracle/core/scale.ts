@@ -8,11 +8,11 @@ import {
   bitsOf,
   compare,
   div,
+  divide,
   FLT_MAX,
   floorLog2,
   mul,
   ofNumber,
-  over,
   plus,
   powerOfTwo,
   type Rational,
@@ -65,9 +65,9 @@ export interface AmaxScaleOptions {
 
 /** The multiplier max / amax (numerics.md §2.3); 1 for an amax of 0, infinity or NaN. */
 export function scaleFromAmax(amax: number, { max, pow2, epsilon, overflow }: AmaxScaleOptions): number {
-  const floored = Math.max(amax, Math.fround(epsilon));
-  if (!Number.isFinite(floored) || floored === 0) return 1;
-  const quotient = div(max, floored);
+  const amaxOrEpsilon = Math.max(amax, Math.fround(epsilon));
+  if (!Number.isFinite(amaxOrEpsilon) || amaxOrEpsilon === 0) return 1;
+  const quotient = div(max, amaxOrEpsilon);
   const scale = Number.isFinite(quotient) ? quotient : overflow;
   if (!pow2) return scale;
   return decode(Math.floor(bitsOf(scale) / 2 ** 23), e8m0);
@@ -103,8 +103,8 @@ export function reciprocalScale(
   amax: number,
   { max, epsilon, type }: { readonly max: number; readonly epsilon: number; readonly type: WideName },
 ): number {
-  const floored = Math.max(amax, roundedIn(Math.fround(epsilon), type));
-  return floored === 0 ? 1 : mul(div(1, floored), max);
+  const amaxOrEpsilon = Math.max(amax, roundedIn(Math.fround(epsilon), type));
+  return amaxOrEpsilon === 0 ? 1 : mul(div(1, amaxOrEpsilon), max);
 }
 
 /** The rules whose stored scale is amax / max, by name: each adjusts the quotient (numerics.md §3.6). */
@@ -149,14 +149,14 @@ function e8m0UpQuotient(amax: number, element: ScalarLayout): BlockScale {
  */
 function ceilOfLog2(p: Rational): number {
   const k = floorLog2(p);
-  const q = over(p, powerOfTwo(k));
+  const q = divide(p, powerOfTwo(k));
   if (compare(q, rational(1n)) === 0 || k === 0) return compare(q, rational(1n)) === 0 ? k : k + 1;
   const binade = floorLog2(rational(BigInt(Math.abs(k))));
   const isPower = Math.abs(k) === 2 ** binade;
   const t = 24 - binade + (k < 0 && isPower ? 1 : 0);
-  const below = rational(rootOfTwo(t), SCALE);
-  if (compare(q, below) <= 0) return k;
-  if (compare(q, plus(below, rational(1n, 2n ** 64n))) <= 0) throw new Error(`log2 of ${p} is too near`);
+  const lowerBound = rational(rootOfTwo(t), SCALE);
+  if (compare(q, lowerBound) <= 0) return k;
+  if (compare(q, plus(lowerBound, rational(1n, 2n ** 64n))) <= 0) throw new Error(`log2 of ${p} is too near`);
   return k + 1;
 }
 
@@ -170,10 +170,10 @@ function floorOfLog2(a: Rational): number {
   const next = k + 1;
   const binade = floorLog2(rational(BigInt(Math.abs(next))));
   const t = 24 - binade + (next > 0 && next === 2 ** binade ? 1 : 0);
-  const q = over(powerOfTwo(next), a);
-  const above = rational(rootOfTwo(t), SCALE);
-  if (compare(q, above) <= 0) return next;
-  if (compare(q, plus(above, rational(1n, 2n ** 64n))) <= 0) throw new Error(`log2 of ${a} is too near`);
+  const q = divide(powerOfTwo(next), a);
+  const upperBound = rational(rootOfTwo(t), SCALE);
+  if (compare(q, upperBound) <= 0) return next;
+  if (compare(q, plus(upperBound, rational(1n, 2n ** 64n))) <= 0) throw new Error(`log2 of ${a} is too near`);
   return k;
 }
 
@@ -181,8 +181,8 @@ const SCALE = 2n ** 128n;
 
 /** floor(2^(2^-t) * 2^128), with an error below 2^64. */
 function rootOfTwo(t: number): bigint {
-  const cached = ROOTS[t];
-  if (cached !== undefined) return cached;
+  const cachedRoot = ROOTS[t];
+  if (cachedRoot !== undefined) return cachedRoot;
   const root = t === 0 ? 2n * SCALE : squareRoot(rootOfTwo(t - 1) * SCALE);
   ROOTS[t] = root;
   return root;
@@ -231,14 +231,14 @@ type E8m0Rule = (amax: number, element: ScalarLayout) => BlockScale;
  * -127 to 127 (OCP MX 1.0 §6.3 for the floor). An infinite amax gives code 254.
  */
 function byExponent(exponentOf: (amax: Rational, element: ScalarLayout) => number): E8m0Rule {
-  const codeOf = (amax: number, element: ScalarLayout): number => {
+  const scaleCode = (amax: number, element: ScalarLayout): number => {
     if (amax === 0) return 0;
     if (amax === Number.POSITIVE_INFINITY) return 254;
     const exponent = exponentOf(ofNumber(amax), element) - floorLog2(ofNumber(largest(element)));
     return Math.min(Math.max(exponent, -127), 127) + 127;
   };
   return (amax, element) => {
-    const stored = codeOf(amax, element);
+    const stored = scaleCode(amax, element);
     return { stored, multiplier: e8m0Reciprocal(stored) };
   };
 }
@@ -249,15 +249,15 @@ function ceilLog2(a: Rational): number {
 }
 
 /** Rounds a number to `bits` mantissa bits, ties away from zero. */
-function roundedTo(a: Rational, bits: number): Rational {
+function roundToBits(a: Rational, bits: number): Rational {
   const ulp = powerOfTwo(floorLog2(a) - bits);
-  return times(rational(truncate(plus(over(a, ulp), rational(1n, 2n)))), ulp);
+  return times(rational(truncate(plus(divide(a, ulp), rational(1n, 2n)))), ulp);
 }
 
 /** As e8m0Even, with one mantissa bit, or three for six-bit elements. Beyond f32, the scale is 1 and elements become 0. */
 function e8m0EvenShort(amax: number, element: ScalarLayout): BlockScale {
   const bits = element.exponentBits + element.mantissaBits === 5 ? 3 : 1;
-  const exponent = (a: Rational) => floorLog2(roundedTo(a, bits));
+  const exponent = (a: Rational) => floorLog2(roundToBits(a, bits));
   const isBeyond = amax === Number.POSITIVE_INFINITY || (amax > 0 && exponent(ofNumber(amax)) === 128);
   return isBeyond ? { stored: 127, multiplier: 0 } : byExponent(exponent)(amax, element);
 }
@@ -269,7 +269,7 @@ export const E8M0_RULES = {
   e8m0UpLog2,
   e8m0Floor: byExponent(floorLog2),
   e8m0Ceil: byExponent(ceilLog2),
-  e8m0Even: byExponent((amax, { mantissaBits }) => floorLog2(roundedTo(amax, mantissaBits))),
+  e8m0Even: byExponent((amax, { mantissaBits }) => floorLog2(roundToBits(amax, mantissaBits))),
   e8m0EvenShort,
   e8m0FloorLog2,
   e8m0UpNormal,

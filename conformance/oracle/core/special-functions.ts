@@ -14,7 +14,7 @@ import {
 const word = new DataView(new ArrayBuffer(4));
 
 /** The sign, the biased exponent and the fraction of an f32 value. */
-function fieldsOf(x: number): readonly [isNegative: boolean, exponent: number, fraction: number] {
+function f32Fields(x: number): readonly [isNegative: boolean, exponent: number, fraction: number] {
   word.setFloat32(0, x);
   const bits = word.getUint32(0);
   return [bits >= 2 ** 31, (bits >>> 23) & 0xff, bits & 0x7fffff];
@@ -28,7 +28,7 @@ function sq(y: number): number {
 }
 
 /** The function T of §7.11 for a table. */
-function quadraticOf({ xBits, sqShift, rows, bias, ...shifts }: Quadratic): (a: number) => number {
+function createQuadratic({ xBits, sqShift, rows, bias, ...shifts }: Quadratic): (a: number) => number {
   const unit0 = 2 ** shifts.c0Shift;
   const unit1 = 2 ** shifts.c1Shift;
   const unit2 = 2 ** shifts.c2Shift;
@@ -44,26 +44,26 @@ function quadraticOf({ xBits, sqShift, rows, bias, ...shifts }: Quadratic): (a: 
   };
 }
 
-const quadraticOfEx2 = quadraticOf(EX2);
-const quadraticOfLg2 = quadraticOf(LG2);
-const quadraticOfRcp = quadraticOf(RCP);
-const quadraticOfRsqrt = quadraticOf(RSQRT);
-const quadraticOfSqrtEven = quadraticOf(SQRT_EVEN);
-const quadraticOfSqrtOdd = quadraticOf(SQRT_ODD);
-const quadraticOfSine = quadraticOf(SINE);
+const quadraticOfEx2 = createQuadratic(EX2);
+const quadraticOfLg2 = createQuadratic(LG2);
+const quadraticOfRcp = createQuadratic(RCP);
+const quadraticOfRsqrt = createQuadratic(RSQRT);
+const quadraticOfSqrtEven = createQuadratic(SQRT_EVEN);
+const quadraticOfSqrtOdd = createQuadratic(SQRT_ODD);
+const quadraticOfSine = createQuadratic(SINE);
 
 /** The binades of tanh by biased exponent, each with its function T. */
 const BINADES = new Map(
   TANH.map(({ exponent, dropped, fractionBits, ...table }) => [
     exponent,
-    { dropped, unit: 2 ** -fractionBits, quadratic: quadraticOf(table) },
+    { dropped, unit: 2 ** -fractionBits, quadratic: createQuadratic(table) },
   ]),
 );
 
 /** 2^x, as ex2.approx.ftz.f32 computes it. */
 export function ex2(x: number): number {
   if (Number.isNaN(x)) return Number.NaN;
-  const [isNegative, exponent, fraction] = fieldsOf(x);
+  const [isNegative, exponent, fraction] = f32Fields(x);
   if (exponent >= 134) return isNegative ? 0 : Number.POSITIVE_INFINITY;
   const significand = exponent === 0 ? 0 : 2 ** 23 + fraction;
   const v = Math.floor(significand * 2 ** (exponent - 127));
@@ -84,7 +84,7 @@ function withLimits(result: number): number {
 }
 
 /** A number from 0 to below 2^128, truncated to the significand of an f32. */
-function truncated(x: number): number {
+function truncateFraction(x: number): number {
   const nearest = Math.fround(x);
   if (nearest <= x) return nearest;
   word.setFloat32(0, nearest);
@@ -95,18 +95,18 @@ function truncated(x: number): number {
 /** tanh x, as tanh.approx.f32 computes it. */
 export function tanh(x: number): number {
   if (Number.isNaN(x)) return Number.NaN;
-  const [isNegative, exponent, fraction] = fieldsOf(x);
+  const [isNegative, exponent, fraction] = f32Fields(x);
   if (exponent <= 118) return x;
   const sign = isNegative ? -1 : 1;
   if (exponent >= 130) return sign;
   const { dropped, unit, quadratic } = BINADES.get(exponent)!;
-  return sign * truncated(quadratic(fraction >> dropped) * unit);
+  return sign * truncateFraction(quadratic(fraction >> dropped) * unit);
 }
 
 /** 1 / x, as rcp.approx.ftz.f32 computes it. */
 export function rcp(x: number): number {
   if (Number.isNaN(x)) return Number.NaN;
-  const [isNegative, exponent, fraction] = fieldsOf(x);
+  const [isNegative, exponent, fraction] = f32Fields(x);
   const sign = isNegative ? -1 : 1;
   if (exponent === 0) return sign * Number.POSITIVE_INFINITY;
   if (exponent === 255) return sign * 0;
@@ -125,7 +125,7 @@ function special(x: number, [ofZero, ofInfinity]: readonly [number, number]): nu
 export function rsqrt(x: number): number {
   const specialResult = special(x, [Number.POSITIVE_INFINITY, 0]);
   if (specialResult !== undefined) return specialResult;
-  const [, exponent, fraction] = fieldsOf(x);
+  const [, exponent, fraction] = f32Fields(x);
   const half = Math.floor((exponent - 127) / 2);
   const a = fraction + (exponent - 127 - 2 * half) * 2 ** 23;
   const z = a === 0 ? 2 ** 24 : Math.floor(quadraticOfRsqrt(a) / 2 ** 16);
@@ -136,7 +136,7 @@ export function rsqrt(x: number): number {
 export function sqrt(x: number): number {
   const specialResult = special(x, [0, Number.POSITIVE_INFINITY]);
   if (specialResult !== undefined) return specialResult;
-  const [, exponent, fraction] = fieldsOf(x);
+  const [, exponent, fraction] = f32Fields(x);
   const half = Math.floor((exponent - 127) / 2);
   const z =
     exponent - 127 === 2 * half
@@ -150,26 +150,26 @@ export function lg2(x: number): number {
   if (Math.abs(x) < 2 ** -126) return Number.NEGATIVE_INFINITY;
   const specialResult = special(x, [0, Number.POSITIVE_INFINITY]);
   if (specialResult !== undefined) return specialResult;
-  const [, exponent, fraction] = fieldsOf(x);
+  const [, exponent, fraction] = f32Fields(x);
   const t = x === 1 ? 0 : Math.floor(quadraticOfLg2(fraction) / 4);
   const r = t + (exponent - 127) * 2 ** 36;
-  return r < 0 ? -truncated((-r - 1) / 2 ** 36) : truncated(r / 2 ** 36);
+  return r < 0 ? -truncateFraction((-r - 1) / 2 ** 36) : truncateFraction(r / 2 ** 36);
 }
 
 /** 1 / 2π as an f32. */
-const TURNS = 0xa2f983 / 2 ** 26;
+const INVERSE_TWO_PI = 0xa2f983 / 2 ** 26;
 
 /** sin x, or cos x with `quarter` 1. */
 function sine(x: number, quarter: number): number {
   if (!Number.isFinite(x)) return Number.NaN;
   const magnitude = Math.abs(x) < 2 ** -126 ? 0 : Math.abs(x);
-  const product = truncated(magnitude * TURNS);
+  const product = truncateFraction(magnitude * INVERSE_TWO_PI);
   const p = product < 2 ** -126 ? 0 : product;
   const v = Math.floor(p * 2 ** 25) % 2 ** 25;
   const q = Math.floor(v / 2 ** 23) + quarter;
   const f = v % 2 ** 23;
-  const result = truncated(quadraticOfSine(q % 2 === 1 ? 2 ** 23 - 1 - f : f) / 2 ** 37);
-  const isNegative = (quarter === 0 && fieldsOf(x)[0]) !== q % 4 >= 2;
+  const result = truncateFraction(quadraticOfSine(q % 2 === 1 ? 2 ** 23 - 1 - f : f) / 2 ** 37);
+  const isNegative = (quarter === 0 && f32Fields(x)[0]) !== q % 4 >= 2;
   return isNegative ? -result : result;
 }
 

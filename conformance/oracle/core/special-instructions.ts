@@ -28,9 +28,9 @@ function bf16(x: number): number {
 
 /** f without ftz: multiplies subnormal arguments by 2^24 before the call, and corrects the result for that factor. */
 const scaled =
-  (f: (x: number) => number, restored: (y: number) => number) =>
+  (f: (x: number) => number, unscale: (y: number) => number) =>
   (x: number): number =>
-    isSubnormal(x) ? Math.fround(restored(f(x * 2 ** 24))) : f(x);
+    isSubnormal(x) ? Math.fround(unscale(f(x * 2 ** 24))) : f(x);
 
 function fullRcp(x: number): number {
   const factor = isSubnormal(x) ? 2 ** 24 : Math.abs(x) > 2 ** 126 ? 2 ** -2 : 1;

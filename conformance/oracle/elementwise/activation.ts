@@ -60,7 +60,7 @@ function trueGelu(x: wide.Real): { readonly argument: wide.Real; readonly xv: wi
   return { argument: wide.multiply(x, linear + cubic), xv: wide.multiply(x, linear + 3n * cubic) };
 }
 
-const positive = (x: wide.Real, then: wide.Real) => (x > 0n ? then : 0n);
+const positive = (x: wide.Real, value: wide.Real) => (x > 0n ? value : 0n);
 
 export const RULES: Readonly<Record<ActivationName, Rule>> = {
   gelu: {
@@ -116,8 +116,8 @@ export function gatedElement(
 ): { readonly out: number; readonly dA: number; readonly dG: number } {
   const { limit, offset } = clamp;
   const x = Math.min(a, limit);
-  const bounded = Math.max(Math.min(g, limit), -limit);
-  const gate = fround(bounded + offset);
+  const clamped = Math.max(Math.min(g, limit), -limit);
+  const gate = fround(clamped + offset);
   const value = fround(rule.value(x));
   return {
     out: fround(value * gate),

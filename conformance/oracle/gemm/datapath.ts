@@ -4,7 +4,7 @@ import type { ScalarFormat } from "../../../src/formats/scalar.js";
 import type { OracleTask } from "./gemm.js";
 
 /** The properties of an operand that determine the datapath. */
-export interface Multiplied {
+export interface FactorType {
   readonly format: ScalarFormat | "f32";
   readonly scales?:
     | {
@@ -17,7 +17,7 @@ export interface Multiplied {
 }
 
 /** The parameters of a product, except its operands and splits. */
-export type Serving = Pick<OracleTask, "rule" | "staging" | "promotion" | "interval" | "splitTile">;
+export type ProductRule = Pick<OracleTask, "rule" | "staging" | "promotion" | "interval" | "splitTile">;
 
 function row(
   step: number,
@@ -25,7 +25,7 @@ function row(
   fractionBits: number,
   zeroAccumulator: number,
   { splitTile = 0, group = 1 } = {},
-): Serving {
+): ProductRule {
   const rule: DotAdd = { step, alignBits, fractionBits, zeroOperand: "none", zeroAccumulator, group };
   return { rule, staging: "plain", promotion: "none", interval: 0, splitTile };
 }
@@ -46,24 +46,24 @@ type Chip = "hopper" | "ada" | "blackwell";
 /** A row of the table in datapath.md §3. */
 type Line = "fp8" | "fp8Block" | "narrow" | "mx" | "fp4" | "fp4Ue5m3" | "half" | "tf32";
 
-function lineOf(x: Multiplied, w: Multiplied): Line | undefined {
+function datapathLine(x: FactorType, w: FactorType): Line | undefined {
   if (x.scales?.format !== w.scales?.format) return undefined;
-  const hasBothFormats = (...formats: readonly Multiplied["format"][]): boolean =>
+  const hasBothFormats = (...formats: readonly FactorType["format"][]): boolean =>
     formats.includes(x.format) && formats.includes(w.format);
   const FP8 = ["e4m3", "e5m2"] as const;
-  const NARROW = [...FP8, "e2m3", "e3m2", "e2m1"] as const;
+  const NARROW_FORMATS = [...FP8, "e2m3", "e3m2", "e2m1"] as const;
   if (x.scales?.format === "f32") return hasBothFormats(...FP8) ? "fp8Block" : undefined;
   if (x.scales?.format === "e4m3") return hasBothFormats("e2m1") ? "fp4" : undefined;
   if (x.scales?.format === "ue5m3") return hasBothFormats("e2m1") ? "fp4Ue5m3" : undefined;
-  if (x.scales) return hasBothFormats("e2m1") ? "fp4" : hasBothFormats(...NARROW) ? "mx" : undefined;
+  if (x.scales) return hasBothFormats("e2m1") ? "fp4" : hasBothFormats(...NARROW_FORMATS) ? "mx" : undefined;
   if (hasBothFormats(...FP8)) return "fp8";
   if (hasBothFormats("bf16") || hasBothFormats("f16")) return "half";
   if (hasBothFormats("tf32")) return "tf32";
-  return hasBothFormats(...NARROW) ? "narrow" : undefined;
+  return hasBothFormats(...NARROW_FORMATS) ? "narrow" : undefined;
 }
 
 /** FP8 with f32 scales for each 128 elements (datapath.md §2). At least one operand has 1x128 tiles. */
-function blockScaled(x: Multiplied, w: Multiplied): Serving | undefined {
+function blockScaledRule(x: FactorType, w: FactorType): ProductRule | undefined {
   const rowwise = [x.scales?.lines, w.scales?.lines].filter((lines) => lines === 1).length;
   if (rowwise === 0) return undefined;
   const row = { ...ROWS["hopper-fp8"], interval: 128 };
@@ -75,26 +75,26 @@ function blockScaled(x: Multiplied, w: Multiplied): Serving | undefined {
 const BF16 = { staging: "bf16" } as const;
 
 /** The parameters with which `family` computes X times W; undefined if datapath.md refuses the pair. */
-export function servingOf(
+export function productRule(
   family: DatapathFamily,
-  x: Multiplied,
-  w: Multiplied,
+  x: FactorType,
+  w: FactorType,
   splitAccumulator: boolean,
-): Serving | undefined {
+): ProductRule | undefined {
   if (family === "exact" || family === "fp32") {
     return { rule: family, staging: "plain", promotion: "none", interval: 0, splitTile: 0 };
   }
-  const line = lineOf(x, w);
+  const line = datapathLine(x, w);
   const pow2 = x.scales?.pow2 === true && w.scales?.pow2 === true;
-  const split = splitAccumulator ? ({ promotion: "add", interval: 128 } as const) : {};
-  const columns: Readonly<Record<Line, Readonly<Record<Chip, Serving | undefined>>>> = {
+  const promotion = splitAccumulator ? ({ promotion: "add", interval: 128 } as const) : {};
+  const columns: Readonly<Record<Line, Readonly<Record<Chip, ProductRule | undefined>>>> = {
     fp8: {
-      hopper: { ...ROWS["hopper-fp8"], ...split },
-      ada: { ...ROWS["ada-fp8"], ...split },
+      hopper: { ...ROWS["hopper-fp8"], ...promotion },
+      ada: { ...ROWS["ada-fp8"], ...promotion },
       blackwell: ROWS["blackwell-narrow"],
     },
     fp8Block: {
-      hopper: blockScaled(x, w),
+      hopper: blockScaledRule(x, w),
       ada: undefined,
       blackwell: pow2 ? { ...ROWS["blackwell-narrow"], staging: "scaled" } : undefined,
     },

@@ -17,11 +17,11 @@ import {
   dyadic,
   exponentOf,
   type Factor,
-  factorOf,
   product,
   special,
   step,
   sum,
+  toFactor,
   zeroExponent,
 } from "./step.js";
 
@@ -56,26 +56,28 @@ function factor(task: OracleTask, operand: OracleOperand, line: number, k: numbe
   const q = operand.lines[line]?.[k] as number;
   const s = operand.scale?.(line, k) ?? 1;
   const ofZero = zeroExponent(task.rule);
-  const plain = (value: number): Factor => factorOf(value, exponentOf(value, -126, ofZero));
+  const plainFactor = (value: number): Factor => toFactor(value, exponentOf(value, -126, ofZero));
   switch (task.staging) {
     case "bf16":
-      return plain(Number.isFinite(q * s) ? signed(bf16(times(ofNumber(q), ofNumber(s))), q * s) : q * s);
+      return plainFactor(
+        Number.isFinite(q * s) ? withSignOf(bf16(times(ofNumber(q), ofNumber(s))), q * s) : q * s,
+      );
     case "tf32":
-      return plain(Number.isFinite(q) ? signed(roundToNearest(ofNumber(q), TF32), q) : q);
+      return plainFactor(Number.isFinite(q) ? withSignOf(roundToNearest(ofNumber(q), TF32), q) : q);
     case "grouped":
-      return factorOf(q * s, exponentOf(s, operand.scaleMinExponent ?? -126, 0));
+      return toFactor(q * s, exponentOf(s, operand.scaleMinExponent ?? -126, 0));
     default: {
-      const unscaled = task.staging === "plain";
-      const value = unscaled ? q : q * s;
-      if (!Number.isFinite(value)) return factorOf(value, 0);
+      const isUnscaled = task.staging === "plain";
+      const value = isUnscaled ? q : q * s;
+      if (!Number.isFinite(value)) return toFactor(value, 0);
       const exponent = exponentOf(q, operand.minExponent, ofZero);
-      if (unscaled) return factorOf(value, exponent);
-      return factorOf(value, exponent + exponentOf(s, operand.scaleMinExponent ?? -126, 0));
+      if (isUnscaled) return toFactor(value, exponent);
+      return toFactor(value, exponent + exponentOf(s, operand.scaleMinExponent ?? -126, 0));
     }
   }
 }
 
-function signed(value: number, signSource: number): number {
+function withSignOf(value: number, signSource: number): number {
   return value === 0 ? signSource * 0 : value;
 }
 
@@ -86,33 +88,30 @@ interface Lines {
 }
 
 /** The factors [first, last) of a line, padded with zeros to a full step. */
-function ofStep(line: readonly Factor[], rule: DotAdd, first: number, last: number): readonly Factor[] {
-  const zero = factorOf(0, zeroExponent(rule));
-  return Array.from(
-    { length: rule.step },
-    (_, n) => (first + n < last ? line[first + n] : undefined) ?? zero,
-  );
+function stepFactors(line: readonly Factor[], rule: DotAdd, begin: number, end: number): readonly Factor[] {
+  const zero = toFactor(0, zeroExponent(rule));
+  return Array.from({ length: rule.step }, (_, n) => (begin + n < end ? line[begin + n] : undefined) ?? zero);
 }
 
-function chain(rule: DotAdd, { x, w }: Lines, first: number, last: number): number {
+function chain(rule: DotAdd, { x, w }: Lines, begin: number, end: number): number {
   let c = 0;
-  for (let k = first; k < last; k += rule.step)
-    c = step(rule, c, ofStep(x, rule, k, x.length), ofStep(w, rule, k, w.length));
+  for (let k = begin; k < end; k += rule.step)
+    c = step(rule, c, stepFactors(x, rule, k, x.length), stepFactors(w, rule, k, w.length));
   return c;
 }
 
-/** The sum of one split, k from `first` to `last`: its chains, added in f32. */
-function part(
+/** The sum of one split, k from `begin` to `end` - 1: its chains, added in f32. */
+function splitSum(
   task: OracleTask,
   rule: DotAdd,
   [i, j]: readonly [number, number],
   lines: Lines,
-  [first, last]: readonly [number, number],
+  [begin, end]: readonly [number, number],
 ): number {
-  if (task.promotion === "none") return chain(rule, lines, first, last);
+  if (task.promotion === "none") return chain(rule, lines, begin, end);
   let total = 0;
-  for (let k = first; k < last; k += task.interval) {
-    const c = chain(rule, lines, k, Math.min(last, k + task.interval));
+  for (let k = begin; k < end; k += task.interval) {
+    const c = chain(rule, lines, k, Math.min(end, k + task.interval));
     const sX = task.x.scale?.(i, k) ?? 1;
     const sW = task.w.scale?.(j, k) ?? 1;
     if (task.promotion === "add") total = add(total, c);
@@ -122,12 +121,15 @@ function part(
   return total;
 }
 
-function scaled(operand: OracleOperand, line: number, k: number): readonly [q: number, s: number] {
+function scaleElement(operand: OracleOperand, line: number, k: number): readonly [q: number, s: number] {
   return [operand.lines[line]?.[k] as number, operand.scale?.(line, k) ?? 1];
 }
 
 function exactDot({ x, w }: OracleTask, i: number, j: number, depth: number): number {
-  const factors = Array.from({ length: depth }, (_, k) => [...scaled(x, i, k), ...scaled(w, j, k)] as const);
+  const factors = Array.from(
+    { length: depth },
+    (_, k) => [...scaleElement(x, i, k), ...scaleElement(w, j, k)] as const,
+  );
   const nonFinite = special(factors.map(([q, s, r, t]) => q * s * (r * t)));
   if (nonFinite !== undefined) return nonFinite;
   const { significand, exponent } = sum(
@@ -138,17 +140,18 @@ function exactDot({ x, w }: OracleTask, i: number, j: number, depth: number): nu
 
 function f32Dot({ x, w }: OracleTask, i: number, j: number, depth: number): number {
   let total = 0;
-  for (let k = 0; k < depth; k++) total = add(total, mul(mul(...scaled(x, i, k)), mul(...scaled(w, j, k))));
+  for (let k = 0; k < depth; k++)
+    total = add(total, mul(mul(...scaleElement(x, i, k)), mul(...scaleElement(w, j, k))));
   return total;
 }
 
 /** The sum of one element under the rule of a tensor core: its splits, added in f32. */
-function splitDot(task: OracleTask, rule: DotAdd, place: readonly [number, number], lines: Lines): number {
+function splitDot(task: OracleTask, rule: DotAdd, index: readonly [number, number], lines: Lines): number {
   const { splits, splitTile } = task;
   const depth = lines.x.length;
   const share = splits === 1 ? depth : Math.ceil(Math.ceil(depth / splitTile) / splits) * splitTile;
   const partialSums = Array.from({ length: splits }, (_, s) =>
-    part(task, rule, place, lines, [s * share, Math.min(depth, (s + 1) * share)]),
+    splitSum(task, rule, index, lines, [s * share, Math.min(depth, (s + 1) * share)]),
   );
   return partialSums.reduce((a, b) => add(a, b));
 }
@@ -190,7 +193,7 @@ export interface RowAmaxes {
   readonly row: number;
   readonly column: number;
   /** Whether D has several rows and several columns, each with its own amax. */
-  readonly both: boolean;
+  readonly scalesBoth: boolean;
   /** The rounding to D's type that precedes the addition of C; the identity for f32 and 8-bit results. */
   readonly round: (x: number) => number;
 }
@@ -209,8 +212,8 @@ export function epilogue(acc: number, task: EpilogueTask): number {
 
 /** The epilogue of cuBLASLt with vector scales (datapath.md §2): the scales multiply the sum, then alpha does. */
 function lineScaledEpilogue(acc: number, { alpha, scaleA, scaleB, beta, c, bias }: EpilogueTask): number {
-  const scaled = mul(mul(acc, scaleA), scaleB);
-  const x = alpha === 1 && beta === 0 ? scaled : fma(scaled, alpha, beta === 0 ? 0 : mul(beta, c));
+  const scaledSum = mul(mul(acc, scaleA), scaleB);
+  const x = alpha === 1 && beta === 0 ? scaledSum : fma(scaledSum, alpha, beta === 0 ? 0 : mul(beta, c));
   return bias === undefined ? x : add(x, bias);
 }
 
@@ -218,9 +221,13 @@ function lineScaledEpilogue(acc: number, { alpha, scaleA, scaleB, beta, c, bias 
  * The epilogue of TransformerEngine for row-scaled NVFP4, which starts from an f32 product without C and bias (numerics.md
  * §5.10).
  */
-function amaxEpilogue(acc: number, task: EpilogueTask, { row, column, both, round }: RowAmaxes): number {
+function amaxEpilogue(
+  acc: number,
+  task: EpilogueTask,
+  { row, column, scalesBoth, round }: RowAmaxes,
+): number {
   const p = epilogue(acc, { ...task, amaxes: undefined, beta: 0, bias: undefined });
-  const scaled = both ? mul(mul(p, row), column) : mul(p, mul(row, column));
-  const x = task.bias === undefined ? scaled : add(scaled, task.bias);
+  const scaledProduct = scalesBoth ? mul(mul(p, row), column) : mul(p, mul(row, column));
+  const x = task.bias === undefined ? scaledProduct : add(scaledProduct, task.bias);
   return task.beta === 0 ? x : add(mul(task.beta, task.c), round(x));
 }

@@ -15,7 +15,7 @@ export interface Factor {
   readonly exact: Dyadic;
 }
 
-export function factorOf(value: number, exponent: number): Factor {
+export function toFactor(value: number, exponent: number): Factor {
   return { value, exponent, exact: dyadic(Number.isFinite(value) ? value : 0) };
 }
 
@@ -40,7 +40,7 @@ export function sum(terms: readonly Dyadic[]): Dyadic {
 }
 
 /** `t` truncated toward zero to a multiple of 2^grid, in units of 2^grid. */
-function truncated(t: Dyadic, grid: number): bigint {
+function truncate(t: Dyadic, grid: number): bigint {
   const shift = BigInt(Math.abs(t.exponent - grid));
   if (t.exponent >= grid) return t.significand << shift;
   const magnitude = (t.significand < 0n ? -t.significand : t.significand) >> shift;
@@ -72,14 +72,14 @@ export function special(terms: readonly number[]): number | undefined {
 function truncateToF32(units: bigint, grid: number, fractionBits: number): number {
   const top = bitLength(units) - 1 + grid;
   const lowestExponent = Math.max(top, -126) - fractionBits;
-  const significand = truncated({ significand: units, exponent: grid }, lowestExponent);
+  const significand = truncate({ significand: units, exponent: grid }, lowestExponent);
   if (significand === 0n) return 0;
   if (top > 127) return significand < 0n ? Number.NEGATIVE_INFINITY : Number.POSITIVE_INFINITY;
   return Number(significand) * 2 ** lowestExponent;
 }
 
 /** The terms of one step and their exponents. A term is a product, or the exact sum of a group of products. */
-function termsOf(
+function stepTerms(
   rule: DotAdd,
   x: readonly Factor[],
   w: readonly Factor[],
@@ -98,10 +98,10 @@ function termsOf(
 export function step(rule: DotAdd, c: number, x: readonly Factor[], w: readonly Factor[]): number {
   const nonFinite = special([c, ...x.map((a, k) => a.value * (w[k] as Factor).value)]);
   if (nonFinite !== undefined) return nonFinite;
-  const terms = termsOf(rule, x, w);
+  const terms = stepTerms(rule, x, w);
   const ofC = exponentOf(c, -126, rule.zeroAccumulator);
   const grid = Math.max(ofC, ...terms.map((t) => t.exponent)) - rule.alignBits;
-  const units = [...terms.map((t) => t.exact), dyadic(c)].reduce((s, t) => s + truncated(t, grid), 0n);
+  const units = [...terms.map((t) => t.exact), dyadic(c)].reduce((s, t) => s + truncate(t, grid), 0n);
   return truncateToF32(units, grid, rule.fractionBits);
 }
 
@@ -124,6 +124,6 @@ export interface StepTask {
 /** The accumulator after a step. */
 export function dotAddStep({ rule, accumulator, x, w, minExponent }: StepTask): number {
   const factor = (value: number): Factor =>
-    factorOf(value, exponentOf(value, minExponent, zeroExponent(rule)));
+    toFactor(value, exponentOf(value, minExponent, zeroExponent(rule)));
   return step(rule, accumulator, x.map(factor), w.map(factor));
 }

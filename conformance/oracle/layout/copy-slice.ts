@@ -7,7 +7,7 @@ export interface Elements {
 }
 
 /** The tensor of shape `shape` whose element at `index` is `element(index)`. */
-function tabulated(shape: readonly number[], element: (index: readonly number[]) => number): Elements {
+function tabulate(shape: readonly number[], element: (index: readonly number[]) => number): Elements {
   const size = shape.reduce((product, each) => product * each, 1);
   const elements = Array.from({ length: size }, (_, position) => {
     const index: number[] = [];
@@ -21,12 +21,12 @@ function tabulated(shape: readonly number[], element: (index: readonly number[])
   return { elements, shape };
 }
 
-function elementAt({ elements, shape }: Elements, index: readonly number[]): number {
+function readElement({ elements, shape }: Elements, index: readonly number[]): number {
   return elements[index.reduce((sum, i, axis) => sum * (shape[axis] as number) + i, 0)] as number;
 }
 
 /** Replaces the entry at `axis`, which may count from the end. */
-function replaced(list: readonly number[], axis: number, value: number): number[] {
+function replaceSize(list: readonly number[], axis: number, value: number): number[] {
   const copy = [...list];
   copy.splice(axis, 1, value);
   return copy;
@@ -35,10 +35,10 @@ function replaced(list: readonly number[], axis: number, value: number): number[
 /** The slices start to end - 1 along `axis`. All three may count from the end. */
 export function slice(x: Elements, axis: number, start: number, end: number): Elements {
   const length = x.shape.at(axis) as number;
-  const first = start < 0 ? length + start : start;
-  const last = end < 0 ? length + end : end;
-  return tabulated(replaced(x.shape, axis, last - first), (index) =>
-    elementAt(x, replaced(index, axis, (index.at(axis) as number) + first)),
+  const firstIndex = start < 0 ? length + start : start;
+  const lastIndex = end < 0 ? length + end : end;
+  return tabulate(replaceSize(x.shape, axis, lastIndex - firstIndex), (index) =>
+    readElement(x, replaceSize(index, axis, (index.at(axis) as number) + firstIndex)),
   );
 }
 
@@ -46,11 +46,11 @@ export function slice(x: Elements, axis: number, start: number, end: number): El
 export function concatenate(inputs: readonly Elements[], axis: number): Elements {
   const [first] = inputs as readonly [Elements];
   const total = inputs.reduce((sum, { shape }) => sum + (shape.at(axis) as number), 0);
-  return tabulated(replaced(first.shape, axis, total), (index) => {
+  return tabulate(replaceSize(first.shape, axis, total), (index) => {
     let i = index.at(axis) as number;
     for (const input of inputs) {
       const length = input.shape.at(axis) as number;
-      if (i < length) return elementAt(input, replaced(index, axis, i));
+      if (i < length) return readElement(input, replaceSize(index, axis, i));
       i -= length;
     }
     return Number.NaN;
@@ -59,11 +59,11 @@ export function concatenate(inputs: readonly Elements[], axis: number): Elements
 
 /** x with the shape `shape`, by the rules of broadcasting. */
 export function expand(x: Elements, shape: readonly number[]): Elements {
-  const missing = shape.length - x.shape.length;
-  return tabulated(shape, (index) =>
-    elementAt(
+  const missingDims = shape.length - x.shape.length;
+  return tabulate(shape, (index) =>
+    readElement(
       x,
-      index.slice(missing).map((i, axis) => (x.shape[axis] === 1 ? 0 : i)),
+      index.slice(missingDims).map((i, axis) => (x.shape[axis] === 1 ? 0 : i)),
     ),
   );
 }

@@ -76,13 +76,13 @@ export interface Tiling {
 }
 
 /** The properties of a quantizer in the specification. */
-export function familyOf({ quantizer }: Pick<LayoutSpec, "quantizer">): Family {
+export function layoutFamily({ quantizer }: Pick<LayoutSpec, "quantizer">): Family {
   return FAMILIES[quantizer];
 }
 
 /** The size of the matrix from which a copy of an [M, K] tensor is computed. The columnwise one may have extra rows of zeros. */
-export function sizeOf(spec: LayoutSpec, usage: Usage, [m, k]: Shape): Shape {
-  const { block, isPadded = false, rows = 1 } = familyOf(spec);
+export function copySize(spec: LayoutSpec, usage: Usage, [m, k]: Shape): Shape {
+  const { block, isPadded = false, rows = 1 } = layoutFamily(spec);
   return [usage === "columnwise" ? roundUp(m, isPadded ? block : rows) : m, k];
 }
 
@@ -91,25 +91,25 @@ function isSquare({ tile }: LayoutSpec): boolean {
 }
 
 /** The number of elements along a line that share a scale. Only int4-group takes it from the tile. */
-function blockOf(spec: LayoutSpec): number {
-  const { block } = familyOf(spec);
+function blockLength(spec: LayoutSpec): number {
+  const { block } = layoutFamily(spec);
   return spec.quantizer === "int4-group" ? Number(spec.tile?.slice(2) ?? block) : block;
 }
 
 export function isPerTensor(spec: LayoutSpec): boolean {
-  return familyOf(spec).block === 0;
+  return layoutFamily(spec).block === 0;
 }
 
 /** The tiling and storage of a copy of an [M, K] tensor (the table of logical shapes in cli.md). */
-export function tilingOf(spec: LayoutSpec, usage: Usage, [m, k]: Shape): Tiling {
+export function copyTiling(spec: LayoutSpec, usage: Usage, [m, k]: Shape): Tiling {
   const columnwise = usage === "columnwise";
   if (isPerTensor(spec)) {
     const matrixShape: Shape = [Math.max(m, 1), Math.max(k, 1)];
     return { tile: matrixShape, step: matrixShape, codesTransposed: columnwise, scalesTransposed: false };
   }
   const { quantizer } = spec;
-  const { keepsRows = false } = familyOf(spec);
-  const length = blockOf(spec);
+  const { keepsRows = false } = layoutFamily(spec);
+  const length = blockLength(spec);
   const block = Math.min(length, Math.max(columnwise ? m : k, 1));
   const line: Shape = columnwise ? [block, 1] : [1, block];
   const tile: Shape = isSquare(spec) ? [length, length] : line;
@@ -151,16 +151,16 @@ function fill([rows, columns]: Shape, elementAt: (i: number, j: number) => numbe
  * too.
  */
 export function padScales(logical: ScaleMatrix, spec: LayoutSpec, usage: Usage): ScaleMatrix {
-  const oriented = spec.quantizer === "fp8-block" && !isSquare(spec) ? transpose(logical) : logical;
-  const [rows, columns] = oriented.shape;
-  const shape = paddedShape(oriented.shape, spec, usage);
+  const orientedScales = spec.quantizer === "fp8-block" && !isSquare(spec) ? transpose(logical) : logical;
+  const [rows, columns] = orientedScales.shape;
+  const shape = paddedShape(orientedScales.shape, spec, usage);
   const elementAt = (i: number, j: number) =>
-    i < rows && j < columns ? (oriented.values[i * columns + j] ?? 0) : 0;
+    i < rows && j < columns ? (orientedScales.values[i * columns + j] ?? 0) : 0;
   return { values: fill(shape, elementAt), shape };
 }
 
 function paddedShape([rows, columns]: Shape, spec: LayoutSpec, usage: Usage): Shape {
-  if (familyOf(spec).block === Number.POSITIVE_INFINITY || spec.quantizer === "int4-group")
+  if (layoutFamily(spec).block === Number.POSITIVE_INFINITY || spec.quantizer === "int4-group")
     return [rows, columns];
   if (spec.quantizer === "fp8-block") return [rows, roundUp(columns, 4)];
   if (blocksRunDown(spec, usage)) return [roundUp(rows, 4), roundUp(columns, 128)];
@@ -169,7 +169,7 @@ function paddedShape([rows, columns]: Shape, spec: LayoutSpec, usage: Usage): Sh
 
 /** Whether the first dimension of the scale matrix is the block index, as in columnwise MX copies. */
 function blocksRunDown(spec: LayoutSpec, usage: Usage): boolean {
-  return usage === "columnwise" && familyOf(spec).block !== 16;
+  return usage === "columnwise" && layoutFamily(spec).block !== 16;
 }
 
 /** The offset of scale (i, j) in the 128x4 layout of a matrix with `columns` blocks per line (numerics.md §4.6). */
@@ -198,23 +198,23 @@ export function swapAxes(
 ): { readonly elements: number[]; readonly shape: number[] } {
   const exchange = (sizes: readonly number[]): number[] => {
     const result = [...sizes];
-    const [first, second] = [result.at(axis1) as number, result.at(axis2) as number];
-    result.splice(axis1, 1, second);
-    result.splice(axis2, 1, first);
+    const [size1, size2] = [result.at(axis1) as number, result.at(axis2) as number];
+    result.splice(axis1, 1, size2);
+    result.splice(axis2, 1, size1);
     return result;
   };
-  const swapped = exchange(shape);
+  const swappedShape = exchange(shape);
   const result = Array.from(elements, (_, index) => {
     const indices: number[] = [];
-    for (let axis = swapped.length - 1, remainder = index; axis >= 0; axis--) {
-      const size = swapped[axis] as number;
+    for (let axis = swappedShape.length - 1, remainder = index; axis >= 0; axis--) {
+      const size = swappedShape[axis] as number;
       indices.unshift(remainder % size);
       remainder = Math.floor(remainder / size);
     }
     const source = exchange(indices).reduce((at, i, axis) => at * (shape[axis] as number) + i, 0);
     return elements[source] as number;
   });
-  return { elements: result, shape: swapped };
+  return { elements: result, shape: swappedShape };
 }
 
 /** Packs two 4-bit codes per byte, the even element in the low nibble. Throws RangeError for an odd count. */

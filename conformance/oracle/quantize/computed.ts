@@ -15,7 +15,7 @@ import { type Quantized, type QuantizeSpec, quantize, type Source } from "./quan
 export function quantizeNormed(x: Source, spec: QuantizeSpec): Quantized {
   return spec.quantizer === "fp8-delayed"
     ? quantize({ ...x, dtype: "f32" }, spec)
-    : quantize(stored(x), spec);
+    : quantize(roundStored(x), spec);
 }
 
 /**
@@ -25,16 +25,16 @@ export function quantizeNormed(x: Source, spec: QuantizeSpec): Quantized {
 export function quantizeActivated(x: Source, spec: QuantizeSpec): Quantized {
   switch (spec.quantizer) {
     case "fp8-current":
-      return quantize(stored(x), { ...spec, amax: amaxOf(x.data) });
+      return quantize(roundStored(x), { ...spec, amax: amaxOf(x.data) });
     case "nvfp4":
-      return quantize(stored(x), spec.rht || spec.rowScaled ? spec : { ...spec, amax: amaxOf(x.data) });
+      return quantize(roundStored(x), spec.rht || spec.rowScaled ? spec : { ...spec, amax: amaxOf(x.data) });
     default:
       return quantizeNormed(x, spec);
   }
 }
 
 /** The values rounded to their type. */
-function stored(x: Source): Source {
+function roundStored(x: Source): Source {
   if (x.dtype === "f32") return x;
   const layout = SCALAR_FORMATS[x.dtype];
   const data = x.data.map((value) =>

@@ -2,7 +2,7 @@
 import { SCALAR_FORMATS } from "../../../src/formats/scalar.js";
 import { bitsOf, div, fromBits, mul } from "../core/rational.js";
 import { decode, encode } from "../core/scalar.js";
-import { familyOf, type Shape, type Tiling, tilingOf, type Usage } from "../layout/layout.js";
+import { copyTiling, layoutFamily, type Shape, type Tiling, type Usage } from "../layout/layout.js";
 import { inverseRht16 } from "./hadamard.js";
 import {
   elementLayout,
@@ -14,21 +14,21 @@ import {
 } from "./quantize.js";
 
 /** The f32 factor of the values of codes. */
-function decodeScale(copy: QuantizedCopy, spec: QuantizeSpec, stored: number, line: number): number {
-  switch (familyOf(spec).scale) {
+function decodeScale(copy: QuantizedCopy, spec: QuantizeSpec, scaleCode: number, line: number): number {
+  switch (layoutFamily(spec).scale) {
     case "e4m3": {
-      const combined = mulOrDiv(copy, spec, decode(stored, SCALAR_FORMATS.e4m3));
-      if (combined !== undefined) return combined;
+      const fullScale = mulOrDiv(copy, spec, decode(scaleCode, SCALAR_FORMATS.e4m3));
+      if (fullScale !== undefined) return fullScale;
       const divisor = 6 * (spec.fourOverSix ? (spec.e4m3Max ?? 256) : 448);
       const amax = (spec.rowScaled ? copy.amaxes?.[line] : copy.amax) ?? 0;
-      return mul(mul(decode(stored, SCALAR_FORMATS.e4m3), fromBits(amax)), div(1, divisor));
+      return mul(mul(decode(scaleCode, SCALAR_FORMATS.e4m3), fromBits(amax)), div(1, divisor));
     }
     case "e8m0":
-      return decode(stored, SCALAR_FORMATS.e8m0);
+      return decode(scaleCode, SCALAR_FORMATS.e8m0);
     case "ue5m3":
-      return decode(stored, SCALAR_FORMATS.ue5m3);
+      return decode(scaleCode, SCALAR_FORMATS.ue5m3);
     default:
-      return fromBits(stored);
+      return fromBits(scaleCode);
   }
 }
 
@@ -54,11 +54,11 @@ export function dequantize(
 ): Uint32Array {
   const layout = elementLayout(spec);
   const shape = sourceShape(copy, usage, spec);
-  const tiling = tilingOf(spec, usage, shape);
+  const tiling = copyTiling(spec, usage, shape);
   const valueAt = (r: number, c: number): number => {
     const code = copy.codes[tiling.codesTransposed ? c * shape[0] + r : r * shape[1] + c] ?? 0;
-    const stored = copy.scale[scaleIndex(tiling, shape, r, c)] ?? 0;
-    const factor = decodeScale(copy, spec, stored, usage === "rowwise" ? r : c);
+    const scaleCode = copy.scale[scaleIndex(tiling, shape, r, c)] ?? 0;
+    const factor = decodeScale(copy, spec, scaleCode, usage === "rowwise" ? r : c);
     return mul(decode(code, layout), factor);
   };
   const inverses = new Map<string, readonly number[]>();
@@ -83,7 +83,7 @@ export function dequantize(
 }
 
 function sourceShape({ shape }: QuantizedCopy, usage: Usage, spec: QuantizeSpec): Shape {
-  return tilingOf(spec, usage, shape).codesTransposed ? [shape[1], shape[0]] : shape;
+  return copyTiling(spec, usage, shape).codesTransposed ? [shape[1], shape[0]] : shape;
 }
 
 function scaleIndex({ step, scalesTransposed }: Tiling, [m, k]: Shape, r: number, c: number): number {

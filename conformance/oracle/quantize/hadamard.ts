@@ -7,11 +7,11 @@ import {
   bf16,
   bitsOf,
   compare,
+  divide,
   f32,
   floorLog2,
   magnitude,
   ofNumber,
-  over,
   plus,
   powerOfTwo,
   type Rational,
@@ -31,9 +31,9 @@ const ZERO = rational(0n);
 
 /** Whether entry [r][c] of diag(d) * H16 / 4 is negative. */
 function isNegative(r: number, c: number, signs: boolean): boolean {
-  const ones = (r & c).toString(2).replaceAll("0", "").length;
-  const flipped = signs && ((SIGN_MASK >> r) & 1) === 1;
-  return (ones % 2 === 1) !== flipped;
+  const bitCount = (r & c).toString(2).replaceAll("0", "").length;
+  const isFlipped = signs && ((SIGN_MASK >> r) & 1) === 1;
+  return (bitCount % 2 === 1) !== isFlipped;
 }
 
 /** The exponent of an operand. Subnormal numbers and zero have the exponent of the smallest normal number. */
@@ -42,7 +42,7 @@ function operandExponent(x: number): number {
 }
 
 function truncateTo(a: Rational, unit: Rational): Rational {
-  return times(rational(truncate(over(a, unit))), unit);
+  return times(rational(truncate(divide(a, unit))), unit);
 }
 
 /** Truncates to f32: 23 fraction bits, exponents from -126, infinity from 2^128. A zero result is +0. */
@@ -55,13 +55,13 @@ function f32TowardZero(sum: Rational): number {
 }
 
 function dot(x: readonly number[], column: number, signs: boolean): number {
-  const negated = x.map((_, r) => isNegative(r, column, signs));
-  const signed = x.map((value, r) => (negated[r] ? -value : value));
-  if (!signed.every(Number.isFinite)) return signed.reduce((sum, value) => sum + value, 0);
+  const isNegated = x.map((_, r) => isNegative(r, column, signs));
+  const signedInput = x.map((value, r) => (isNegated[r] ? -value : value));
+  if (!signedInput.every(Number.isFinite)) return signedInput.reduce((sum, value) => sum + value, 0);
   const accumulatorExponent = -126;
   const exponents = x.map((value) => operandExponent(value) + QUARTER_EXPONENT);
   const unit = powerOfTwo(Math.max(accumulatorExponent, ...exponents) - ALIGNMENT_BITS);
-  const products = signed.map((value) => times(ofNumber(value), rational(1n, 4n)));
+  const products = signedInput.map((value) => times(ofNumber(value), rational(1n, 4n)));
   return f32TowardZero(products.map((product) => truncateTo(product, unit)).reduce(plus, ZERO));
 }
 
@@ -71,8 +71,8 @@ export function rht16(x: readonly number[], signs = true): number[] {
   return Array.from({ length: SIZE }, (_, column) => {
     const sum = dot(x, column, signs);
     if (Number.isNaN(sum)) return 0x7fff;
-    const rounded = Number.isFinite(sum) ? bf16(ofNumber(sum)) : sum;
-    return bitsOf(rounded) >>> 16;
+    const roundedSum = Number.isFinite(sum) ? bf16(ofNumber(sum)) : sum;
+    return bitsOf(roundedSum) >>> 16;
   });
 }
 
@@ -80,9 +80,9 @@ export function rht16(x: readonly number[], signs = true): number[] {
 export function inverseRht16(y: readonly number[], signs = true): number[] {
   if (y.length !== SIZE) throw new RangeError(`inverseRht16: ${y.length} values given, 16 needed`);
   return Array.from({ length: SIZE }, (_, r) => {
-    const signed = y.map((value, c) => (isNegative(r, c, signs) ? -value : value));
-    if (!signed.every(Number.isFinite)) return signed.reduce((sum, value) => sum + value, 0);
-    const sum = signed.map(ofNumber).reduce(plus, ZERO);
+    const signedOutput = y.map((value, c) => (isNegative(r, c, signs) ? -value : value));
+    if (!signedOutput.every(Number.isFinite)) return signedOutput.reduce((sum, value) => sum + value, 0);
+    const sum = signedOutput.map(ofNumber).reduce(plus, ZERO);
     return sum.num === 0n ? 0 : f32(times(sum, rational(1n, 4n)));
   });
 }

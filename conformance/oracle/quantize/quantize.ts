@@ -22,13 +22,13 @@ import {
   type WideName,
 } from "../core/scale.js";
 import {
-  familyOf,
+  copySize,
+  copyTiling,
   isPerTensor,
   type LayoutSpec,
+  layoutFamily,
   type ScaleRule,
   type Shape,
-  sizeOf,
-  tilingOf,
   type Usage,
 } from "../layout/layout.js";
 import { rht16 } from "./hadamard.js";
@@ -129,7 +129,7 @@ type Lines = readonly (readonly number[])[];
 
 /** The name of a spec's element format. Quantizers of e2m1 have no other format. */
 export function elementFormat(spec: QuantizeSpec): NonNullable<QuantizeSpec["format"]> {
-  const { format } = familyOf(spec);
+  const { format } = layoutFamily(spec);
   return format === "e2m1" ? format : (spec.format ?? format);
 }
 
@@ -166,20 +166,20 @@ function check(x: Source, spec: QuantizeSpec): void {
  */
 function columnwiseCopy(x: Source, spec: QuantizeSpec): QuantizedCopy {
   const sameBytes = isPerTensor(spec) || (spec.quantizer === "fp8-block" && spec.tile === "128x128");
-  const padded = zeroFilled(x, sizeOf(spec, "columnwise", x.shape));
+  const paddedSource = padWithZeros(x, copySize(spec, "columnwise", x.shape));
   const { part } = spec;
   // the larger matrix is padded too
-  const filled = part && { ...part, rows: sizeOf(spec, "columnwise", [part.rows, part.columns])[0] };
+  const paddedPart = part && { ...part, rows: copySize(spec, "columnwise", [part.rows, part.columns])[0] };
   return quantizeCopy(
-    spec.rht ? transformed(padded, spec) : padded,
-    { ...spec, part: filled },
+    spec.rht ? transformSource(paddedSource, spec) : paddedSource,
+    { ...spec, part: paddedPart },
     "columnwise",
     sameBytes ? "rowwise" : "columnwise",
   );
 }
 
 /** Pads a tensor with rows of zeros. */
-function zeroFilled(x: Source, shape: Shape): Source {
+function padWithZeros(x: Source, shape: Shape): Source {
   const data = new Float32Array(shape[0] * shape[1]);
   data.set(x.data);
   return { ...x, data, shape };
@@ -188,22 +188,22 @@ function zeroFilled(x: Source, shape: Shape): Source {
 /** Quantizes to one copy. `drawAs` is the copy whose random bits are used (numerics.md choice 6). */
 function quantizeCopy(x: Source, spec: QuantizeSpec, usage: Usage, drawAs: Usage = usage): QuantizedCopy {
   const [m, k] = x.shape;
-  const tiling = tilingOf(spec, usage, x.shape);
-  const drawsTransposed = tilingOf(spec, drawAs, x.shape).codesTransposed;
+  const tiling = copyTiling(spec, usage, x.shape);
+  const drawsTransposed = copyTiling(spec, drawAs, x.shape).codesTransposed;
   const layout = elementLayout(spec);
   const rule = scaleRule(x, spec, layout);
   const tiles = new Map<number, BlockScale>();
-  const scaleOf = (r: number, c: number): BlockScale => {
+  const blockScale = (r: number, c: number): BlockScale => {
     const [firstRow, firstColumn] = [r - (r % tiling.tile[0]), c - (c % tiling.tile[1])];
     const key = firstRow * k + firstColumn;
-    const elementRule = spec.rowScaled ? scaleRule(lineOf(x, usage, r, c), spec, layout) : rule;
-    const scale = tiles.get(key) ?? elementRule(linesOf(x, [firstRow, firstColumn], tiling.tile));
+    const elementRule = spec.rowScaled ? scaleRule(readLine(x, usage, r, c), spec, layout) : rule;
+    const scale = tiles.get(key) ?? elementRule(tileLines(x, [firstRow, firstColumn], tiling.tile));
     tiles.set(key, scale);
     return scale;
   };
   const code = (r: number, c: number): number => {
     const bits = bitsOf(
-      SCALINGS[spec.elementScaling ?? "multiply"](x.data[r * k + c] ?? 0, scaleOf(r, c), x.dtype),
+      SCALINGS[spec.elementScaling ?? "multiply"](x.data[r * k + c] ?? 0, blockScale(r, c), x.dtype),
     );
     if (isHalfDown(spec.elementScaling)) return halfDownCode(bits, layout, HALF_DOWN[spec.elementScaling]);
     if (!spec.stochastic) {
@@ -228,7 +228,7 @@ function quantizeCopy(x: Source, spec: QuantizeSpec, usage: Usage, drawAs: Usage
     return encodeByCarry(bits, layout, random);
   };
   const codes = matrix(x.shape, [1, 1], tiling.codesTransposed, code);
-  const scales = matrix(x.shape, tiling.step, tiling.scalesTransposed, (r, c) => scaleOf(r, c).stored);
+  const scales = matrix(x.shape, tiling.step, tiling.scalesTransposed, (r, c) => blockScale(r, c).stored);
   const perTensor = { scale: [rule([[...x.data]]).stored], scaleShape: [1] };
   return {
     codes: Uint8Array.from(codes.values),
@@ -243,12 +243,12 @@ function amaxOfCopy(x: Source, spec: QuantizeSpec, usage: Usage): Pick<Quantized
   if (spec.quantizer !== "nvfp4") return {};
   if (!spec.rowScaled) return { amax: bitsOf(storedOfTensor(x, spec)) };
   const count = x.shape[usage === "rowwise" ? 0 : 1];
-  const lineAmaxBits = (line: number): number => bitsOf(amaxOf(lineOf(x, usage, line, line).data));
+  const lineAmaxBits = (line: number): number => bitsOf(amaxOf(readLine(x, usage, line, line).data));
   return { amaxes: Array.from({ length: count }, (_, line) => lineAmaxBits(line)) };
 }
 
 /** The row of an element (columnwise: the column) as a separate tensor. */
-function lineOf(x: Source, usage: Usage, r: number, c: number): Source {
+function readLine(x: Source, usage: Usage, r: number, c: number): Source {
   const [m, k] = x.shape;
   const row = usage === "rowwise";
   const shape: Shape = row ? [1, k] : [m, 1];
@@ -270,20 +270,20 @@ const SCALINGS = {
   multiplyHalfDown: (x, { multiplier }) => mul(x, multiplier),
   multiplyHalfDownMinus: (x, { multiplier }) => mul(x, multiplier),
   multiplyHalfAway: (x, { multiplier }) => mul(x, multiplier),
-  multiplyBoundedHalfDown: (x, { multiplier }) => mul(boundedAt(x, 1.5 * 2 ** 127), multiplier),
-  divide: (x, scale) => div(x, divisorOf(scale)),
-  divideAdd: (x, scale) => add(div(x, divisorOf(scale)), 0),
-  dividePlusZero: (x, scale) => div(x, divisorOf(scale)),
-  divideHalfDown: (x, scale) => div(x, divisorOf(scale)),
-  divideTyped: (x, scale, type) => roundedIn(div(x, divisorOf(scale)), type),
-  divideTypedAdd: (x, scale, type) => add(roundedIn(div(x, divisorOf(scale)), type), 0),
+  multiplyBoundedHalfDown: (x, { multiplier }) => mul(clampTo(x, 1.5 * 2 ** 127), multiplier),
+  divide: (x, scale) => div(x, scaleDivisor(scale)),
+  divideAdd: (x, scale) => add(div(x, scaleDivisor(scale)), 0),
+  dividePlusZero: (x, scale) => div(x, scaleDivisor(scale)),
+  divideHalfDown: (x, scale) => div(x, scaleDivisor(scale)),
+  divideTyped: (x, scale, type) => roundedIn(div(x, scaleDivisor(scale)), type),
+  divideTypedAdd: (x, scale, type) => add(roundedIn(div(x, scaleDivisor(scale)), type), 0),
 } as const satisfies Readonly<Record<string, (x: number, scale: BlockScale, type: WideName) => number>>;
 
-function boundedAt(x: number, bound: number): number {
-  return Math.abs(x) > bound ? Math.sign(x) * bound : x;
+function clampTo(x: number, limit: number): number {
+  return Math.abs(x) > limit ? Math.sign(x) * limit : x;
 }
 
-function divisorOf({ stored, divisor }: BlockScale): number {
+function scaleDivisor({ stored, divisor }: BlockScale): number {
   return divisor ?? fromBits(stored);
 }
 
@@ -359,16 +359,20 @@ export function matrix(
 }
 
 /** The elements of a tile inside the tensor, as rows. A tile of one column is one line. */
-function linesOf({ data, shape: [m, k] }: Source, [top, left]: Shape, [height, width]: Shape): Lines {
-  const rows = Array.from({ length: Math.min(height, m - top) }, (_, i) => {
-    const start = (top + i) * k + left;
-    return [...data.subarray(start, start + Math.min(width, k - left))];
+function tileLines(
+  { data, shape: [m, k] }: Source,
+  [firstRow, firstColumn]: Shape,
+  [height, width]: Shape,
+): Lines {
+  const rows = Array.from({ length: Math.min(height, m - firstRow) }, (_, i) => {
+    const start = (firstRow + i) * k + firstColumn;
+    return [...data.subarray(start, start + Math.min(width, k - firstColumn))];
   });
   return width === 1 ? [rows.flat()] : rows;
 }
 
-function ruleOf(spec: QuantizeSpec): ScaleRule {
-  const defaultRule: ScaleRule = familyOf(spec).rule;
+function createRule(spec: QuantizeSpec): ScaleRule {
+  const defaultRule: ScaleRule = layoutFamily(spec).rule;
   if (spec.scaleRule !== "f32") return spec.scaleRule ?? defaultRule;
   return defaultRule === "given" || defaultRule === "whole" ? defaultRule : "block";
 }
@@ -376,9 +380,9 @@ function ruleOf(spec: QuantizeSpec): ScaleRule {
 function scaleRule(x: Source, spec: QuantizeSpec, layout: ScalarLayout): (lines: Lines) => BlockScale {
   const max = largest(layout);
   const epsilon = spec.amaxEpsilon ?? 0;
-  const rule = ruleOf(spec);
+  const rule = createRule(spec);
   const limit = spec.amaxLimit ? roundedIn(Math.fround(spec.amaxLimit), x.dtype) : Number.POSITIVE_INFINITY;
-  const bounded = (lines: Lines): number => Math.min(amaxOf(lines.flat()), limit);
+  const limitedAmax = (lines: Lines): number => Math.min(amaxOf(lines.flat()), limit);
   switch (rule) {
     case "given":
       return () => f32Scale(spec.scale ?? 1);
@@ -388,8 +392,8 @@ function scaleRule(x: Source, spec: QuantizeSpec, layout: ScalarLayout): (lines:
     }
     case "block": {
       const overflow = x.dtype === "f32" ? FLT_MAX : largest(SCALAR_FORMATS[x.dtype]);
-      const options = { max, epsilon, pow2: spec.pow2Scales ?? familyOf(spec).pow2 ?? false, overflow };
-      return (lines) => f32Scale(scaleFromAmax(bounded(lines), options));
+      const options = { max, epsilon, pow2: spec.pow2Scales ?? layoutFamily(spec).pow2 ?? false, overflow };
+      return (lines) => f32Scale(scaleFromAmax(limitedAmax(lines), options));
     }
     case "twoLevel": {
       const g = spec.amax ?? amaxOf(x.data);
@@ -408,14 +412,14 @@ function scaleRule(x: Source, spec: QuantizeSpec, layout: ScalarLayout): (lines:
     case "ue5m3Quotient":
       return (lines) => ue5m3Quotient(amaxOf(lines.flat()), x.dtype);
     case "f32Reciprocal":
-      return (lines) => f32Scale(reciprocalScale(bounded(lines), { max, epsilon, type: x.dtype }));
+      return (lines) => f32Scale(reciprocalScale(limitedAmax(lines), { max, epsilon, type: x.dtype }));
     case "f32Quotient":
     case "f32QuotientTyped":
     case "f32QuotientLeast":
     case "f32QuotientRange":
     case "f32QuotientUp":
       return (lines) => {
-        const amax = spec.amax !== undefined && isPerTensor(spec) ? spec.amax : bounded(lines);
+        const amax = spec.amax !== undefined && isPerTensor(spec) ? spec.amax : limitedAmax(lines);
         const top = rule === "f32QuotientRange" ? halfRange(layout) : max;
         const scale = quotient(rule, amax, { max: top, epsilon, type: x.dtype });
         return { stored: bitsOf(scale), multiplier: div(1, scale) };
@@ -438,7 +442,7 @@ export function isTensorRule(rule: string): rule is keyof typeof TENSOR_RULES {
 }
 
 /** The tensor after the Hadamard transform of every 16 consecutive rows of each column. */
-function transformed(x: Source, spec: QuantizeSpec): Source {
+function transformSource(x: Source, spec: QuantizeSpec): Source {
   const [m, k] = x.shape;
   const data = new Float32Array(m * k);
   for (let top = 0; top < m; top += 16) {

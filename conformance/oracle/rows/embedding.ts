@@ -19,9 +19,9 @@ export function embedding(
   { first = 0, vocabulary = first + table.length }: Ids = {},
 ): number[][] {
   return ids.map((id) => {
-    const missing = id >= 0 && id < vocabulary ? -0 : Number.NaN;
+    const padding = id >= 0 && id < vocabulary ? -0 : Number.NaN;
     const row = id < first ? undefined : table[id - first];
-    return Array.from({ length: columns }, (_, j) => (row ? row[j]! : missing));
+    return Array.from({ length: columns }, (_, j) => (row ? row[j]! : padding));
   });
 }
 

@@ -20,17 +20,18 @@ export function rowIdMap(
   map: readonly Row[],
   { experts, indices, total, align }: Routing,
 ): { readonly rows: number[]; readonly sources: number[]; readonly tokensPerExpert: number[] } {
-  const expertOf = map.flatMap((row) => row.map((value, e) => (indices ? value : value === 0 ? -1 : e)));
+  const expertIndices = map.flatMap((row) => row.map((value, e) => (indices ? value : value === 0 ? -1 : e)));
   // the entry of each row, without an end
   const layout: number[] = [];
   const tokensPerExpert = Array.from({ length: experts }, (_, expert) => {
-    const before = layout.length;
-    for (const [entry, entryExpert] of expertOf.entries()) if (entryExpert === expert) layout.push(entry);
+    const offset = layout.length;
+    for (const [entry, entryExpert] of expertIndices.entries())
+      if (entryExpert === expert) layout.push(entry);
     while (layout.length % align !== 0) layout.push(-1);
-    return Math.min(layout.length, total) - Math.min(before, total);
+    return Math.min(layout.length, total) - Math.min(offset, total);
   });
   const sources = Array.from({ length: total }, (_, row) => layout[row] ?? -1);
-  return { rows: expertOf.map((_, entry) => sources.indexOf(entry)), sources, tokensPerExpert };
+  return { rows: expertIndices.map((_, entry) => sources.indexOf(entry)), sources, tokensPerExpert };
 }
 
 /** The selected rows, each times its weight. */

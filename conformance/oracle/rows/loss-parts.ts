@@ -1,6 +1,6 @@
 /** Cross-entropy of a row whose classes are divided among ranks: the partial results of each rank's columns. */
 import { exp } from "../core/math.js";
-import { lossOf } from "./loss.js";
+import { computeLoss } from "./loss.js";
 import { laneSum } from "./norm.js";
 
 const f = Math.fround;
@@ -18,9 +18,9 @@ export function sumsOf(
   logits: readonly number[],
   { target, first, maximum }: { readonly target: number; readonly first: number; readonly maximum: number },
 ): readonly [total: number, ofTarget: number, distance: number] {
-  const shifted = logits.map((x) => f(x - maximum));
-  const ofTarget = target < first ? undefined : shifted[target - first];
-  return [laneSum(shifted.map(exp)), ofTarget ?? -0, laneSum(shifted)];
+  const exponentials = logits.map((x) => f(x - maximum));
+  const ofTarget = target < first ? undefined : exponentials[target - first];
+  return [laneSum(exponentials.map(exp)), ofTarget ?? -0, laneSum(exponentials)];
 }
 
 /** The loss of a row from its total sums. */
@@ -41,5 +41,5 @@ export function lossOfSums(
     distance: distance as number,
     classes,
   };
-  return lossOf(terms, f(smoothing));
+  return computeLoss(terms, f(smoothing));
 }

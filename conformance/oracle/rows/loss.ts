@@ -28,10 +28,11 @@ export function crossEntropy(
   }
   const distance = laneSum(shifted);
   return {
-    loss: lossOf({ total, ofTarget: shifted[target]!, distance, classes: logits.length }, s),
+    loss: computeLoss({ total, ofTarget: shifted[target]!, distance, classes: logits.length }, s),
     maximum,
     total,
-    dx: (grad) => gradientOf(shifted, { total, target, classes: logits.length }, s).map((x) => f(x * grad)),
+    dx: (grad) =>
+      computeGradient(shifted, { total, target, classes: logits.length }, s).map((x) => f(x * grad)),
   };
 }
 
@@ -44,7 +45,7 @@ export interface Terms {
 }
 
 /** The loss of a row, with an f32 smoothing. */
-export function lossOf({ total, ofTarget, distance, classes }: Terms, smoothing: number): number {
+export function computeLoss({ total, ofTarget, distance, classes }: Terms, smoothing: number): number {
   const nll = f(log(total) - ofTarget);
   if (smoothing === 0) return nll;
   const uniform = f(log(total) - f(distance / f(classes)));
@@ -52,14 +53,14 @@ export function lossOf({ total, ofTarget, distance, classes }: Terms, smoothing:
 }
 
 /** The gradient for logits given as x - maximum. `target` is the target's index among them, if it is one of them. */
-export function gradientOf(
+export function computeGradient(
   shifted: readonly number[],
   { total, target, classes }: { readonly total: number; readonly target: number; readonly classes: number },
   smoothing: number,
 ): number[] {
-  const off = f(smoothing / f(classes));
-  const targetShare = f(f(1 - smoothing) + off);
-  return shifted.map((x, j) => f(f(exp(x) / total) - (j === target ? targetShare : off)));
+  const smoothedTarget = f(smoothing / f(classes));
+  const targetShare = f(f(1 - smoothing) + smoothedTarget);
+  return shifted.map((x, j) => f(f(exp(x) / total) - (j === target ? targetShare : smoothedTarget)));
 }
 
 export interface SquaredError {

@@ -36,14 +36,14 @@ export interface Normalization {
   readonly zeroCenteredGamma: boolean;
 }
 
-export interface Normalized {
+export interface NormResult {
   readonly out: number[][];
   readonly mean: number[];
   readonly rstd: number[];
 }
 
 /** Computes in f32; `out` is not yet rounded to its type. */
-export function norm(x: Matrix, n: Normalization): Normalized {
+export function norm(x: Matrix, n: Normalization): NormResult {
   const mean = x.map((row) => (n.centered ? f(laneSum(row) / row.length) : 0));
   const rstd = x.map((row, i) => {
     const squares = row.map((value) => f(f(value - mean[i]!) * f(value - mean[i]!)));
@@ -51,8 +51,8 @@ export function norm(x: Matrix, n: Normalization): Normalized {
   });
   const out = x.map((row, i) =>
     row.map((value, j) => {
-      const scaled = f(weight(n, j) * f(rstd[i]! * f(value - mean[i]!)));
-      return n.beta ? f(scaled + n.beta[j]!) : scaled;
+      const normalizedValue = f(weight(n, j) * f(rstd[i]! * f(value - mean[i]!)));
+      return n.beta ? f(normalizedValue + n.beta[j]!) : normalizedValue;
     }),
   );
   return { out, mean, rstd };
@@ -64,13 +64,20 @@ export interface Gradients {
   readonly dbeta: number[];
 }
 
-export function normBackward(grad: Matrix, x: Matrix, n: Normalization, saved: Normalized): Gradients {
-  const y = x.map((row, i) => row.map((value) => f(saved.rstd[i]! * f(value - saved.mean[i]!))));
+export function normBackward(
+  grad: Matrix,
+  x: Matrix,
+  n: Normalization,
+  forwardResult: NormResult,
+): Gradients {
+  const y = x.map((row, i) =>
+    row.map((value) => f(forwardResult.rstd[i]! * f(value - forwardResult.mean[i]!))),
+  );
   const dx = grad.map((row, i) => {
     const d = row.map((value, j) => f(value * weight(n, j)));
     const a = n.centered ? f(laneSum(d) / d.length) : 0;
     const b = f(laneSum(d.map((value, j) => f(value * y[i]![j]!))) / d.length);
-    return d.map((value, j) => f(saved.rstd[i]! * f(value + f(f(-b * y[i]![j]!) - a))));
+    return d.map((value, j) => f(forwardResult.rstd[i]! * f(value + f(f(-b * y[i]![j]!) - a))));
   });
   const columns = n.gamma.map((_, j) => j);
   return {

@@ -12,7 +12,7 @@ export interface Rotation {
 }
 
 /** The head after the rotation. */
-export function rotated(
+export function rotateRow(
   head: readonly number[],
   { angles, pairs, interleaved, inverse }: Rotation,
 ): number[] {

@@ -5,7 +5,11 @@ import { laneSum } from "./norm.js";
 const f = Math.fround;
 
 /** The number of unmasked elements in row `index` of a matrix [rows, columns]. */
-export function unmasked(index: number, [rows, columns]: readonly [number, number], causal: boolean): number {
+export function countUnmasked(
+  index: number,
+  [rows, columns]: readonly [number, number],
+  causal: boolean,
+): number {
   return Array.from({ length: columns }, (_, j) => j).filter((j) => !causal || j <= index + (columns - rows))
     .length;
 }

@@ -34,7 +34,9 @@ export class AttentionScales {
         return tensors.map((x) => cast(x, type));
       const spec = this.spec(name, tensors);
       const isColumnwise = (i: number) => this.recipe.kind === "mxfp8" && i === 2;
-      return tensors.map((x, i) => valuesOf(x, spec, type, isColumnwise(i) ? "columnwise" : "rowwise"));
+      return tensors.map((x, i) =>
+        roundTripValues(x, spec, type, isColumnwise(i) ? "columnwise" : "rowwise"),
+      );
     };
   }
 
@@ -60,6 +62,11 @@ export class AttentionScales {
   }
 }
 
-function valuesOf(x: Matrix, spec: QuantizeSpec, type: WideName, usage: "rowwise" | "columnwise"): Matrix {
+function roundTripValues(
+  x: Matrix,
+  spec: QuantizeSpec,
+  type: WideName,
+  usage: "rowwise" | "columnwise",
+): Matrix {
   return new QuantizedModel({ x, computed: false }, spec).wide(type, usage);
 }

@@ -76,9 +76,9 @@ export class Slots {
     for (let slot = 0; slot < this.scale.length; slot++) {
       const column = this.history.map((row) => row[slot] as number);
       const scale = this.scale[slot] as number;
-      const after = onHost ? this.#updatedOnHost(column, scale) : this.#updated(column, scale);
-      this.scale[slot] = after.scale;
-      after.history.forEach((amax, row) => {
+      const updatedSlots = onHost ? this.#updatedOnHost(column, scale) : this.#updated(column, scale);
+      this.scale[slot] = updatedSlots.scale;
+      updatedSlots.history.forEach((amax, row) => {
         (this.history[row] as number[])[slot] = amax;
       });
     }
@@ -93,16 +93,16 @@ export class Slots {
   /** The update with custom functions. Unlike the default, it rolls a slot whose latest amax is 0. */
   #updatedOnHost(column: readonly number[], scale: number) {
     const { algorithm } = this.recipe;
-    const [recorded = 0, ...olderAmaxes] = column;
-    const rolled = [...olderAmaxes, recorded];
-    rolled[0] = 0;
+    const [newestAmax = 0, ...olderAmaxes] = column;
+    const rolledColumn = [...olderAmaxes, newestAmax];
+    rolledColumn[0] = 0;
     const amax =
       algorithm === "max"
         ? Math.max(...column)
         : algorithm === "mostRecent"
-          ? recorded
+          ? newestAmax
           : callersAmax(algorithm, column);
-    return { history: rolled, scale: this.#scaleFor(amax, scale) };
+    return { history: rolledColumn, scale: this.#scaleFor(amax, scale) };
   }
 
   #scaleFor(amax: number, scale: number): number {

@@ -36,7 +36,7 @@ export class GroupModel {
 }
 
 /** Scales to update, with the group of each, in order of first use. */
-type Pending = Map<Slots, GroupModel | undefined>;
+type PendingUpdates = Map<Slots, GroupModel | undefined>;
 
 export interface AutocastModel {
   readonly recipe: RecipeModel;
@@ -47,10 +47,10 @@ export interface AutocastModel {
 
 type Frame =
   | { readonly grad: false }
-  | { readonly grad?: undefined; readonly region: AutocastModel; readonly pending?: Pending };
+  | { readonly grad?: undefined; readonly region: AutocastModel; readonly pending?: PendingUpdates };
 
 /** A quantized matrix: its bf16 codes, the recipe, and the scale under delayed scaling. */
-export interface Quantized {
+export interface QuantizedOperand {
   codes: Codes;
   recipe: RecipeModel;
   scale: number;
@@ -75,9 +75,13 @@ export interface Pass {
   readonly call: CallModel;
   readonly region: AutocastModel | undefined;
   /** Absent if the pass ran in high precision. */
-  quantized?: { readonly x: Quantized; readonly weight: Quantized; readonly backward: Slots | undefined };
+  quantized?: {
+    readonly x: QuantizedOperand;
+    readonly weight: QuantizedOperand;
+    readonly backward: Slots | undefined;
+  };
   /** In high precision: the codes and scale of a weight that is stored quantized, at the time of the pass. */
-  primary?: Quantized | undefined;
+  primary?: QuantizedOperand | undefined;
   /** The scales [input, weight, output] at the beginning of the pass. */
   readonly scales: readonly number[];
 }
@@ -92,7 +96,7 @@ export class LayerModel {
   recipe: RecipeModel | undefined;
   delayed: { readonly forward: Slots; readonly backward: Slots } | undefined;
   restored: { readonly snapshot: LayerSnapshot | undefined } | undefined;
-  cache: { readonly copy: Quantized; readonly columnwise: boolean } | undefined;
+  cache: { readonly copy: QuantizedOperand; readonly columnwise: boolean } | undefined;
   /** The scales whose history records the amaxes of a weight that is stored quantized. */
   attached: Slots | undefined;
   warnings = 0;
@@ -100,7 +104,7 @@ export class LayerModel {
   constructor(
     public weight: Codes,
     /** Present if the weight is stored quantized. */
-    readonly primary?: Quantized,
+    readonly primary?: QuantizedOperand,
   ) {}
 
   enter(recipe: RecipeModel): void {
@@ -197,7 +201,7 @@ export class TrainingModel {
     return frame && "region" in frame ? frame.region : undefined;
   }
 
-  #pending(flow: number): Pending | undefined {
+  #pending(flow: number): PendingUpdates | undefined {
     for (const frame of this.#frames(flow)) if ("pending" in frame && frame.pending) return frame.pending;
     return undefined;
   }
@@ -233,7 +237,7 @@ export class TrainingModel {
 
   /** One backward pass. `visit` is called for every forward pass in reverse order, with the scale of the gradient. */
   backward(passes: readonly Pass[], grad: Codes, visit: (pass: Pass, scale: number) => void): void {
-    const pending: Pending = new Map();
+    const pending: PendingUpdates = new Map();
     for (const pass of passes.toReversed()) {
       const { region, layer, call } = pass;
       // a recomputed pass uses the current weight: as stored in high precision, or quantized again
@@ -254,7 +258,7 @@ export class TrainingModel {
 function quantizedPass(pass: Pass, columnwise: boolean) {
   const { layer, x, call, scales } = pass;
   const recipe = layer.recipe as RecipeModel;
-  const weight = weightOf(layer, call, { columnwise, scale: scales[WEIGHT] ?? 1 });
+  const weight = chooseWeight(layer, call, { columnwise, scale: scales[WEIGHT] ?? 1 });
   return {
     x: { codes: x, recipe, scale: scales[INPUT] ?? 1 },
     weight,
@@ -272,10 +276,10 @@ function caches({ first, skip }: CallModel): boolean {
   return first !== undefined || skip !== undefined;
 }
 
-function weightOf(layer: LayerModel, call: CallModel, weightNeed: WeightNeed): Quantized {
+function chooseWeight(layer: LayerModel, call: CallModel, weightNeed: WeightNeed): QuantizedOperand {
   if (layer.primary) return layer.primary;
   const { columnwise, scale } = weightNeed;
-  const quantize = (): Quantized => {
+  const quantize = (): QuantizedOperand => {
     layer.delayed?.forward.record(WEIGHT, amaxOf(layer.weight));
     return { codes: layer.weight, recipe: layer.recipe as RecipeModel, scale };
   };
@@ -290,11 +294,12 @@ function weightOf(layer: LayerModel, call: CallModel, weightNeed: WeightNeed): Q
 }
 
 /** Reduces the amaxes of each group in one call, then updates the scales. */
-function update(pending: Pending): void {
+function update(pending: PendingUpdates): void {
   const live = [...pending].filter(([slots]) => !slots.replaced);
   for (const group of new Set(live.map(([, each]) => each))) {
-    const shared = live.filter(([slots, each]) => each === group && slots.recipe.reduces);
-    if (group && group.size > 1 && shared.length > 0) group.reduce(shared.map(([slots]) => slots.recorded));
+    const groupSlots = live.filter(([slots, each]) => each === group && slots.recipe.reduces);
+    if (group && group.size > 1 && groupSlots.length > 0)
+      group.reduce(groupSlots.map(([slots]) => slots.recorded));
   }
   for (const [slots] of live) slots.update();
 }

@@ -1,10 +1,10 @@
 /** A model of products divided among ranks: each rank's part of K, and the order in which the partial sums are added. */
 import { rankedSum } from "../collective/collective.js";
 import { cast, columnSums, type Matrix, matrix, ofRows, sum } from "./matrix.js";
-import { type Joined, type Operand, product } from "./products.js";
+import { type Operand, type ProductOptionsModel, product } from "./products.js";
 
 /** How a layer is divided among ranks. */
-export interface Divided {
+export interface DivisionModel {
   readonly ranks: number;
   readonly mode: "column" | "row";
   /** The number of tensors that are concatenated along the columns of the result. Each of them is divided separately. */
@@ -17,7 +17,11 @@ export interface Divided {
  * The indices from 0 to count - 1 that belong to a rank. The range consists of `pieces` equal pieces, each divided among the
  * ranks.
  */
-export function placesOf({ ranks, pieces }: Divided, rank: number, count: number): readonly number[] {
+export function rankIndices(
+  { ranks, pieces }: DivisionModel,
+  rank: number,
+  count: number,
+): readonly number[] {
   const [piece, each] = [count / pieces, count / pieces / ranks];
   return Array.from(
     { length: count / ranks },
@@ -29,17 +33,17 @@ export function placesOf({ ranks, pieces }: Divided, rank: number, count: number
 export function dividedProduct(
   a: Operand,
   b: Operand,
-  joined: Joined,
-  divided: Divided,
+  joined: ProductOptionsModel,
+  divided: DivisionModel,
   dtype: Matrix["dtype"],
 ): Matrix {
   const columns = a.lines.length;
   const depth = a.lines[0]?.length ?? 0;
   const partialSums = Array.from({ length: divided.ranks }, (_, rank) => {
-    const places = placesOf(divided, rank, depth);
+    const places = rankIndices(divided, rank, depth);
     return ofRows(product(along(a, places), along(b, places), joined), columns, dtype);
   });
-  return summed(partialSums, dtype);
+  return sumParts(partialSums, dtype);
 }
 
 /** The column sums of each rank's rows in f32, added over ranks. */
@@ -54,14 +58,18 @@ export function summedRows(
   f: (rows: Matrix, rank: number) => Matrix,
   dtype: Matrix["dtype"],
 ): Matrix {
-  return summed(
-    Array.from({ length: ranks }, (_, rank) => f(rowsAt(x, ranks, rank), rank)),
+  return sumParts(
+    Array.from({ length: ranks }, (_, rank) => f(rankRows(x, ranks, rank), rank)),
     dtype,
   );
 }
 
 /** The rows of one rank. */
-export function rowsAt({ data, shape: [rows, columns], dtype }: Matrix, ranks: number, rank: number): Matrix {
+export function rankRows(
+  { data, shape: [rows, columns], dtype }: Matrix,
+  ranks: number,
+  rank: number,
+): Matrix {
   const rankElements = (rows / ranks) * columns;
   return {
     data: data.slice(rank * rankElements, (rank + 1) * rankElements),
@@ -79,7 +87,7 @@ export function withBias(x: Matrix, bias: Matrix | undefined): Matrix {
   );
 }
 
-function summed(partialSums: readonly Matrix[], dtype: Matrix["dtype"]): Matrix {
+function sumParts(partialSums: readonly Matrix[], dtype: Matrix["dtype"]): Matrix {
   const [first] = partialSums as [Matrix];
   const data = Float32Array.from(
     rankedSum(

@@ -1,10 +1,10 @@
 /** A model of differentiable functions: sums, activations, embeddings, attention, losses. */
 import { embeddingBackward, embedding as rowsById } from "../rows/embedding.js";
 import { crossEntropy as crossEntropyRow, mse as mseRow } from "../rows/loss.js";
-import { softmax, softmaxBackward, unmasked } from "../rows/softmax.js";
+import { countUnmasked, softmax, softmaxBackward } from "../rows/softmax.js";
 import { type Act, activate, activateBackward } from "./layers.js";
 import type { Run } from "./linear.js";
-import { cast, columnSums, type Matrix, mapped, matrix, ofRows, rowsOf, sum } from "./matrix.js";
+import { cast, columnSums, type Matrix, mapMatrix, matrix, ofRows, rowsOf, sum } from "./matrix.js";
 import { product, wideOperand } from "./products.js";
 import { type Passed, type Tape, type Value, wideOf } from "./tape.js";
 
@@ -41,10 +41,10 @@ export function attention(run: Run, tape: Tape, x: Value, { batch, heads, causal
   const [length, depth] = [rows / batch, features / (3 * heads)];
   const scale = Math.fround(1 / Math.sqrt(depth));
   const family = dtype === "f32" && run.family !== "exact" ? "fp32" : run.family;
-  const part = (from: Matrix, projection: number, item: number, head: number): Matrix =>
+  const part = (source: Matrix, projection: number, item: number, head: number): Matrix =>
     matrix([length, depth], dtype, (i, j) => {
       const column = projection * heads * depth + head * depth + j;
-      return from.data[(item * length + i) * from.shape[1] + column] as number;
+      return source.data[(item * length + i) * source.shape[1] + column] as number;
     });
   const form = (a: Matrix, b: Matrix, layout: "TN" | "NN" | "NT", columns: number, type = dtype): Matrix =>
     ofRows(
@@ -56,7 +56,7 @@ export function attention(run: Run, tape: Tape, x: Value, { batch, heads, causal
       columns,
       type,
     );
-  const unmaskedOf = (i: number): number => unmasked(i, [length, length], causal);
+  const unmaskedCount = (i: number): number => countUnmasked(i, [length, length], causal);
   const items = Array.from({ length: batch * heads }, (_, n) => {
     const [item, head] = [Math.floor(n / heads), n % heads];
     const [q, k, v] = [0, 1, 2].map((projection) => part(qkv, projection, item, head)) as [
@@ -66,13 +66,13 @@ export function attention(run: Run, tape: Tape, x: Value, { batch, heads, causal
     ];
     const scores = rowsOf(form(k, q, "TN", length, "f32"));
     const p = ofRows(
-      scores.map((row, i) => softmax(row, unmaskedOf(i), scale)),
+      scores.map((row, i) => softmax(row, unmaskedCount(i), scale)),
       length,
       dtype,
     );
     return { item, head, q, k, v, p, out: form(v, p, "NN", depth) };
   });
-  const place = (
+  const writeElements = (
     shape: readonly [number, number],
     elementOf: (n: number, projection: number) => Matrix,
   ): Matrix =>
@@ -82,7 +82,7 @@ export function attention(run: Run, tape: Tape, x: Value, { batch, heads, causal
       const head = Math.floor(offset / depth);
       return elementOf(item * heads + head, projection).data[i * depth + (offset % depth)] as number;
     });
-  const result = place([rows, heads * depth], (n) => items[n]?.out as Matrix);
+  const result = writeElements([rows, heads * depth], (n) => items[n]?.out as Matrix);
   return tape.one([x], result, (grad) => {
     const wide = wideOf(grad);
     const gradients = items.map(({ item, head, q, k, v, p }) => {
@@ -91,13 +91,13 @@ export function attention(run: Run, tape: Tape, x: Value, { batch, heads, causal
       const dp = rowsOf(form(v, dout, "TN", length, "f32"));
       const probabilities = rowsOf(p);
       const ds = ofRows(
-        dp.map((row, i) => softmaxBackward(row, probabilities[i] as number[], unmaskedOf(i), scale)),
+        dp.map((row, i) => softmaxBackward(row, probabilities[i] as number[], unmaskedCount(i), scale)),
         length,
         dtype,
       );
       return [form(k, ds, "NN", depth), form(q, ds, "NT", depth), dv] as const;
     });
-    return [place(qkv.shape, (n, projection) => gradients[n]?.[projection] as Matrix)];
+    return [writeElements(qkv.shape, (n, projection) => gradients[n]?.[projection] as Matrix)];
   });
 }
 
@@ -106,7 +106,7 @@ function mean(
   tape: Tape,
   x: Value,
   losses: readonly number[],
-  back: (row: number, grad: number) => number[],
+  rowGradient: (row: number, grad: number) => number[],
 ): Value {
   const { shape, dtype } = x.wide;
   const share = Math.fround(1 / losses.length);
@@ -115,12 +115,12 @@ function mean(
     1,
     "f32",
   );
-  const total = mapped(columnSums(column, "f32"), (value) => value * share);
+  const total = mapMatrix(columnSums(column, "f32"), (value) => value * share);
   return tape.one([x], total, (grad: Passed) => {
     const each = Math.fround((wideOf(grad).data[0] as number) * share);
     return [
       ofRows(
-        losses.map((_, row) => back(row, each)),
+        losses.map((_, row) => rowGradient(row, each)),
         shape[1],
         dtype,
       ),

@@ -3,7 +3,7 @@ import type { DatapathFamily } from "../../../src/formats/datapath.js";
 import { attention } from "../attention/attention.js";
 import { attentionBackward } from "../attention/backward.js";
 import type { HeadTask } from "../attention/scores.js";
-import { servingOf } from "../gemm/datapath.js";
+import { productRule } from "../gemm/datapath.js";
 import { laneSum } from "../rows/norm.js";
 import { type Matrix, matrix, ofRow } from "./matrix.js";
 import { type Tape, type Value, wideOf } from "./tape.js";
@@ -31,20 +31,20 @@ export interface AttentionModel extends HeadsModel {
 }
 
 /** A matrix whose elements are elements of x, each at most once. Elements that are left out have the gradient 0. */
-export function picked(
+export function pickRows(
   tape: Tape,
   x: Value,
   shape: readonly [rows: number, columns: number],
   source: (row: number, column: number) => number,
 ): Value {
-  const { data, dtype, shape: before } = x.wide;
+  const { data, dtype, shape: oldShape } = x.wide;
   const result = matrix(shape, dtype, (i, j) => data[source(i, j)] as number);
   return tape.one([x], result, (grad) => {
     const { data: gradData, dtype: type } = wideOf(grad);
-    const out = new Float32Array(before[0] * before[1]);
+    const out = new Float32Array(oldShape[0] * oldShape[1]);
     for (let i = 0; i < shape[0]; i++)
       for (let j = 0; j < shape[1]; j++) out[source(i, j)] = gradData[i * shape[1] + j] as number;
-    return [{ data: out, shape: before, dtype: type }];
+    return [{ data: out, shape: oldShape, dtype: type }];
   });
 }
 
@@ -52,7 +52,7 @@ export function picked(
  * The heads of each tensor of a projection's result [rows, features] as rows [rows * heads, width]. A group has `shares[n]` heads
  * of tensor n. The heads of a group are together if `interleaved`; otherwise all heads of a tensor are.
  */
-export function headsOf(
+export function splitHeads(
   tape: Tape,
   x: Value,
   { groups, width }: Pick<HeadsModel, "groups" | "width">,
@@ -69,7 +69,7 @@ export function headsOf(
       interleaved
         ? (Math.floor(head / share) * total + begin + (head % share)) * width
         : (begin * groups + head) * width;
-    return picked(
+    return pickRows(
       tape,
       x,
       [rows * heads, width],
@@ -81,19 +81,19 @@ export function headsOf(
 /** Makes the heads of each row its columns again: [rows * heads, width] becomes [rows, heads * width]. */
 export function joinedHeads(tape: Tape, x: Value, heads: number): Value {
   const [rows, width] = x.wide.shape;
-  return picked(tape, x, [rows / heads, heads * width], (i, j) => i * heads * width + j);
+  return pickRows(tape, x, [rows / heads, heads * width], (i, j) => i * heads * width + j);
 }
 
-function taskOf(model: AttentionModel, q: Matrix, k: Matrix, v: Matrix, sinks: Matrix | undefined) {
+function createTask(model: AttentionModel, q: Matrix, k: Matrix, v: Matrix, sinks: Matrix | undefined) {
   const { layout, batch, length, heads, groups, width, family, dropout, softcap } = model;
   const { dtype } = q;
   const serving =
-    dtype === "f32" ? undefined : servingOf(family, { format: dtype }, { format: dtype }, false);
+    dtype === "f32" ? undefined : productRule(family, { format: dtype }, { format: dtype }, false);
   const rule = serving && typeof serving.rule !== "string" ? serving.rule : "fp32";
   /** The row of a head at a position of sequence b. */
   const indexOf = (b: number, position: number, head: number, count: number): number =>
     (layout === "sbhd" ? position * batch + b : b * length + position) * count + head;
-  const rowsAt = (x: Matrix, b: number, head: number, count: number): number[][] =>
+  const headRows = (x: Matrix, b: number, head: number, count: number): number[][] =>
     Array.from({ length }, (_, i) => {
       const first = indexOf(b, i, head, count) * width;
       return [...x.data.subarray(first, first + width)];
@@ -101,21 +101,21 @@ function taskOf(model: AttentionModel, q: Matrix, k: Matrix, v: Matrix, sinks: M
   const taskOf = (b: number, head: number): HeadTask => {
     const keyHead = Math.floor((head * groups) / heads);
     return {
-      q: rowsAt(q, b, head, heads),
-      k: rowsAt(k, b, keyHead, groups),
-      v: rowsAt(v, b, keyHead, groups),
+      q: headRows(q, b, head, heads),
+      k: headRows(k, b, keyHead, groups),
+      v: headRows(v, b, keyHead, groups),
       ...{ rule, type: dtype, scale: Math.fround(1 / Math.sqrt(width)), blockKeys: 128, splitKeys: 0 },
       ...{ align: "start" as const, causal: model.causal, window: model.window, softcap },
       sink: sinks?.data[head],
       dropout: dropout && { ...dropout, head: BigInt(b * heads + head) },
     };
   };
-  return { of: taskOf, at: indexOf, rowsAt };
+  return { of: taskOf, at: indexOf, rowsAt: headRows };
 }
 
 /** Writes rows of a head to a matrix of all heads. */
-function write(x: Float32Array, rows: readonly (readonly number[])[], rowOf: (i: number) => number): void {
-  for (const [i, row] of rows.entries()) x.set(row, rowOf(i) * row.length);
+function write(x: Float32Array, rows: readonly (readonly number[])[], rowIndex: (i: number) => number): void {
+  for (const [i, row] of rows.entries()) x.set(row, rowIndex(i) * row.length);
 }
 
 /**
@@ -130,7 +130,7 @@ export function attend(
 ): Value {
   const { batch, heads, groups } = model;
   const { dtype, shape } = q.wide;
-  const tasks = taskOf(model, q.wide, k.wide, v.wide, sinks?.wide);
+  const tasks = createTask(model, q.wide, k.wide, v.wide, sinks?.wide);
   const pairs = Array.from({ length: batch * heads }, (_, n) => [Math.floor(n / heads), n % heads] as const);
   const results = pairs.map(([b, head]) => attention(tasks.of(b, head)));
   const out = new Float32Array(shape[0] * shape[1]);

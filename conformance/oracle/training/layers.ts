@@ -1,13 +1,13 @@
 /** A model of the layers that contain linear products, as functions on a tape. */
 import { type ActivationName, gatedElement, RULES } from "../elementwise/activation.js";
 import type { CallModel, LinearInputModel, LinearModel, Run } from "./linear.js";
-import { type Matrix, mapped, matrix } from "./matrix.js";
-import { type NormModel, normedInput, normParametersOf } from "./norms.js";
+import { type Matrix, mapMatrix, matrix } from "./matrix.js";
+import { type NormModel, normedInput, normParameters } from "./norms.js";
 import { QuantizedModel } from "./quantized.js";
 import { fuses, fusesGradient } from "./recipes.js";
 import { type Passed, type Tape, type Value, wideOf } from "./tape.js";
 
-function parametersOf({ weight, bias }: LinearModel): readonly Value[] {
+function linearParameters({ weight, bias }: LinearModel): readonly Value[] {
   return bias ? [weight, bias] : [weight];
 }
 
@@ -21,7 +21,7 @@ export function linear(run: Run, tape: Tape, x: Value, layer: LinearModel, call:
     requiresGrad,
   };
   const { out, backward } = layer.forward(run, input, call);
-  return tape.one([x, ...parametersOf(layer)], out, (grad) => {
+  return tape.one([x, ...linearParameters(layer)], out, (grad) => {
     const { x: dx, weight, bias } = backward(grad);
     return [dx, weight, bias];
   });
@@ -34,17 +34,17 @@ export function normLinear(
   x: Value,
   { norm, layer }: { readonly norm: NormModel; readonly layer: LinearModel },
   call: CallModel,
-  returned: boolean,
+  returnsNorm: boolean,
 ): readonly Value[] {
-  const normed = normedInput(run, x, norm, returned);
-  const { out, backward } = layer.forward(run, normed.input, call);
-  const inputs = [x, ...normParametersOf(norm), ...parametersOf(layer)];
-  const results = returned ? [out, normed.out] : [out];
-  return tape.record(inputs, results, ([dy, dnormed]) => {
+  const normResult = normedInput(run, x, norm, returnsNorm);
+  const { out, backward } = layer.forward(run, normResult.input, call);
+  const inputs = [x, ...normParameters(norm), ...linearParameters(layer)];
+  const results = returnsNorm ? [out, normResult.out] : [out];
+  return tape.record(inputs, results, ([dy, normGrad]) => {
     const { x: dx, weight, bias } = dy ? backward(dy) : {};
-    const normGradients = normed.backward(dx, dnormed);
-    const before = [x, ...normParametersOf(norm)].map((_, i) => normGradients[i]);
-    return [...before, weight, bias];
+    const normGradients = normResult.backward(dx, normGrad);
+    const normInputs = [x, ...normParameters(norm)].map((_, i) => normGradients[i]);
+    return [...normInputs, weight, bias];
   });
 }
 
@@ -56,13 +56,13 @@ export interface Act {
 /** The f32 values of an activation, or of its gated form, where the first half of the columns is activated. */
 export function activate(h: Matrix, { kind, gated }: Act): Matrix {
   const rule = RULES[kind];
-  if (!gated) return mapped(h, rule.value, "f32");
+  if (!gated) return mapMatrix(h, rule.value, "f32");
   const half = h.shape[1] / 2;
-  const pairIndex = pairOf(h);
+  const pairIndex = gatedPair(h);
   return matrix([h.shape[0], half], "f32", (i, j) => gatedElement(rule, ...pairIndex(i, j), 0).out);
 }
 
-function pairOf({
+function gatedPair({
   data,
   shape: [, columns],
 }: Matrix): (i: number, j: number) => readonly [a: number, g: number] {
@@ -73,9 +73,10 @@ function pairOf({
 export function activateBackward(grad: Matrix, h: Matrix, { kind, gated }: Act): Matrix {
   const rule = RULES[kind];
   const [rows, columns] = h.shape;
-  if (!gated) return mapped(h, (x, i) => Math.fround(rule.derivative(x)) * (grad.data[i] as number), "f32");
+  if (!gated)
+    return mapMatrix(h, (x, i) => Math.fround(rule.derivative(x)) * (grad.data[i] as number), "f32");
   const half = columns / 2;
-  const pairIndex = pairOf(h);
+  const pairIndex = gatedPair(h);
   return matrix([rows, columns], "f32", (i, j) => {
     const column = j % half;
     const { dA, dG } = gatedElement(rule, ...pairIndex(i, column), grad.data[i * half + column] as number);
@@ -98,35 +99,39 @@ export function mlp(
   call: CallModel,
 ): Value {
   const { dtype } = x.wide;
-  const normed = normedInput(run, x, norm, false);
-  const first = fc1.forward(run, normed.input, { ...call, fp8Output: false });
-  const h = wideOf(first.out);
+  const normResult = normedInput(run, x, norm, false);
+  const firstLinear = fc1.forward(run, normResult.input, { ...call, fp8Output: false });
+  const h = wideOf(firstLinear.out);
   const activated = activate(h, act);
-  const rounded = (values: Matrix): Matrix => mapped(values, (value) => value, dtype);
-  const before = [x, ...normParametersOf(norm), ...parametersOf(fc1)];
+  const roundValues = (values: Matrix): Matrix => mapMatrix(values, (value) => value, dtype);
+  const inputs = [x, ...normParameters(norm), ...linearParameters(fc1)];
   const { recipe } = run;
-  const fused = recipe !== undefined && fuses(recipe);
+  const isFused = recipe !== undefined && fuses(recipe);
   const fusedBack = recipe !== undefined && fusesGradient(recipe, act.gated);
   const second = fc2.forward(
     run,
     {
-      from: fused
+      from: isFused
         ? { x: { ...activated, dtype }, computed: "activation" }
-        : { x: rounded(activated), computed: false },
-      wide: () => rounded(activated),
+        : { x: roundValues(activated), computed: false },
+      wide: () => roundValues(activated),
       dtype,
-      requiresGrad: before.some(({ requiresGrad }) => requiresGrad),
+      requiresGrad: inputs.some(({ requiresGrad }) => requiresGrad),
     },
     call,
   );
-  return tape.one([...before, ...parametersOf(fc2)], second.out, (dy) => {
+  return tape.one([...inputs, ...linearParameters(fc2)], second.out, (dy) => {
     const outer = second.backward(dy);
-    const inner = outer.x ? throughActivation(wideOf(outer.x), h, act, fusedBack, first.backward) : {};
-    const normGradients = normed.backward(inner.x, undefined);
-    const gradients = [x, ...normParametersOf(norm)].map((_, i) => normGradients[i]);
-    const of = (layer: LinearModel, weight: Passed | undefined, bias: Passed | undefined) =>
+    const inner = outer.x ? throughActivation(wideOf(outer.x), h, act, fusedBack, firstLinear.backward) : {};
+    const normGradients = normResult.backward(inner.x, undefined);
+    const gradients = [x, ...normParameters(norm)].map((_, i) => normGradients[i]);
+    const layerGradients = (layer: LinearModel, weight: Passed | undefined, bias: Passed | undefined) =>
       layer.bias ? [weight, bias] : [weight];
-    return [...gradients, ...of(fc1, inner.weight, inner.bias), ...of(fc2, outer.weight, outer.bias)];
+    return [
+      ...gradients,
+      ...layerGradients(fc1, inner.weight, inner.bias),
+      ...layerGradients(fc2, outer.weight, outer.bias),
+    ];
   });
 }
 
@@ -135,10 +140,12 @@ function throughActivation(
   grad: Matrix,
   h: Matrix,
   act: Act,
-  fused: boolean,
+  isFused: boolean,
   backward: ReturnType<LinearModel["forward"]>["backward"],
 ) {
   const values = activateBackward(grad, h, act);
-  const dh = mapped(values, (value) => value, h.dtype);
-  return fused ? backward(dh, { x: { ...values, dtype: grad.dtype }, computed: "activation" }) : backward(dh);
+  const dh = mapMatrix(values, (value) => value, h.dtype);
+  return isFused
+    ? backward(dh, { x: { ...values, dtype: grad.dtype }, computed: "activation" })
+    : backward(dh);
 }

@@ -3,7 +3,7 @@ import type { DatapathFamily } from "../../../src/formats/datapath.js";
 import { amaxOf } from "../core/scale.js";
 import type { WideName } from "../quantize/quantize.js";
 import { type DelayedModel, Slots, type SlotsSnapshot } from "./delayed-slots.js";
-import { type Divided, dividedProduct, dividedSums, withBias } from "./divided.js";
+import { type DivisionModel, dividedProduct, dividedSums, withBias } from "./divided.js";
 import { cast, columnSums, type Matrix, ofRows } from "./matrix.js";
 import { type Operand, product, wideOperand } from "./products.js";
 import { CopiesModel, type Quantizable, QuantizedModel } from "./quantized.js";
@@ -95,20 +95,23 @@ export class LinearModel {
     readonly bias: ParameterModel | undefined,
     readonly fuses: boolean,
     /** How the layer is divided among ranks. Undefined if it is not divided. */
-    readonly divided?: Divided | undefined,
+    readonly divided?: DivisionModel | undefined,
   ) {}
 
   forward(run: Run, input: LinearInputModel, call: CallModel): LinearResultModel {
-    const recorded = input.requiresGrad || this.weight.requiresGrad || this.bias?.requiresGrad === true;
-    const required = { dgrad: recorded && input.requiresGrad, wgrad: recorded && this.weight.requiresGrad };
+    const isRecorded = input.requiresGrad || this.weight.requiresGrad || this.bias?.requiresGrad === true;
+    const requiredGrads = {
+      dgrad: isRecorded && input.requiresGrad,
+      wgrad: isRecorded && this.weight.requiresGrad,
+    };
     const result = run.recipe
-      ? this.#quantized(run, run.recipe, input, call, required)
-      : this.#plain(run, input, required);
-    if (call.isFirstMicrobatch && required.wgrad) this.#fresh = true;
+      ? this.#quantized(run, run.recipe, input, call, requiredGrads)
+      : this.#plain(run, input, requiredGrads);
+    if (call.isFirstMicrobatch && requiredGrads.wgrad) this.#fresh = true;
     return result;
   }
 
-  #plain(run: Run, input: LinearInputModel, required: Wanted): LinearResultModel {
+  #plain(run: Run, input: LinearInputModel, requiredGrads: RequiredGradientsModel): LinearResultModel {
     const { dtype } = input;
     const family = dtype === "f32" && run.family !== "exact" ? "fp32" : run.family;
     const [x, w] = [input.wide(), this.weight.wide];
@@ -137,15 +140,20 @@ export class LinearModel {
       backward: (grad) => {
         const dy = wideOf(grad);
         const [columns, rows] = [wideOperand(w, "columnwise"), wideOperand(dy, "rowwise")];
-        const joined = { family, split: false };
+        const productOptions = { family, split: false };
         const dx = (): Matrix =>
           divided?.mode === "column"
-            ? dividedProduct(columns, rows, joined, divided, dtype)
+            ? dividedProduct(columns, rows, productOptions, divided, dtype)
             : ofRows(form(columns, rows), w.shape[1], dtype);
         return {
-          x: required.dgrad ? dx() : undefined,
-          weight: required.wgrad
-            ? this.#weightGradient(wideOperand(x, "columnwise"), wideOperand(dy, "columnwise"), joined, dtype)
+          x: requiredGrads.dgrad ? dx() : undefined,
+          weight: requiredGrads.wgrad
+            ? this.#weightGradient(
+                wideOperand(x, "columnwise"),
+                wideOperand(dy, "columnwise"),
+                productOptions,
+                dtype,
+              )
             : undefined,
           bias: this.#biasGradient(dy),
         };
@@ -158,35 +166,35 @@ export class LinearModel {
     recipe: StepRecipe,
     input: LinearInputModel,
     call: CallModel,
-    required: Wanted,
+    requiredGrads: RequiredGradientsModel,
   ): LinearResultModel {
     this.#enter(run, recipe);
     const { dtype } = input;
     const plainFamily = dtype === "f32" && run.family !== "exact" ? "fp32" : run.family;
-    const joined = (name: ProductModel, isQuantized: boolean) =>
+    const productOptions = (name: ProductModel, isQuantized: boolean) =>
       isQuantized
         ? { family: run.family, split: splits(recipe, name) }
         : { family: plainFamily, split: false };
     const quantize = (role: RoleModel, from: Quantizable) => this.#quantize(run, recipe, role, from);
-    const x = this.#copies(run, recipe, "input", input.from, dtype, required.wgrad);
-    const w = this.#weightCopies(run, recipe, call, dtype, required.dgrad);
+    const x = this.#copies(run, recipe, "input", input.from, dtype, requiredGrads.wgrad);
+    const w = this.#weightCopies(run, recipe, call, dtype, requiredGrads.dgrad);
     const isQuantized = x.isQuantized("rowwise");
     const bias = this.bias && cast(this.bias.wide, dtype === "f32" && isQuantized ? "bf16" : dtype);
     const [outFeatures, inFeatures] = this.weight.wide.shape;
     const { divided } = this;
-    const form = joined("fprop", isQuantized);
+    const form = productOptions("fprop", isQuantized);
     const fprop = (): number[][] =>
       product(w.operand("rowwise"), x.operand("rowwise"), { ...form, bias: bias?.data });
     // the copies for the backward pass are computed now, because their sources may change later
-    const columns = required.wgrad ? x.operand("columnwise") : undefined;
-    const weightColumns = required.dgrad ? w.operand("columnwise") : undefined;
+    const columns = requiredGrads.wgrad ? x.operand("columnwise") : undefined;
+    const weightColumns = requiredGrads.dgrad ? w.operand("columnwise") : undefined;
     const result = (
       rows: number[][],
       count: number,
       role: RoleModel,
-      narrow: boolean | undefined,
+      usesFp8: boolean | undefined,
     ): Passed => {
-      if (!narrow || copiesSpecOf(recipe, role).rowwise === "identity") return ofRows(rows, count, dtype);
+      if (!usesFp8 || copiesSpecOf(recipe, role).rowwise === "identity") return ofRows(rows, count, dtype);
       // delayed scaling quantizes the f32 sums; other recipes quantize the rounded result (numerics.md §6.3)
       if (recipe.kind !== "delayed")
         return quantize(role, { x: ofRows(rows, count, dtype), computed: false });
@@ -203,19 +211,19 @@ export class LinearModel {
       out,
       backward: (grad, computed) => {
         const dbias = this.#biasGradient(computed?.x ?? grad);
-        if (!required.dgrad && !required.wgrad) return { bias: dbias };
+        if (!requiredGrads.dgrad && !requiredGrads.wgrad) return { bias: dbias };
         const { rowwise } = copiesSpecOf(recipe, "gradOutput");
         if (this.slots && rowwise !== "identity") run.usedSlots.backward.add(this.slots.backward);
         const from = grad instanceof QuantizedModel ? grad : (computed ?? { x: grad, computed: false });
-        const dy = this.#copies(run, recipe, "gradOutput", from, dtype, required.wgrad);
+        const dy = this.#copies(run, recipe, "gradOutput", from, dtype, requiredGrads.wgrad);
         const dx = (weight: Operand): Passed => {
-          const ofDgrad = joined("dgrad", dy.isQuantized("rowwise"));
+          const ofDgrad = productOptions("dgrad", dy.isQuantized("rowwise"));
           const rows = dy.operand("rowwise");
           return divided?.mode === "column"
             ? dividedProduct(weight, rows, ofDgrad, divided, dtype)
             : result(product(weight, rows, ofDgrad), inFeatures, "gradInput", call.fp8Grad);
         };
-        const ofWgrad = joined("wgrad", dy.isQuantized("columnwise"));
+        const ofWgrad = productOptions("wgrad", dy.isQuantized("columnwise"));
         return {
           x: weightColumns && dx(weightColumns),
           weight: columns && this.#weightGradient(columns, dy.operand("columnwise"), ofWgrad, dtype),
@@ -246,11 +254,11 @@ export class LinearModel {
           ? from
           : this.#quantize(run, recipe, role, from);
     if (quantized && rowwise === columnwise) return new CopiesModel(quantized, quantized);
-    const first = quantized ?? wide();
-    if (!readsColumnwise) return new CopiesModel(first, first);
+    const firstOperand = quantized ?? wide();
+    if (!readsColumnwise) return new CopiesModel(firstOperand, firstOperand);
     const values = quantized && source === "rowwiseDequantized" ? quantized.wide(dtype) : wide();
-    if (columnwise === "identity") return new CopiesModel(first, values);
-    return new CopiesModel(first, new QuantizedModel({ x: values, computed: false }, columnwise));
+    if (columnwise === "identity") return new CopiesModel(firstOperand, values);
+    return new CopiesModel(firstOperand, new QuantizedModel({ x: values, computed: false }, columnwise));
   }
 
   #biasGradient(grad: Passed): Matrix | undefined {
@@ -265,14 +273,14 @@ export class LinearModel {
   #weightGradient(
     x: Operand,
     dy: Operand,
-    joined: { readonly family: DatapathFamily; readonly split: boolean },
+    productOptions: { readonly family: DatapathFamily; readonly split: boolean },
     dtype: WideName,
   ): Matrix | undefined {
     const { weight } = this;
     const columns = weight.wide.shape[1];
-    if (!this.fuses) return cast(ofRows(product(x, dy, joined), columns, dtype), weight.wide.dtype);
+    if (!this.fuses) return cast(ofRows(product(x, dy, productOptions), columns, dtype), weight.wide.dtype);
     const addend = this.#fresh ? undefined : weight.mainGrad;
-    weight.mainGrad = ofRows(product(x, dy, { ...joined, addend }), columns, "f32");
+    weight.mainGrad = ofRows(product(x, dy, { ...productOptions, addend }), columns, "f32");
     this.#fresh = false;
     return undefined;
   }
@@ -283,12 +291,12 @@ export class LinearModel {
    */
   #enter(run: Run, recipe: StepRecipe): void {
     if (JSON.stringify(recipe) !== JSON.stringify(this.#recipe)) {
-      const before = this.slots;
-      const keepsScale = recipe.kind === "delayed" && before;
+      const previousSlots = this.slots;
+      const keepsScale = recipe.kind === "delayed" && previousSlots;
       const snapshots = keepsScale
         ? ([keepsScale.forward.snapshot(), keepsScale.backward.snapshot()] as const)
         : [];
-      this.slots = recipe.kind === "delayed" ? slotsOf(recipe, snapshots) : undefined;
+      this.slots = recipe.kind === "delayed" ? createSlots(recipe, snapshots) : undefined;
       this.#cached = undefined;
       this.#recipe = recipe;
     }
@@ -301,7 +309,7 @@ export class LinearModel {
     const { forward, backward } = this.slots ?? {};
     const snapshots = [forward?.snapshot(), backward?.snapshot()] as const;
     return () => {
-      this.slots = recipe?.kind === "delayed" ? slotsOf(recipe, snapshots) : undefined;
+      this.slots = recipe?.kind === "delayed" ? createSlots(recipe, snapshots) : undefined;
       this.#recipe = undefined;
       this.#cached = undefined;
     };
@@ -331,12 +339,13 @@ export class LinearModel {
     const { rowwise, columnwise, source } = copiesSpecOf(recipe, "weight");
     const wide = (): Matrix => snapshot(cast(this.weight.wide, dtype));
     const quantizesColumnwise = columnwise !== "identity";
-    const cached = this.#quantizedWeight(run, recipe, call, readsColumnwise && quantizesColumnwise);
-    const first = rowwise === "identity" ? wide() : (cached.rowwise as QuantizedModel);
-    if (!readsColumnwise) return new CopiesModel(first, first);
-    if (quantizesColumnwise) return new CopiesModel(first, cached.columnwise as QuantizedModel);
-    const isDequantized = first instanceof QuantizedModel && source === "rowwiseDequantized";
-    return new CopiesModel(first, isDequantized ? first.wide(dtype) : wide());
+    const cachedWeight = this.#quantizedWeight(run, recipe, call, readsColumnwise && quantizesColumnwise);
+    const rowwiseOperand = rowwise === "identity" ? wide() : (cachedWeight.rowwise as QuantizedModel);
+    if (!readsColumnwise) return new CopiesModel(rowwiseOperand, rowwiseOperand);
+    if (quantizesColumnwise)
+      return new CopiesModel(rowwiseOperand, cachedWeight.columnwise as QuantizedModel);
+    const isDequantized = rowwiseOperand instanceof QuantizedModel && source === "rowwiseDequantized";
+    return new CopiesModel(rowwiseOperand, isDequantized ? rowwiseOperand.wide(dtype) : wide());
   }
 
   #quantizedWeight(run: Run, recipe: StepRecipe, call: CallModel, columnwise: boolean): CachedWeight {
@@ -363,7 +372,7 @@ export class LinearModel {
   }
 }
 
-function slotsOf(recipe: DelayedModel, [forward, backward]: readonly (SlotsSnapshot | undefined)[]) {
+function createSlots(recipe: DelayedModel, [forward, backward]: readonly (SlotsSnapshot | undefined)[]) {
   const ofGradients = recipe.format === "HYBRID" ? "e5m2" : "e4m3";
   return {
     forward: new Slots(recipe, "e4m3", 3, forward),
@@ -371,7 +380,7 @@ function slotsOf(recipe: DelayedModel, [forward, backward]: readonly (SlotsSnaps
   };
 }
 
-interface Wanted {
+interface RequiredGradientsModel {
   readonly dgrad: boolean;
   readonly wgrad: boolean;
 }

@@ -12,18 +12,18 @@ const FLOATS = {
 };
 
 /** Rounds an f32 value to `dtype`, ties to even; overflow gives infinity. */
-function rounded(x: number, dtype: WideName): number {
+function roundNumber(x: number, dtype: WideName): number {
   const value = Math.fround(x);
   if (dtype === "f32" || value === 0 || !Number.isFinite(value)) return value;
   const { fractionBits, least, most } = FLOATS[dtype];
   const ulp = 2 ** (Math.max(exponentOf(value), least) - fractionBits);
   const units = Math.abs(value) / ulp;
-  const below = Math.floor(units);
-  const remainder = units - below;
-  const roundsUp = remainder > 0.5 || (remainder === 0.5 && below % 2 === 1);
-  const magnitude = (roundsUp ? below + 1 : below) * ulp;
-  const clamped = magnitude >= 2 ** most ? Number.POSITIVE_INFINITY : magnitude;
-  return value < 0 ? -clamped : clamped;
+  const floor = Math.floor(units);
+  const remainder = units - floor;
+  const roundsUp = remainder > 0.5 || (remainder === 0.5 && floor % 2 === 1);
+  const magnitude = (roundsUp ? floor + 1 : floor) * ulp;
+  const finiteOrInfinite = magnitude >= 2 ** most ? Number.POSITIVE_INFINITY : magnitude;
+  return value < 0 ? -finiteOrInfinite : finiteOrInfinite;
 }
 
 /** floor(log2 |x|) of a finite nonzero f32; -127 for subnormal numbers. */
@@ -41,7 +41,7 @@ export function matrix(
   const [rows, columns] = shape;
   const data = new Float32Array(rows * columns);
   for (let i = 0; i < rows; i++)
-    for (let j = 0; j < columns; j++) data[i * columns + j] = rounded(elementAt(i, j), dtype);
+    for (let j = 0; j < columns; j++) data[i * columns + j] = roundNumber(elementAt(i, j), dtype);
   return { data, shape, dtype };
 }
 
@@ -55,7 +55,7 @@ export function ofRow(row: readonly number[], dtype: WideName): Matrix {
 }
 
 export function cast(x: Matrix, dtype: WideName): Matrix {
-  return { ...x, dtype, data: x.data.map((value) => rounded(value, dtype)) };
+  return { ...x, dtype, data: x.data.map((value) => roundNumber(value, dtype)) };
 }
 
 export function rowsOf({ data, shape: [rows, columns] }: Matrix): number[][] {
@@ -64,12 +64,12 @@ export function rowsOf({ data, shape: [rows, columns] }: Matrix): number[][] {
 
 /** x + y in f32, rounded to `dtype`, which defaults to the type of x. */
 export function sum(x: Matrix, y: Matrix, dtype = x.dtype): Matrix {
-  return { ...x, dtype, data: x.data.map((value, i) => rounded(value + (y.data[i] as number), dtype)) };
+  return { ...x, dtype, data: x.data.map((value, i) => roundNumber(value + (y.data[i] as number), dtype)) };
 }
 
 /** Applies `f` to each element and rounds the results to `dtype`. */
-export function mapped(x: Matrix, f: (value: number, i: number) => number, dtype = x.dtype): Matrix {
-  return { ...x, dtype, data: x.data.map((value, i) => rounded(f(value, i), dtype)) };
+export function mapMatrix(x: Matrix, f: (value: number, i: number) => number, dtype = x.dtype): Matrix {
+  return { ...x, dtype, data: x.data.map((value, i) => roundNumber(f(value, i), dtype)) };
 }
 
 /** The column sums (numerics.md §7.5) as a matrix of one row. */

@@ -1,7 +1,7 @@
 /** The Newton–Schulz iteration and Muon (numerics.md §9.4 and §9.5), by products of single elements. */
 import type { DatapathFamily } from "../../../src/formats/datapath.js";
 import { add, div, mul, sub } from "../core/rational.js";
-import { servingOf } from "../gemm/datapath.js";
+import { productRule } from "../gemm/datapath.js";
 import { epilogue, gemm } from "../gemm/gemm.js";
 import type { WideName } from "../quantize/quantize.js";
 import { gradNorm } from "../update/grad-norm.js";
@@ -27,7 +27,7 @@ export type SetName = keyof typeof SETS;
 export const SET_NAMES = Object.keys(SETS) as readonly SetName[];
 
 /** The coefficients of `steps` steps of a set. */
-export function coefficientsOf(set: SetName, steps: number): Row[] {
+export function stepCoefficients(set: SetName, steps: number): Row[] {
   const numbers = SETS[set].split(" ").map(Number);
   const count = numbers.length / 3;
   const isLastRepeated = set === "polar_express" || set === "cans";
@@ -82,10 +82,10 @@ interface Join {
 /** alpha · x · wᵀ + beta · addend, rounded to `dtype`. */
 function product(x: Lines, w: Lines, { family, dtype, alpha, beta, addend }: Join): number[][] {
   const format = { format: dtype };
-  const serving = servingOf(family, format, format, false);
-  if (!serving) throw new RangeError(`datapath.md has no ${family} rule for ${dtype}`);
+  const rule = productRule(family, format, format, false);
+  if (!rule) throw new RangeError(`datapath.md has no ${family} rule for ${dtype}`);
   const minExponent = MIN_EXPONENTS[dtype];
-  const sums = gemm({ ...serving, splits: 1, x: { lines: x, minExponent }, w: { lines: w, minExponent } });
+  const sums = gemm({ ...rule, splits: 1, x: { lines: x, minExponent }, w: { lines: w, minExponent } });
   const element = (i: number, j: number): number =>
     epilogue(sums[i]?.[j] as number, {
       ...{ alpha, beta, scaleA: 1, scaleB: 1, bias: undefined, split: false },
@@ -112,10 +112,10 @@ export function muon(
   const [rows, columns] = p.shape;
   const rule = { dampening: 0, first: false, learningRate: 1, weightDecay: 0, momentum };
   const nesterov = options.nesterov && Math.fround(momentum) !== 0;
-  const moved = Array.from(m.data, (old, i) =>
-    sgd({ ...rule, nesterov, g: mul(grad.data[i] as number, gradScale), p: 0, m: old }),
+  const newMomentum = Array.from(m.data, (previousMomentum, i) =>
+    sgd({ ...rule, nesterov, g: mul(grad.data[i] as number, gradScale), p: 0, m: previousMomentum }),
   );
-  const direction = { ...p, data: Float32Array.from(moved, (each) => each.p) };
+  const direction = { ...p, data: Float32Array.from(newMomentum, (each) => each.p) };
   const orthogonal = newtonSchulz(cast(direction, "f32"), options);
   const ratio = columns === 0 ? 1 : rows / columns;
   const factor = Math.fround(
@@ -124,9 +124,9 @@ export function muon(
       : 0.2 * Math.sqrt(Math.max(rows, columns)),
   );
   const [rate, decay] = [Math.fround(learningRate), Math.fround(weightDecay)];
-  const data = p.data.map((old, i) => {
+  const data = p.data.map((parameter, i) => {
     const update = mul(orthogonal.data[i] as number, -factor);
-    return sub(old, mul(rate, decay === 0 ? update : add(update, mul(decay, old))));
+    return sub(parameter, mul(rate, decay === 0 ? update : add(update, mul(decay, parameter))));
   });
-  return { p: { ...p, data }, m: { ...m, data: Float32Array.from(moved, (each) => each.m) } };
+  return { p: { ...p, data }, m: { ...m, data: Float32Array.from(newMomentum, (each) => each.m) } };
 }

@@ -2,7 +2,7 @@
 
 import type { WideName } from "../quantize/quantize.js";
 import { norm, normBackward } from "../rows/norm.js";
-import { rowsAt, summedRows } from "./divided.js";
+import { rankRows, summedRows } from "./divided.js";
 import type { LinearInputModel, ParameterModel, Run } from "./linear.js";
 import { type Matrix, ofRow, ofRows, rowsOf, sum } from "./matrix.js";
 import { fuses } from "./recipes.js";
@@ -18,12 +18,12 @@ export interface NormModel {
   readonly ranks?: number;
 }
 
-export function normParametersOf({ gamma, beta }: NormModel): readonly ParameterModel[] {
+export function normParameters({ gamma, beta }: NormModel): readonly ParameterModel[] {
   return beta ? [gamma, beta] : [gamma];
 }
 
 /** The f32 results of a norm over rows, and a function for its gradients. */
-function normOf(x: Matrix, { gamma, beta, eps, zeroCenteredGamma, ranks = 1 }: NormModel) {
+function applyNorm(x: Matrix, { gamma, beta, eps, zeroCenteredGamma, ranks = 1 }: NormModel) {
   const row = (parameter: ParameterModel): number[] => [...parameter.wide.data];
   const form = {
     gamma: row(gamma),
@@ -33,24 +33,27 @@ function normOf(x: Matrix, { gamma, beta, eps, zeroCenteredGamma, ranks = 1 }: N
     zeroCenteredGamma,
   };
   const rows = rowsOf(x);
-  const normed = norm(rows, form);
+  const result = norm(rows, form);
   const columns = x.shape[1];
   return {
-    out: (dtype: WideName): Matrix => ofRows(normed.out, columns, dtype),
+    out: (dtype: WideName): Matrix => ofRows(result.out, columns, dtype),
     backward: (grad: Matrix): readonly Matrix[] => {
-      const { dx, dgamma, dbeta } = normBackward(rowsOf(grad), rows, form, normed);
+      const { dx, dgamma, dbeta } = normBackward(rowsOf(grad), rows, form, result);
       if (ranks > 1) {
-        const partsOf = (name: "dgamma" | "dbeta", parameter: ParameterModel): Matrix =>
+        const gradParts = (name: "dgamma" | "dbeta", parameter: ParameterModel): Matrix =>
           summedRows(
             grad,
             ranks,
             (part, rank) => {
-              const before = rowsOf(rowsAt(x, ranks, rank));
-              return ofRow(normBackward(rowsOf(part), before, form, norm(before, form))[name], "f32");
+              const previousRows = rowsOf(rankRows(x, ranks, rank));
+              return ofRow(
+                normBackward(rowsOf(part), previousRows, form, norm(previousRows, form))[name],
+                "f32",
+              );
             },
             parameter.wide.dtype,
           );
-        const sums = [partsOf("dgamma", gamma), ...(beta ? [partsOf("dbeta", beta)] : [])];
+        const sums = [gradParts("dgamma", gamma), ...(beta ? [gradParts("dbeta", beta)] : [])];
         return [ofRows(dx, columns, x.dtype), ...sums];
       }
       const parameterRow = (parameter: ParameterModel, values: number[]): Matrix =>
@@ -64,34 +67,37 @@ function normOf(x: Matrix, { gamma, beta, eps, zeroCenteredGamma, ranks = 1 }: N
   };
 }
 
-export function normLayer(tape: Tape, x: Value, parts: NormModel): Value {
-  const normed = normOf(x.wide, parts);
-  const inputs = [x, ...normParametersOf(parts)];
-  return tape.one(inputs, normed.out(x.wide.dtype), (grad) => normed.backward(wideOf(grad)));
+export function normLayer(tape: Tape, x: Value, normModel: NormModel): Value {
+  const result = applyNorm(x.wide, normModel);
+  const inputs = [x, ...normParameters(normModel)];
+  return tape.one(inputs, result.out(x.wide.dtype), (grad) => result.backward(wideOf(grad)));
 }
 
 /**
- * A norm followed by a linear layer. If `returned` is true, other layers also use the norm's result, so its rounded result is
+ * A norm followed by a linear layer. If `isReturned` is true, other layers also use the norm's result, so its rounded result is
  * quantized.
  */
-export function normedInput(run: Run, x: Value, parts: NormModel, returned: boolean) {
+export function normedInput(run: Run, x: Value, normModel: NormModel, isReturned: boolean) {
   const { dtype } = x.wide;
-  const normed = normOf(x.wide, parts);
-  const computed = run.recipe !== undefined && fuses(run.recipe) && !returned ? "norm" : false;
-  const values = computed ? { ...normed.out("f32"), dtype } : normed.out(dtype);
+  const result = applyNorm(x.wide, normModel);
+  const fusedOperation = run.recipe !== undefined && fuses(run.recipe) && !isReturned ? "norm" : false;
+  const values = fusedOperation ? { ...result.out("f32"), dtype } : result.out(dtype);
   const input: LinearInputModel = {
-    from: { x: values, computed },
-    wide: () => normed.out(dtype),
+    from: { x: values, computed: fusedOperation },
+    wide: () => result.out(dtype),
     dtype,
-    requiresGrad: [x, ...normParametersOf(parts)].some(({ requiresGrad }) => requiresGrad),
+    requiresGrad: [x, ...normParameters(normModel)].some(({ requiresGrad }) => requiresGrad),
   };
   return {
     input,
-    out: normed.out(dtype),
-    backward: (ofNormed: Passed | undefined, other: Passed | undefined): readonly (Matrix | undefined)[] => {
-      const [first, second] = [ofNormed, other].map((each) => each && wideOf(each));
+    out: result.out(dtype),
+    backward: (
+      normGrad: Passed | undefined,
+      returnedGrad: Passed | undefined,
+    ): readonly (Matrix | undefined)[] => {
+      const [first, second] = [normGrad, returnedGrad].map((each) => each && wideOf(each));
       const total = first && second ? sum(first, second) : (first ?? second);
-      return total ? normed.backward(total) : [];
+      return total ? result.backward(total) : [];
     },
   };
 }

@@ -69,7 +69,7 @@ interface SlotValues {
 }
 
 /** The gradient for the step: the sum of `grad` and `mainGrad` if a weight has both. */
-function gradientOf({ grad, mainGrad }: ParameterModel): Matrix | undefined {
+function readGradient({ grad, mainGrad }: ParameterModel): Matrix | undefined {
   return grad && mainGrad ? sum(mainGrad, grad, "f32") : (mainGrad ?? grad);
 }
 
@@ -117,7 +117,7 @@ export class OptimizerRun {
   }
 
   norm(maxNorm: number): { readonly norm: number; readonly factor: number } {
-    const grads = this.slots.flatMap(({ parameter }) => gradientOf(parameter) ?? []);
+    const grads = this.slots.flatMap(({ parameter }) => readGradient(parameter) ?? []);
     return gradNorm(
       grads.map(({ data }) => [...data]),
       maxNorm,
@@ -127,22 +127,22 @@ export class OptimizerRun {
   step({ gradScale, noop }: { readonly gradScale?: number; readonly noop?: number } = {}): void {
     for (const slot of this.slots) {
       const { parameter } = slot;
-      const grad = parameter.requiresGrad ? gradientOf(parameter) : undefined;
+      const grad = parameter.requiresGrad ? readGradient(parameter) : undefined;
       if (!grad) continue;
       slot.steps++;
       if (noop === 1) continue;
       const master = this.#masterValues(slot);
       const values = { m: [...valuesOf(slot.m)], v: [...valuesOf(slot.v)], steps: slot.steps };
-      const updated = master.map((p, i) => {
+      const newMaster = master.map((p, i) => {
         const gradient = grad.data[i] as number;
         return this.#element(values, i, p, gradScale === undefined ? gradient : mul(gradient, gradScale));
       });
       const type = this.masterType(slot);
-      const data = Float32Array.from(type === "u16" ? updated.map((x) => divided(x).parameter) : updated);
+      const data = Float32Array.from(type === "u16" ? newMaster.map((x) => divided(x).parameter) : newMaster);
       parameter.data = cast({ ...parameter.wide, dtype: "f32", data }, parameter.wide.dtype);
       const { moments } = this.#types;
-      slot.written = updated;
-      slot.master = stored(updated, type);
+      slot.written = newMaster;
+      slot.master = stored(newMaster, type);
       slot.m = stored(values.m, moments[0]);
       slot.v = stored(values.v, moments[1]);
     }
@@ -151,18 +151,18 @@ export class OptimizerRun {
   #element({ m, v, steps }: SlotValues, i: number, p: number, g: number): number {
     const { options } = this;
     if (options.kind === "SGD") {
-      const updated = sgd({ ...options, g, p, m: m[i] as number, first: steps === 1 });
-      m[i] = updated.m;
-      return updated.p;
+      const result = sgd({ ...options, g, p, m: m[i] as number, first: steps === 1 });
+      m[i] = result.m;
+      return result.p;
     }
-    const updated = adamw({ ...options, g, p, m: m[i] as number, v: v[i] as number, step: steps });
-    m[i] = updated.m;
-    v[i] = updated.v;
-    return updated.p;
+    const result = adamw({ ...options, g, p, m: m[i] as number, v: v[i] as number, step: steps });
+    m[i] = result.m;
+    v[i] = result.v;
+    return result.p;
   }
 
   /** The tensors of a slot that an optimizer stores, by their names: the codes of each state, and its scale if it has one. */
-  tensorsOf(slot: SlotModel): readonly (readonly [string, StoredTensor])[] {
+  namedTensors(slot: SlotModel): readonly (readonly [string, StoredTensor])[] {
     const { options } = this;
     const { moments } = this.#types;
     const hasMomentum = options.kind === "AdamW" || options.momentum !== 0;

@@ -2,7 +2,7 @@
 import type { DatapathFamily } from "../../../src/formats/datapath.js";
 import { SCALAR_FORMATS, type ScalarFormat } from "../../../src/formats/scalar.js";
 import { div, f32, mul, powerOfTwo, rational, times } from "../core/rational.js";
-import { type Multiplied, servingOf } from "../gemm/datapath.js";
+import { type FactorType, productRule } from "../gemm/datapath.js";
 import { epilogue, gemm, type OracleOperand, type RowAmaxes } from "../gemm/gemm.js";
 import type { Usage } from "../layout/layout.js";
 import { exponentOf, type Matrix, rowsOf } from "./matrix.js";
@@ -13,7 +13,7 @@ export interface Operand {
   readonly format: ScalarFormat | "f32";
   /** The block scales: their shape, which determines the datapath, and a function that returns the scale of an element. */
   readonly blocks?: {
-    readonly shared: NonNullable<Multiplied["scales"]>;
+    readonly shared: NonNullable<FactorType["scales"]>;
     readonly scale: (line: number, k: number) => number;
   };
   /** The tensor scale; per-tensor FP8 only. */
@@ -23,7 +23,7 @@ export interface Operand {
 }
 
 /** The options of a product, and the tensors that are added to it. */
-export interface Joined {
+export interface ProductOptionsModel {
   readonly family: DatapathFamily;
   readonly split: boolean;
   /** One element per column. */
@@ -35,15 +35,19 @@ export interface Joined {
 /** A wide matrix as an operand, read in one direction. */
 export function wideOperand(x: Matrix, usage: Usage): Operand {
   const rows = rowsOf(x);
-  return { lines: usage === "rowwise" ? rows : transposed(rows, x.shape[1]), format: x.dtype };
+  return { lines: usage === "rowwise" ? rows : transposeRows(rows, x.shape[1]), format: x.dtype };
 }
 
-function transposed<T>(rows: readonly (readonly T[])[], columns: number): T[][] {
+function transposeRows<T>(rows: readonly (readonly T[])[], columns: number): T[][] {
   return Array.from({ length: columns }, (_, j) => rows.map((row) => row[j] as T));
 }
 
 /** The f32 results before rounding to a type: D[i][j] is the product of line i of b and line j of a. */
-export function product(a: Operand, b: Operand, { family, split, bias, addend }: Joined): number[][] {
+export function product(
+  a: Operand,
+  b: Operand,
+  { family, split, bias, addend }: ProductOptionsModel,
+): number[][] {
   const sums = accumulators(a, b, family, split);
   const factors = {
     alpha: globalFactor(a, b),
@@ -66,8 +70,8 @@ export function product(a: Operand, b: Operand, { family, split, bias, addend }:
   if (!addend)
     return sums.map((row) =>
       row.map((acc, j) => {
-        const scaled = Math.fround(factor * acc) + 0;
-        return bias ? Math.fround(scaled + (bias[j] as number)) : scaled;
+        const scaledSum = Math.fround(factor * acc) + 0;
+        return bias ? Math.fround(scaledSum + (bias[j] as number)) : scaledSum;
       }),
     );
   return sums.map((row, i) =>
@@ -94,24 +98,29 @@ function globalFactor(...operands: readonly Operand[]): number {
 
 /** The line amaxes of an element where an operand has several. Addends are f32, so nothing is rounded before them. */
 function lineAmaxes(a: Operand, b: Operand): ((row: number, column: number) => RowAmaxes) | undefined {
-  const of = ({ global }: Operand): readonly number[] => [global?.amax ?? 1].flat();
+  const amaxesOf = ({ global }: Operand): readonly number[] => [global?.amax ?? 1].flat();
   if ([a, b].every(({ global }) => typeof (global?.amax ?? 1) === "number")) return undefined;
-  const [columns, rows] = [of(a), of(b)];
-  const both = columns.length > 1 && rows.length > 1;
-  const at = (amaxes: readonly number[], line: number) =>
+  const [columns, rows] = [amaxesOf(a), amaxesOf(b)];
+  const areMatrices = columns.length > 1 && rows.length > 1;
+  const amaxAt = (amaxes: readonly number[], line: number) =>
     (amaxes.length > 1 ? amaxes[line] : amaxes[0]) as number;
-  return (row, column) => ({ row: at(rows, row), column: at(columns, column), both, round: (x) => x });
+  return (row, column) => ({
+    row: amaxAt(rows, row),
+    column: amaxAt(columns, column),
+    scalesBoth: areMatrices,
+    round: (x) => x,
+  });
 }
 
-function accumulators(a: Operand, b: Operand, family: DatapathFamily, split: boolean): number[][] {
+function accumulators(a: Operand, b: Operand, family: DatapathFamily, splitAccumulator: boolean): number[][] {
   if (family === "exact") return exactSums(a, b);
   if (family === "fp32") return f32Sums(a, b);
-  const serving = servingOf(family, multiplied(b), multiplied(a), split);
-  if (!serving) throw new RangeError(`datapath.md has no ${family} rule for these operands`);
-  return gemm({ ...serving, splits: 1, x: oracleOperand(b), w: oracleOperand(a) });
+  const rule = productRule(family, factorType(b), factorType(a), splitAccumulator);
+  if (!rule) throw new RangeError(`datapath.md has no ${family} rule for these operands`);
+  return gemm({ ...rule, splits: 1, x: oracleOperand(b), w: oracleOperand(a) });
 }
 
-function multiplied({ format, blocks }: Operand): Multiplied {
+function factorType({ format, blocks }: Operand): FactorType {
   return blocks ? { format, scales: blocks.shared } : { format };
 }
 
@@ -129,7 +138,7 @@ function scaledLines({ lines, blocks }: Operand): readonly (readonly number[])[]
 }
 
 /** Elements as integers, in units of 2^-shift. */
-function fixed(lines: readonly (readonly number[])[]) {
+function toFixedPoint(lines: readonly (readonly number[])[]) {
   const shift = Math.max(0, ...lines.map((line) => Math.max(0, ...line.map(fractionBits))));
   const maximum = Math.max(0, ...lines.map((line) => Math.max(0, ...line.map(Math.abs)))) * 2 ** shift;
   return { shift, most: maximum, lines: lines.map((line) => line.map((x) => x * 2 ** shift)) };
@@ -149,15 +158,15 @@ function exactSums(a: Operand, b: Operand): number[][] {
   const [w, x] = [scaledLines(a), scaledLines(b)];
   if (![...w, ...x].every((line) => line.every(Number.isFinite)))
     return x.map((row) => w.map((line) => wildDot(row, line)));
-  const [left, right] = [fixed(x), fixed(w)];
-  const shift = left.shift + right.shift;
+  const [xFixed, wFixed] = [toFixedPoint(x), toFixedPoint(w)];
+  const shift = xFixed.shift + wFixed.shift;
   const depth = x[0]?.length ?? 0;
-  if (left.most * right.most * Math.max(depth, 1) < 2 ** 53) {
+  if (xFixed.most * wFixed.most * Math.max(depth, 1) < 2 ** 53) {
     const unit = 2 ** -shift;
-    return left.lines.map((row) => right.lines.map((line) => Math.fround(dot(row, line) * unit) + 0));
+    return xFixed.lines.map((row) => wFixed.lines.map((line) => Math.fround(dot(row, line) * unit) + 0));
   }
   const unit = powerOfTwo(-shift);
-  const [rows, columns] = [left, right].map(({ lines }) => lines.map((line) => line.map(BigInt))) as [
+  const [rows, columns] = [xFixed, wFixed].map(({ lines }) => lines.map((line) => line.map(BigInt))) as [
     bigint[][],
     bigint[][],
   ];

@@ -35,7 +35,7 @@ export interface QuantizedTask extends QuantizedSizes {
   /** The bias of a pair, and the extents of its first two dimensions: 1, or the number of sequences or heads. */
   readonly bias?:
     | {
-        readonly at: (b: number, h: number, i: number, j: number) => number;
+        readonly elementAt: (b: number, h: number, i: number, j: number) => number;
         readonly extents: readonly [number, number];
       }
     | undefined;
@@ -170,7 +170,7 @@ export function quantizedAttention(task: QuantizedTask, round: Rounding): Quanti
   );
   const z = pairs(task, keys, (b, h, i, j) => {
     let s = scores[(b * heads + h) * queries + i]?.[j] as number;
-    if (bias) s = add(s, bias.at(b, h, i, j));
+    if (bias) s = add(s, bias.elementAt(b, h, i, j));
     if (bias && task.biasBeforeScale) s = mul(s, scale);
     if (task.alibi) s = add(s, task.alibi(b, h, i, j));
     return isVisible(b, h, i, j) ? s : Number.NEGATIVE_INFINITY;
@@ -226,7 +226,7 @@ export function quantizedAttention(task: QuantizedTask, round: Rounding): Quanti
       const dq = items.map((n) => multiply(task, [ofItem(k, n), item(factor, n, rows)], "NN", { alpha }));
       const dk = items.map((n) => multiply(task, [ofItem(q, n), item(factor, n, rows)], "NT", { alpha }));
       const widths = [q.shape[1], k.shape[1], v.shape[1]];
-      const wide = [dq, dk, dv].map((parts, i) => stacked(parts, widths[i] as number, dtype));
+      const wide = [dq, dk, dv].map((headGrads, i) => stacked(headGrads, widths[i] as number, dtype));
       const [roundedQ, roundedK, roundedV] = round("dqkv", wide, dtype) as [Matrix, Matrix, Matrix];
       const shape = [batch, heads, queries, keys];
       const axes = bias ? [0, 1].filter((axis) => bias.extents[axis] !== shape[axis]) : [];

@@ -2,7 +2,7 @@
 import { SCALAR_FORMATS } from "../../../src/formats/scalar.js";
 import { fromBits } from "../core/rational.js";
 import { decode } from "../core/scalar.js";
-import { isPerTensor, sizeOf, tilingOf, type Usage } from "../layout/layout.js";
+import { copySize, copyTiling, isPerTensor, type Usage } from "../layout/layout.js";
 import { quantizeActivated, quantizeNormed } from "../quantize/computed.js";
 import { dequantize } from "../quantize/dequantize.js";
 import {
@@ -54,10 +54,10 @@ export class QuantizedModel {
   /** The lines of a copy along K. */
   operand(usage: Usage): Operand {
     const { spec } = this;
-    const shape = sizeOf(spec, usage, this.from.x.shape);
+    const shape = copySize(spec, usage, this.from.x.shape);
     const copy = this.copy(usage);
     const layout = elementLayout(spec);
-    const tiling = tilingOf(spec, usage, shape);
+    const tiling = copyTiling(spec, usage, shape);
     const [m, k] = shape;
     const values = new Map([...new Set(copy.codes)].map((code) => [code, decode(code, layout)]));
     const element = (r: number, c: number): number =>

@@ -3,10 +3,10 @@
 import { dropout } from "../elementwise/dropout.js";
 import type { AttentionScales } from "./attention-scales.js";
 import { add } from "./functions.js";
-import { type AttentionModel, attend, headsOf, joinedHeads, picked } from "./heads.js";
+import { type AttentionModel, attend, joinedHeads, pickRows, splitHeads } from "./heads.js";
 import { linear, type MLPModel, mlp, normLinear } from "./layers.js";
 import type { CallModel, LinearModel, ParameterModel, Run } from "./linear.js";
-import { mapped } from "./matrix.js";
+import { mapMatrix } from "./matrix.js";
 import { type NormModel, normLayer } from "./norms.js";
 import { attendQuantized, valuesOfCodes } from "./quantized-heads.js";
 import { type Tape, type Value, wideOf } from "./tape.js";
@@ -55,9 +55,9 @@ function headNorm(tape: Tape, x: Value, heads: number, norm: NormModel): Value {
     return row * heads + rank * headsPerRank + (i % headsPerRank);
   };
   const places = new Map(Array.from({ length: shape[0] }, (_, i) => [rowOf(i), i]));
-  const byRank = picked(tape, x, shape, (i, j) => rowOf(i) * width + j);
+  const byRank = pickRows(tape, x, shape, (i, j) => rowOf(i) * width + j);
   const normed = normLayer(tape, byRank, norm);
-  return picked(tape, normed, shape, (i, j) => (places.get(i) as number) * width + j);
+  return pickRows(tape, normed, shape, (i, j) => (places.get(i) as number) * width + j);
 }
 
 /** The result of the module. With a separate projection for keys and values, their source is `memory`. */
@@ -85,10 +85,10 @@ export function multihead(
   const [q, k, v] = (
     keyValue && memory
       ? [
-          ...headsOf(tape, projected, core, false, [heads / groups]),
-          ...headsOf(tape, values(linear(run, tape, memory, keyValue, use)), core, interleaved, [1, 1]),
+          ...splitHeads(tape, projected, core, false, [heads / groups]),
+          ...splitHeads(tape, values(linear(run, tape, memory, keyValue, use)), core, interleaved, [1, 1]),
         ]
-      : headsOf(tape, projected, core, interleaved, [heads / groups, 1, 1])
+      : splitHeads(tape, projected, core, interleaved, [heads / groups, 1, 1])
   ) as [Value, Value, Value];
   const { qNorm, kNorm, attentionDropout: probability } = model;
   const turned = [
@@ -125,11 +125,11 @@ function dropped(run: Run, tape: Tape, x: Value, probability: number): Value {
   const out = dropped(x.wide.data);
   return tape.one(
     [x],
-    mapped(x.wide, (_, i) => out[i] as number),
+    mapMatrix(x.wide, (_, i) => out[i] as number),
     (grad) => {
       const wide = wideOf(grad);
       const back = dropped(wide.data);
-      return [mapped(wide, (_, i) => back[i] as number)];
+      return [mapMatrix(wide, (_, i) => back[i] as number)];
     },
   );
 }

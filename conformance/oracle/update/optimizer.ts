@@ -2,11 +2,11 @@
 import {
   add,
   div,
+  divide,
   F32,
   f32,
   mul,
   ofNumber,
-  over,
   powerOfTwo,
   rational,
   sub,
@@ -86,7 +86,7 @@ export function correction(beta: number, step: number): number {
 export function sqrt(x: number): number {
   if (!(x > 0) || x === Number.POSITIVE_INFINITY) return x === 0 || x > 0 ? x : Number.NaN;
   const shift = -2 * F32.minExponent;
-  const scaled = over(ofNumber(x), powerOfTwo(-2 * shift));
+  const scaled = divide(ofNumber(x), powerOfTwo(-2 * shift));
   const floorOfRatio = scaled.num / scaled.den;
   const root = integerRoot(floorOfRatio);
   const sticky = root * root === floorOfRatio && floorOfRatio * scaled.den === scaled.num ? 0n : 1n;

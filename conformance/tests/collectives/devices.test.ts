@@ -121,7 +121,7 @@ describe("ranks with a device each", () => {
                 ? oracle.ringSum(values, [...splits.keys()], splits, roundTo(dtype))
                 : oracle.rankedSum(values, roundTo(dtype));
           const reduction = how !== "max" && isMean ? ("mean" as const) : ("sum" as const);
-          const result = reduction === "mean" ? oracle.meanOf(sum, size, roundTo(dtype)) : sum;
+          const result = reduction === "mean" ? oracle.meanOfSums(sum, size, roundTo(dtype)) : sum;
           const wanted = rounded(dtype, [count], result);
           const options =
             how === "max" ? { reduction: how } : { reduction, plan: { algorithm: how, splits } };

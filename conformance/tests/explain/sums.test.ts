@@ -33,7 +33,7 @@ import {
   toNumber,
   truncate,
 } from "../../oracle/core/rational.js";
-import { type Serving, servingOf } from "../../oracle/gemm/datapath.js";
+import { type ProductRule, productRule } from "../../oracle/gemm/datapath.js";
 import type { OracleOperand } from "../../oracle/gemm/gemm.js";
 import { download } from "../../values/plain.js";
 import { derivedSeed, draws } from "../harness/draws.js";
@@ -54,7 +54,7 @@ function exponentOf(x: number, least: number): number | undefined {
 }
 
 /** The value that a datapath multiplies for an element, and its exponent (datapath.md §1, §3). */
-function factorOf(operand: OracleOperand, line: number, k: number, staging: Serving["staging"]) {
+function factorOf(operand: OracleOperand, line: number, k: number, staging: ProductRule["staging"]) {
   const element = operand.lines[line]?.[k] as number;
   const scale = operand.scale?.(line, k) ?? 1;
   const product =
@@ -163,7 +163,7 @@ interface Context {
   readonly w: OracleOperand;
   readonly row: number;
   readonly column: number;
-  readonly serving: Serving;
+  readonly serving: ProductRule;
 }
 
 /** Fails unless each number of a sum follows from the operands. */
@@ -228,7 +228,7 @@ function compareProduct(drawn: GemmCase, picks: readonly number[]): boolean | un
   };
   const out = tryGemm(options);
   if (!out) return undefined;
-  const serving = servingOf(datapath, multiplied(b), multiplied(a), useSplitAccumulator) as Serving;
+  const serving = productRule(datapath, multiplied(b), multiplied(a), useSplitAccumulator) as ProductRule;
   const [x, w] = [oracleOperand(b), oracleOperand(a)];
   const columns = out.shape.at(-1) as number;
   const { codes } = download(out);

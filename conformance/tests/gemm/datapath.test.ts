@@ -12,7 +12,7 @@ import { SCALAR_FORMATS } from "../../../src/formats/scalar.js";
 import { zeros } from "../../../src/ops/create.js";
 import { batchedGemm } from "../../../src/ops/gemm/batched.js";
 import { gemm } from "../../../src/ops/gemm/gemm.js";
-import { servingOf } from "../../oracle/gemm/datapath.js";
+import { productRule } from "../../oracle/gemm/datapath.js";
 import { sampleCases } from "../harness/draws.js";
 import { testInScope, useBackend } from "../harness/suite.js";
 
@@ -36,7 +36,7 @@ const OPERANDS = FORMATS.flatMap((format) =>
 type Asked = Parameters<typeof datapathFor>;
 
 /** The library's choice, in the oracle's form. */
-function chosen(...asked: Asked): ReturnType<typeof servingOf> {
+function chosen(...asked: Asked): ReturnType<typeof productRule> {
   const choice = datapathFor(...asked);
   if (!choice.ok) return undefined;
   const { dotAdd, promotionInterval }: DatapathRow = DATAPATHS[choice.name];
@@ -52,7 +52,7 @@ it.each(FAMILIES)(
       for (const w of OPERANDS) {
         for (const split of [false, true]) {
           const asked: Asked = [family, x, w, split];
-          expect(chosen(...asked), JSON.stringify(asked)).toEqual(servingOf(...asked));
+          expect(chosen(...asked), JSON.stringify(asked)).toEqual(productRule(...asked));
         }
       }
     }
@@ -93,7 +93,7 @@ testInScope("both products refuse datapaths that the chip does not have", () => 
   for (const family of ["ada", "hopper", "blackwell"] as const) {
     for (const a of sampleCases(FORMATS, 4, family.length)) {
       for (const b of FORMATS) {
-        const served = servingOf(family, { format: b }, { format: a }, false) !== undefined;
+        const served = productRule(family, { format: b }, { format: a }, false) !== undefined;
         const product = () =>
           gemm({ a: operand(a, []), b: operand(b, []), datapath: family, outDtype: "f32" });
         if (served) expect(product().plan.datapath).toMatch(new RegExp(`^${family}-`));

@@ -244,7 +244,7 @@ class Side {
       expect(slot.steps, `steps of ${kind}`).toBe(model.steps);
       const { value } = slot.parameter;
       const tensors = new Map<string, Tensor>([["master", slot.master], ...slot.buffers]);
-      const expected = new Map(this.model.tensorsOf(model));
+      const expected = new Map(this.model.namedTensors(model));
       expect([...tensors.keys()].sort(), `states of ${kind}`).toEqual([...expected.keys()].sort());
       for (const [name, { type, values }] of expected) {
         const tensor = tensors.get(name) as Tensor;

@@ -22,7 +22,7 @@ import {
 import { Scope } from "../../../src/tensor/scope.js";
 import type { Tensor } from "../../../src/tensor/tensor.js";
 import { quantizeSpec, scaleLayout, usage } from "../../arbitraries/specs.js";
-import { placesOf } from "../../oracle/training/divided.js";
+import { rankIndices } from "../../oracle/training/divided.js";
 import { cast, type Matrix } from "../../oracle/training/matrix.js";
 import { differenceOf } from "../../values/difference.js";
 import { fromCodes, type PlainTensor } from "../../values/plain.js";
@@ -87,7 +87,7 @@ const drawnOf = (choices: fc.Arbitrary<QuantizeSpec>): fc.Arbitrary<Drawn> =>
 function valuesOf({ spec, rows, columns, seed, outlier, ranks, dimension, pieces }: Drawn): Matrix {
   const data = normal({ seed, offset: 1n }, rows * columns, 1);
   if (outlier !== undefined) {
-    const places = placesOf(
+    const places = rankIndices(
       { ranks, pieces, mode: "column", sequence: false },
       outlier % ranks,
       dimension === "rows" ? rows : columns,
@@ -173,8 +173,8 @@ function slice(x: PlainTensor, plan: Drawn, rank: number, transposed: boolean): 
   const cuts = (dimension === "rows") !== transposed ? 0 : 1;
   const divided = { ranks, pieces, mode: "column", sequence: false } as const;
   const all = (count: number): number[] => Array.from({ length: count }, (_, i) => i);
-  const r = cuts === 0 ? placesOf(divided, rank, rows) : all(rows);
-  const c = cuts === 1 ? placesOf(divided, rank, columns) : all(columns);
+  const r = cuts === 0 ? rankIndices(divided, rank, rows) : all(rows);
+  const c = cuts === 1 ? rankIndices(divided, rank, columns) : all(columns);
   return fromCodes(
     x.dtype,
     [r.length, c.length],

@@ -63,7 +63,8 @@ describe("newtonSchulz", () => {
           "set" in schedule
             ? { coefficients: schedule.set, steps: schedule.steps }
             : { coefficients: schedule.rows };
-        const rows = "set" in schedule ? oracle.coefficientsOf(schedule.set, schedule.steps) : schedule.rows;
+        const rows =
+          "set" in schedule ? oracle.stepCoefficients(schedule.set, schedule.steps) : schedule.rows;
         const before = backend().memoryUse().live;
         const source = upload(backend(), x);
         const bytes = backend().memoryUse().live - before;
@@ -84,7 +85,7 @@ describe("newtonSchulz", () => {
   it("has five steps of the quintic set by default", () => {
     using _ = new Scope();
     const x = drawnTensor(backend(), 3, [5, 9], "bf16");
-    const expected = newtonSchulz(x, { coefficients: oracle.coefficientsOf("quintic", 5) });
+    const expected = newtonSchulz(x, { coefficients: oracle.stepCoefficients("quintic", 5) });
     assertSame("result", download(newtonSchulz(x)), download(expected));
   });
 

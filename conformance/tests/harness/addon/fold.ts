@@ -67,7 +67,7 @@ function expectedResult({ reduction, contributions }: FoldCase): PlainTensor<Wid
   );
   const sums = {
     ranked: () => oracle.rankedSum(values, (x) => x),
-    mean: () => oracle.meanOf(oracle.rankedSum(values, round), contributions.length, round),
+    mean: () => oracle.meanOfSums(oracle.rankedSum(values, round), contributions.length, round),
     ring: () => oracle.ringSum(values, order, splits, round),
     max: () => oracle.maximum(values),
   };

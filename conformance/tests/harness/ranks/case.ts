@@ -204,7 +204,7 @@ function reduceInputs(
   const plan = algorithm && { algorithm, ...(isRing ? { order } : {}) };
   const options = { reduction, ...(plan ? { plan } : {}) };
   return reduction === "mean"
-    ? [oracle.meanOf(sums, parts.length, round), options]
+    ? [oracle.meanOfSums(sums, parts.length, round), options]
     : [sums, plan ? options : {}];
 }
 

@@ -11,7 +11,7 @@ import {
   type Tensor,
   tensor,
 } from "../../../../src/index.js";
-import type { Codes, Pass, Quantized } from "../../../oracle/training/delayed-training.js";
+import type { Codes, Pass, QuantizedOperand } from "../../../oracle/training/delayed-training.js";
 import { SIZE } from "./draws.js";
 
 export function matrixTensor(backend: Backend, codes: Codes): Tensor<"bf16"> {
@@ -20,7 +20,7 @@ export function matrixTensor(backend: Backend, codes: Codes): Tensor<"bf16"> {
 
 type Role = "input" | "weight" | "gradOutput";
 
-function createQuantizer(backend: Backend, { recipe, scale }: Quantized, role: Role): Quantizer {
+function createQuantizer(backend: Backend, { recipe, scale }: QuantizedOperand, role: Role): Quantizer {
   const bothCopies = { rowwise: true, columnwise: true };
   switch (recipe.kind) {
     case "delayed": {
@@ -39,7 +39,7 @@ function createQuantizer(backend: Backend, { recipe, scale }: Quantized, role: R
   }
 }
 
-function quantizeMatrix(backend: Backend, matrix: Quantized, role: Role): QuantizedTensor {
+function quantizeMatrix(backend: Backend, matrix: QuantizedOperand, role: Role): QuantizedTensor {
   return createQuantizer(backend, matrix, role).quantize(matrixTensor(backend, matrix.codes));
 }
 

@@ -308,7 +308,7 @@ export class StepModel {
       return [
         [name, parameter.wide] as const,
         [`${name} steps`, ofRow([steps], "f32")] as const,
-        ...optimizer.tensorsOf(slot).map(([state, { type, values }]) => {
+        ...optimizer.namedTensors(slot).map(([state, { type, values }]) => {
           // codes of e4m3 are compared as values, remainders as integers
           const dtype = type === "e4m3" || type === "u16" ? "f32" : type;
           return [`${name} ${state}`, { ...ofRow([...values], "f32"), dtype }] as const;

@@ -246,7 +246,7 @@ export function argumentsOf(backend: Backend, of: Case) {
       if ((causal && j > t) || (left >= 0 && j < t - left) || (right >= 0 && j > t + right)) return false;
       return !mask || hidden[i * keys + j] === 0;
     },
-    ...(bias ? { bias: { at, extents: of.biasExtents } } : {}),
+    ...(bias ? { bias: { elementAt: at, extents: of.biasExtents } } : {}),
     biasBeforeScale: of.bias === "pre_scale_bias",
     ...(of.bias.startsWith("alibi")
       ? { alibi: (b, h, i, j) => Math.fround(slopeOf(h) * -Math.abs(positionOf(b, i) - j)) }

@@ -15,7 +15,7 @@ import { Variable } from "../../../../src/tape/variable.js";
 import { Scope } from "../../../../src/tensor/scope.js";
 import type { WideDType } from "../../../../src/tensor/shape.js";
 import type { Tensor } from "../../../../src/tensor/tensor.js";
-import type { Divided } from "../../../oracle/training/divided.js";
+import type { DivisionModel } from "../../../oracle/training/divided.js";
 import { linear, mlp, normLinear } from "../../../oracle/training/layers.js";
 import {
   type CallModel,
@@ -226,7 +226,7 @@ function values(
   return cast({ data, shape: [rows, columns], dtype: "f32" }, dtype);
 }
 
-const dividedBy = ({ ranks, sequence }: ParallelCase, mode: "column" | "row", pieces = 1): Divided => ({
+const dividedBy = ({ ranks, sequence }: ParallelCase, mode: "column" | "row", pieces = 1): DivisionModel => ({
   ranks,
   mode,
   pieces,

@@ -8,7 +8,7 @@ import type { DatapathFamily } from "../../../../src/formats/datapath.js";
 import type { WideDType } from "../../../../src/tensor/shape.js";
 import type { Tensor } from "../../../../src/tensor/tensor.js";
 import { GuardedBackend } from "../../../operations/guarded.js";
-import { type Divided, placesOf } from "../../../oracle/training/divided.js";
+import { type DivisionModel, rankIndices } from "../../../oracle/training/divided.js";
 import { type Matrix, matrix } from "../../../oracle/training/matrix.js";
 import { PlainTensor, wideValues } from "../../../values/plain.js";
 
@@ -35,12 +35,12 @@ export function useRanks(most: number, datapath: DatapathFamily, timeout = 20_00
 export type Held = "all" | "rows" | "columns";
 
 /** Returns rank `rank`'s part of a matrix. */
-export function partOf(x: Matrix, held: Held, divided: Divided, rank: number): Matrix {
+export function partOf(x: Matrix, held: Held, divided: DivisionModel, rank: number): Matrix {
   const [rows, columns] = x.shape;
   const every = (count: number): number[] => Array.from({ length: count }, (_, i) => i);
   const [r, c] = [
-    held === "rows" ? placesOf(divided, rank, rows) : every(rows),
-    held === "columns" ? placesOf(divided, rank, columns) : every(columns),
+    held === "rows" ? rankIndices(divided, rank, rows) : every(rows),
+    held === "columns" ? rankIndices(divided, rank, columns) : every(columns),
   ];
   return matrix(
     [r.length, c.length],

@@ -14,7 +14,7 @@ import { Scope } from "../../../../../src/tensor/scope.js";
 import type { WideDType } from "../../../../../src/tensor/shape.js";
 import type { Tensor } from "../../../../../src/tensor/tensor.js";
 import { maximum as largest, rankedSum } from "../../../../oracle/collective/collective.js";
-import { gradientOf } from "../../../../oracle/rows/loss.js";
+import { computeGradient } from "../../../../oracle/rows/loss.js";
 import { lossOfSums, maximumOf, sumsOf } from "../../../../oracle/rows/loss-parts.js";
 import { cast, columnSums, type Matrix, ofRows, rowsOf } from "../../../../oracle/training/matrix.js";
 import { differenceOf } from "../../../../values/difference.js";
@@ -214,7 +214,7 @@ describe("a cross-entropy loss divided by classes", () => {
         if (target < 0 || target >= classes) return row.map(() => Number.NaN);
         const shifted = row.map((x) => f(x - (tops[i] as number)));
         const where = { total: added[3 * i] as number, target: target - rank * each, classes };
-        return gradientOf(shifted, where, f(smoothing)).map((x) => f(x * f(3 * share)));
+        return computeGradient(shifted, where, f(smoothing)).map((x) => f(x * f(3 * share)));
       });
       return rounded(dtype, [rows, each], values);
     });

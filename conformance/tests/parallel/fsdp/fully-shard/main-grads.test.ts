@@ -30,7 +30,7 @@ import {
 } from "../../../../../src/index.js";
 import { persistent, wideTensor } from "../../../../../src/modules/parameter.js";
 import { castTo } from "../../../../../src/ops/cast/cast.js";
-import { meanOf, rankedSum } from "../../../../oracle/collective/collective.js";
+import { meanOfSums, rankedSum } from "../../../../oracle/collective/collective.js";
 import { draws } from "../../../harness/draws.js";
 import { useBackends } from "../../../harness/ranks/backends.js";
 
@@ -225,7 +225,7 @@ class Definition {
     const inputs = await Promise.all(this.programs.map((each) => each.localGrad()));
     const sumOf = (parts: readonly (readonly number[])[]): number[] => {
       const sums = rankedSum(parts, Math.fround);
-      return this.given.reduction === "mean" ? meanOf(sums, parts.length, Math.fround) : sums;
+      return this.given.reduction === "mean" ? meanOfSums(sums, parts.length, Math.fround) : sums;
     };
     const copies = Array.from({ length: replicate }, (_, i) =>
       sumOf(inputs.slice(i * shard, (i + 1) * shard)),

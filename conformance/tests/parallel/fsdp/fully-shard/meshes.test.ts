@@ -28,7 +28,7 @@ import {
 import { castTo } from "../../../../../src/ops/cast/cast.js";
 import { pairwise, product } from "../../../../arbitraries/covering.js";
 import { splitmix32 } from "../../../../arbitraries/random.js";
-import { meanOf, type Round, rankedSum, ringSum } from "../../../../oracle/collective/collective.js";
+import { meanOfSums, type Round, rankedSum, ringSum } from "../../../../oracle/collective/collective.js";
 import { roundedIn } from "../../../../oracle/core/scale.js";
 import { derivedSeed, draws, SEED, sampleCases } from "../../../harness/draws.js";
 import { useBackends } from "../../../harness/ranks/backends.js";
@@ -181,7 +181,7 @@ function reduced(
 ): number[] {
   const order = plan?.order ?? inputs.map((_, i) => i);
   const sums = plan?.algorithm === "ring" ? ringSum(inputs, order, splits, round) : rankedSum(inputs, round);
-  return isMean ? meanOf(sums, inputs.length, round) : sums;
+  return isMean ? meanOfSums(sums, inputs.length, round) : sums;
 }
 
 describe("gradients over a mesh", () => {
