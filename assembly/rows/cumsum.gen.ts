@@ -3,9 +3,9 @@
 @unmanaged
 export class CumsumTask {
   columns: usize;
-  reverse: bool;
   x: usize;
   xType: u32;
+  reverse: bool;
   out: usize;
   outType: u32;
 }

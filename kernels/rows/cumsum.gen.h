@@ -12,9 +12,9 @@ namespace lockstep {
 struct CumsumParams {
   int64_t rows = 0;
   int64_t columns = 0;
-  bool reverse = false;
   const void* x = nullptr;
   Wide xType = Wide::kF32;
+  bool reverse = false;
   void* out = nullptr;
   Wide outType = Wide::kF32;
 };

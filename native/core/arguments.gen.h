@@ -589,9 +589,9 @@ struct Cumsum {
   static constexpr Argument kArguments[] = {
       {"rows", Kind::kCount, false},
       {"columns", Kind::kCount, false},
-      {"reverse", Kind::kFlag, false},
       {"x", Kind::kPointer, false},
       {"xType", Kind::kWide, false},
+      {"reverse", Kind::kFlag, false},
       {"out", Kind::kPointer, false},
       {"outType", Kind::kWide, false},
   };

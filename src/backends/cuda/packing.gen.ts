@@ -471,8 +471,8 @@ export const WRITERS: {
   cumsum(slots, args) {
     slots.number(0, args.rows);
     slots.number(1, args.columns);
-    slots.flag(2, args.reverse);
-    slots.wide(3, args.x);
+    slots.wide(2, args.x);
+    slots.flag(4, args.reverse);
     slots.wide(5, args.out);
   },
   updateScales(slots, args) {

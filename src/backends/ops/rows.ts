@@ -7,23 +7,26 @@ export const STATISTICS = { rstd: "f32", "mean?": "f32" } as const;
 export const NORM = { ...X, gamma: "checked", "beta?": "checked" } as const;
 const LOGITS = { logits: "checked", targets: "checked" } as const;
 
-/** The arguments of the kernels of cross-entropy and its gradient. */
-const LOSS = {
+/** The sizes and the elements of the logits, seen as rows. */
+const LOGIT_ROWS = {
   rows: "logits.rows",
   columns: "logits.columns",
   logits: ["wide", "rows * columns"],
+} as const;
+
+/** The arguments of the kernels of cross-entropy and its gradient. */
+const LOSS = {
+  ...LOGIT_ROWS,
   targets: ["i32", "rows"],
   smoothing: "float",
   ignore: "int",
 } as const;
 
+/** The sizes and the elements of x, seen as rows. */
+const ROWS = { rows: "x.rows", columns: "x.columns", x: ["wide", "rows * columns"] } as const;
+
 /** The arguments of the kernels of the mean squared error and its gradient. */
-const PAIR = {
-  rows: "x.rows",
-  columns: "x.columns",
-  x: ["wide", "rows * columns"],
-  target: ["wide", "rows * columns"],
-} as const;
+const PAIR = { ...ROWS, target: ["wide", "rows * columns"] } as const;
 
 /** Arguments of `norm`: LayerNorm of the rows of x or, without `beta` and `mean`, RMSNorm. */
 export interface NormArgs {
@@ -166,16 +169,7 @@ export interface LossMaximumArgs extends Pick<CrossEntropyArgs, "logits"> {
 export const lossMaximum: Tensors<LossMaximumArgs> = {
   writes: { maximum: "f32" },
   reads: { logits: "checked" },
-  lowering: {
-    takes: {
-      rows: "logits.rows",
-      columns: "logits.columns",
-      logits: ["wide", "rows * columns"],
-      maximum: ["f32", "rows"],
-    },
-    each: "rows",
-    weight: "columns",
-  },
+  lowering: { takes: { ...LOGIT_ROWS, maximum: ["f32", "rows"] }, each: "rows", weight: "columns" },
 };
 
 /**
@@ -380,13 +374,7 @@ export interface CumsumArgs {
 export const cumsum: Tensors<CumsumArgs> = {
   ...OUT,
   lowering: {
-    takes: {
-      rows: "x.rows",
-      columns: "x.columns",
-      reverse: "flag",
-      x: ["wide", "rows * columns"],
-      out: ["wide", "rows * columns"],
-    },
+    takes: { ...ROWS, reverse: "flag", out: ["wide", "rows * columns"] },
     each: "rows",
     weight: "2 * columns",
   },

@@ -7,8 +7,8 @@ export const CUMSUM_DECLARED_CALLS = {
   cumsum: {
     rows: "count",
     columns: "count",
-    reverse: "flag",
     x: reads.wide("rows * columns"),
+    reverse: "flag",
     out: writes.wide("rows * columns"),
   },
 } as const satisfies Declarations;
@@ -16,6 +16,6 @@ export const CUMSUM_DECLARED_CALLS = {
 export const cumsum: Lowering<"cumsum"> = {
   run({ addon, device }, { x, reverse, out }) {
     const [rows, columns] = asMatrix(x.shape);
-    addon.cumsum(device, { rows, columns, reverse, x, out });
+    addon.cumsum(device, { rows, columns, x, reverse, out });
   },
 };

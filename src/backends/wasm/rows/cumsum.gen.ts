@@ -6,6 +6,6 @@ export const cumsum: Lowering<"cumsum"> = {
   run({ pool }, { x, reverse, out }) {
     const [rows, columns] = asMatrix(x.shape);
     const job = { total: rows, weight: 2 * columns };
-    pool.run("cumsum", job, { columns, reverse, x: x.address, xType: wideOf(x), out: out.address, outType: wideOf(out) });
+    pool.run("cumsum", job, { columns, x: x.address, xType: wideOf(x), reverse, out: out.address, outType: wideOf(out) });
   },
 };
