@@ -3,11 +3,21 @@ import { join } from "node:path";
 import { describe, expect, it } from "vitest";
 import { DIALECT_TARGETS, parseTarget } from "../../../../../../src/checkpoints/convert/targets/named.js";
 import { conventionOf } from "../../../../../../src/checkpoints/stored/conventions.js";
+import { sampleCases } from "../../../../harness/draws.js";
 import { useBackend } from "../../../../harness/suite.js";
-import { convertTo, type Held, inFolder, valuesIn, writeContents } from "../../../files/checkpoints.js";
+import {
+  convertTo,
+  type Held,
+  inFolder,
+  readContents,
+  transposed,
+  valuesIn,
+  writeContents,
+} from "../../../files/checkpoints.js";
 import { addWeight, configFor, contentsOf, drawsFrom, FORMS, type Form } from "../../../files/drawn-files.js";
 
 const backend = useBackend({ threads: 1 });
+const SIDE = 64;
 const MODULE = "model.layers.0.mlp.down_proj";
 const COMPANIONS = ["zeros", "order", "factors"] as const;
 type Companion = (typeof COMPANIONS)[number];
@@ -40,7 +50,7 @@ describe("the reported changes are those of the values", () => {
   it.each(CASES)("%s, a scale for each %s, with %s, to %s", async (_, __, companion, target, form) => {
     const options = { [companion]: true };
     const tensors = new Map<string, Held>();
-    addWeight(tensors, MODULE, form, [64, 64], drawsFrom(1), options);
+    addWeight(tensors, MODULE, form, [SIDE, SIDE], drawsFrom(1), options);
     await inFolder(async (folder) => {
       await writeContents(folder, contentsOf(tensors, configFor(form, options)));
       const out = join(folder, "out");
@@ -48,7 +58,36 @@ describe("the reported changes are those of the values", () => {
       const [before = []] = (await valuesIn(folder)).values();
       const [after = []] = (await valuesIn(out)).values();
       const differing = [...before].filter((value, i) => value !== after[i]);
-      expect(changes).toMatchObject([{ elements: 64 * 64, changed: differing.length }]);
+      expect(changes).toMatchObject([{ elements: SIDE * SIDE, changed: differing.length }]);
     });
   });
+});
+
+/** Every form with each companion that its files have, with all of them, and with none. */
+const SETS = FORMS.flatMap((form) => {
+  const all = COMPANIONS.filter((companion) => hasCompanion(form, companion));
+  const sets = all.length > 1 ? [...all.map((companion) => [companion]), all] : [all];
+  return [...sets, []].map((set) => [form.name, form.kind, set.join(", "), form] as const);
+});
+const [WITH, WITHOUT] = [SETS.filter(([, , set]) => set !== ""), SETS.filter(([, , set]) => set === "")];
+
+describe("wide values are those of codes, scales and companions", () => {
+  it.each([...WITH, ...sampleCases(WITHOUT, 8)])(
+    "%s, a scale for each %s, with %s",
+    async (_, __, set, form) => {
+      const options = Object.fromEntries(COMPANIONS.map((companion) => [companion, set.includes(companion)]));
+      const tensors = new Map<string, Held>();
+      addWeight(tensors, MODULE, form, [SIDE, SIDE], drawsFrom(1), options);
+      await inFolder(async (folder) => {
+        await writeContents(folder, contentsOf(tensors, configFor(form, options)));
+        const out = join(folder, "out");
+        await convertTo(backend(), folder, out, "f32");
+        const [values = []] = (await valuesIn(folder)).values();
+        const [wide] = (await readContents(out)).tensors.values();
+        const { transposedWide } = conventionOf(form.name);
+        const expected = Float32Array.from(transposedWide ? transposed(values, SIDE, SIDE) : values);
+        expect(Buffer.compare((wide as Held).bytes, new Uint8Array(expected.buffer))).toBe(0);
+      });
+    },
+  );
 });
