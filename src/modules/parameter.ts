@@ -11,7 +11,7 @@ import { setZero, tensor } from "../ops/create.js";
 import { anyNumber, atLeastZero, describe } from "../options.js";
 import type { Quantizer } from "../quantizers/quantizer.js";
 import { type RandomState, randomState } from "../quantizers/random-state.js";
-import type { Shard } from "../quantizers/shard.js";
+import type { RowDivision } from "../quantizers/shard.js";
 import { hostArray, normal } from "../random.js";
 import type { Sharding } from "../tape/sharding.js";
 import { USE_HOOKS } from "../tape/uses.js";
@@ -25,8 +25,8 @@ import { elementCount, ownShape, type Shape, type WideDType } from "../tensor/sh
 import { metaTensor, REVIVE, Tensor } from "../tensor/tensor.js";
 import type { DelayedGradients } from "./delayed-gradients.js";
 
-/** Creates the quantizer of a quantized parameter. `shard` is set if the tensor to quantize is a part of the full parameter. */
-export type WeightQuantizer = (shard: Shard | undefined) => Quantizer;
+/** Creates the quantizer of this rank's rows of a quantized parameter. */
+export type WeightQuantizer = (rows: RowDivision) => Quantizer;
 
 /** How tensor parallelism divides a parameter among ranks. */
 export interface RankParts {

@@ -88,6 +88,6 @@ export function makeWeight(
     preserveHighPrecisionInitVal ? values : undefined,
     scale,
   );
-  weight.quantizer = (rows) => createQuantizer(rows ? rowShard(rows.group, shard) : shard);
+  weight.quantizer = (rows) => createQuantizer(rowShard(rows, shard));
   return weight;
 }

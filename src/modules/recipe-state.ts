@@ -273,8 +273,8 @@ export class RecipeState implements CallQuantization {
     return { scale: state?.scales[slot], amax: state?.amaxes[slot] };
   }
 
-  #makeRowsQuantizer({ group }: Sharding, scales: Scales): Quantizer {
-    const shard = rowShard(group, this.#parallel?.shard("weight"));
+  #makeRowsQuantizer(sharding: Sharding, scales: Scales): Quantizer {
+    const shard = rowShard(sharding, this.#parallel?.shard("weight"));
     return quantizerFor(this.recipe, "weight", { random: this.#random, ...scales, shard });
   }
 

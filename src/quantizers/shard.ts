@@ -3,7 +3,7 @@ import type { MatrixPart } from "../backends/ops.js";
 import { ArgumentError } from "../errors.js";
 import { execute } from "../ops/execute.js";
 import { hadamard } from "../ops/quantize/hadamard.js";
-import type { QuantizeInputs } from "../ops/quantize/quantize.js";
+import { DRAWN_TOGETHER, type QuantizeInputs } from "../ops/quantize/quantize.js";
 import { type Domain, fieldOf, integer, needed, oneOf, optionsOf } from "../options.js";
 import type { QuantizeSpec } from "../tensor/quantized.js";
 import { Scope } from "../tensor/scope.js";
@@ -40,23 +40,72 @@ export interface Shard {
   readonly pieces?: number | undefined;
 }
 
+/** @shared How the rows of a tensor are divided among ranks. */
+export interface RowDivision {
+  readonly group: ShardGroup;
+  /** The number of rows of each rank. */
+  readonly rowsPerRank: readonly number[];
+}
+
+/** The ranks among which a weight is divided by rows, after `outer` has divided it among other ranks. */
+class RowsGroup implements ShardGroup {
+  readonly rank: number;
+  readonly size: number;
+
+  constructor(
+    private readonly division: RowDivision,
+    private readonly outer: Shard | undefined,
+  ) {
+    const { group } = division;
+    const { rank, size } = outer?.group ?? { rank: 0, size: 1 };
+    this.rank = group.rank * size + rank;
+    this.size = group.size * size;
+  }
+
+  /** The group over which amaxes are reduced: the same object for all weights that only `division.group` divides. */
+  get amaxGroup(): AmaxReductionGroup {
+    return this.outer ? this : this.division.group;
+  }
+
+  reduceMax(tensors: readonly Tensor<"f32">[]): void {
+    this.division.group.reduceMax(tensors);
+    this.outer?.group.reduceMax(tensors);
+  }
+
+  /** The position of this rank's rows in the full weight. */
+  partOf([rows, columns]: readonly [rows: number, columns: number]): MatrixPart {
+    const { group, rowsPerRank } = this.division;
+    const size = [sum(rowsPerRank), columns] as const;
+    const outerPart = this.outer ? partOf(this.outer, size) : wholeOf(size);
+    // a part is in units of rows that share draws; a rank without rows has no draws
+    const allRows = Math.ceil(outerPart.rows / DRAWN_TOGETHER) * DRAWN_TOGETHER;
+    const row = rows === 0 ? 0 : outerPart.row + sum(rowsPerRank.slice(0, group.rank));
+    return { ...outerPart, rows: allRows, row };
+  }
+}
+
+function sum(counts: readonly number[]): number {
+  return counts.reduce((total, count) => total + count, 0);
+}
+
+/** The position of a full tensor. */
+function wholeOf([rows, columns]: readonly [rows: number, columns: number]): MatrixPart {
+  return { rows, columns, row: 0, column: 0, width: columns, stride: columns };
+}
+
 /**
- * Returns the shard of a weight whose rows are divided among `group`. If the weight is itself a part of a larger weight, `outer`
+ * Returns the shard of a weight whose rows are divided among ranks. If the weight is itself a part of a larger weight, `outer`
  * is that part; amaxes are then reduced over both groups.
  *
  * @shared
  */
-export function rowShard(group: ShardGroup, outer: Shard | undefined): Shard {
-  if (!outer) return { group, dimension: "rows" };
-  const both: ShardGroup = {
-    rank: group.rank * outer.group.size + outer.group.rank,
-    size: group.size * outer.group.size,
-    reduceMax(tensors) {
-      group.reduceMax(tensors);
-      outer.group.reduceMax(tensors);
-    },
-  };
-  return { group: both, dimension: "rows" };
+export function rowShard(division: RowDivision, outer: Shard | undefined): Shard {
+  return { group: new RowsGroup(division, outer), dimension: "rows" };
+}
+
+/** @shared Returns the group over which amaxes are reduced. Amaxes of several tensors with the same group are reduced at once. */
+export function amaxGroupOf({ group }: Shard): AmaxReductionGroup {
+  return group instanceof RowsGroup ? group.amaxGroup : group;
 }
 
 /** Returns a group of ranks. Throws `ArgumentError` for anything else. */
@@ -125,11 +174,12 @@ export function amaxOf(x: Tensor<WideDType>): Tensor<"f32"> {
 
 /** @shared Returns the position of a part of that size in the full tensor. */
 export function partOf(
-  { group: { rank, size }, dimension, pieces = 1 }: Shard,
+  { group, dimension, pieces = 1 }: Shard,
   [rows, columns]: readonly [rows: number, columns: number],
 ): MatrixPart {
-  if (dimension === "rows")
-    return { rows: rows * size, columns, row: rows * rank, column: 0, width: columns, stride: columns };
+  if (group instanceof RowsGroup) return group.partOf([rows, columns]);
+  const { rank, size } = group;
+  if (dimension === "rows") return { ...wholeOf([rows * size, columns]), row: rows * rank };
   const width = columns / pieces;
   return { rows, columns: columns * size, row: 0, column: width * rank, width, stride: width * size };
 }

@@ -1,6 +1,7 @@
 /** Pending all-gathers of a quantized weight of which each rank stores some rows. */
 import { type QuantizedGather, quantizedGather } from "../../collectives/quantized.js";
 import { isDirectionless } from "../../formats/block.js";
+import { amaxGroupOf } from "../../quantizers/shard.js";
 import type { Recipe } from "../../recipes/recipe.js";
 import type { PendingGather, Sharding } from "../../tape/sharding.js";
 import { membersOf } from "../../tape/value.js";
@@ -73,7 +74,8 @@ export class PendingQuantizedWeight implements PendingGather {
     // delayed scaling has its scale already, so the rows can be quantized at once
     if (delayed) this.#local = this.#quantize([]);
     const local = delayed ? [delayed.amax] : quantizer.amaxesOf(values).map(persistent);
-    const group = delayed ? sharding.group : quantizer.shard?.group;
+    const { shard } = quantizer;
+    const group = delayed ? sharding.group : shard && amaxGroupOf(shard);
     this.amaxes = group && local.length > 0 ? { local, group } : undefined;
   }
 

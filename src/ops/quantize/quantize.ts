@@ -156,8 +156,8 @@ function requireRandomBits(
   }
 }
 
-/** The number of elements that share one draw of random bits. */
-const DRAWN_TOGETHER = 16;
+/** @shared The number of elements that share one draw of random bits. */
+export const DRAWN_TOGETHER = 16;
 
 /**
  * Throws `ShapeError` unless a matrix of that size lies inside the larger one, and its boundaries inside of it are multiples of

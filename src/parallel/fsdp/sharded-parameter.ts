@@ -130,7 +130,7 @@ export class ShardedParameter implements Sharding {
     this.part = rowsOfPart(fullPart, [first, first + count]);
     using scope = new Scope();
     if (value instanceof QuantizedTensor) {
-      const quantizer = (parameter.quantizer as WeightQuantizer)({ group, dimension: "rows" });
+      const quantizer = (parameter.quantizer as WeightQuantizer)(this);
       this.#quantizer = quantizer;
       this.localValue = persistent(scope.keep(rowsOfQuantized(value, { first, count }, quantizer)));
     } else {
