@@ -143,7 +143,8 @@ const CONFIGS: Readonly<Record<FamilyName, (choices: FamilyChoices) => object>> 
   gpt_oss: ({ heads, isScaled }) => ({
     ...{ intermediate_size: INTERMEDIATE, num_key_value_heads: heads[1], head_dim: HEAD_DIM },
     ...{ num_local_experts: EXPERTS, num_experts_per_tok: 2, sliding_window: 3, attention_bias: true },
-    ...(isScaled ? { rope_scaling: { rope_type: "yarn", truncate: false, ...YARN } } : {}),
+    // without a rule, transformers scales the frequencies of gpt-oss
+    rope_scaling: isScaled ? { rope_type: "yarn", truncate: false, ...YARN } : null,
   }),
   deepseek_v3: ({ isUsual, isScaled, groups, mscale }) => ({
     ...{ intermediate_size: INTERMEDIATE, moe_intermediate_size: INTERMEDIATE / 2, num_key_value_heads: 4 },

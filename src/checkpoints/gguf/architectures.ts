@@ -62,7 +62,7 @@ const GPT_OSS: GgufArchitecture = {
   },
   required: [...NEEDED, "attention.sliding_window"],
   derive: ({ rope_scaling: rule, layer_types: period, num_hidden_layers: layers }) => ({
-    ...(isObject(rule) ? { rope_scaling: { ...rule, truncate: false } } : {}),
+    rope_scaling: isObject(rule) ? { ...rule, truncate: false } : null,
     ...(typeof period === "number" ? { layer_types: layerTypes(Number(layers), period) } : {}),
   }),
 };

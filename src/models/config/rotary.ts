@@ -53,6 +53,8 @@ interface RotaryChoices {
   readonly rule?: ConfigFields | undefined;
   /** The base if the configuration has none. Default 10000. */
   readonly defaultBase?: number;
+  /** The scaling if the configuration has no rule. Null is a rule: no scaling. Default: no scaling. */
+  readonly defaultScaling?: RotaryScaling;
 }
 
 /**
@@ -62,13 +64,18 @@ interface RotaryChoices {
 export function rotaryConfig(
   fields: ConfigFields,
   dim: number,
-  { rule = rotaryRule(fields), defaultBase = 10000 }: RotaryChoices = {},
+  { rule = rotaryRule(fields), defaultBase = 10000, defaultScaling }: RotaryChoices = {},
 ): RotaryConfig {
+  const hasNoScaling = ["rope_parameters", "rope_scaling"].some((name) => fields.isNull(name));
   const base = rule?.value("rope_theta") === undefined ? fields : rule;
   return {
     dim,
     base: base.positive("rope_theta", defaultBase),
-    scaling: rule && scalingOf(rule, fields.integer("max_position_embeddings")),
+    scaling: rule
+      ? scalingOf(rule, fields.integer("max_position_embeddings"))
+      : hasNoScaling
+        ? undefined
+        : defaultScaling,
   };
 }
 

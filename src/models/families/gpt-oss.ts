@@ -1,4 +1,5 @@
 /** gpt-oss: windows in every other layer, sinks, and experts with the clamped swiglu, whose weights are stacked. */
+import type { RotaryScaling } from "../../modules/rotary/inverse-frequencies.js";
 import { DEFAULT_CLAMP } from "../../ops/elementwise/activation.js";
 import type { CausalLMConfig } from "../config/config.js";
 import { rotaryConfig } from "../config/rotary.js";
@@ -8,6 +9,15 @@ import { attentionConfig, type Family, isSlidingLayer } from "./family.js";
 const BASE = 150000;
 /** The width of a head if the configuration has none. */
 const HEAD_DIM = 64;
+/** The scaling of frequencies if the configuration has no rule. */
+const SCALING: RotaryScaling = {
+  kind: "yarn",
+  factor: 32,
+  originalMaxPositionEmbeddings: 4096,
+  betaFast: 32,
+  betaSlow: 1,
+  truncate: false,
+};
 
 export const GPT_OSS: Family = {
   modelType: "gpt_oss",
@@ -25,7 +35,10 @@ export const GPT_OSS: Family = {
         sinks: true,
         defaultHeadDim: HEAD_DIM,
         window: isSliding ? fields.integer("sliding_window", 128) : undefined,
-        rotary: rotaryConfig(fields, fields.integer("head_dim", HEAD_DIM), { defaultBase: BASE }),
+        rotary: rotaryConfig(fields, fields.integer("head_dim", HEAD_DIM), {
+          defaultBase: BASE,
+          defaultScaling: SCALING,
+        }),
       }),
       feedForward: {
         kind: "experts",

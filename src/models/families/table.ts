@@ -54,6 +54,7 @@ const QWEN3: Family = {
         inputBias: bias,
         outputBias: bias,
         headNorms: true,
+        defaultHeadDim: 128,
         window: chosenWindow(fields, index),
       }),
       feedForward: denseConfig(fields, false),

@@ -102,6 +102,10 @@ type AbsentField = readonly [witness: string, field: string, other: unknown, exp
 
 const GEMMA_PATTERN = { sliding_window_pattern: undefined, _sliding_window_pattern: undefined };
 const QWEN_WINDOW = { use_sliding_window: true, sliding_window: 7, layer_types: undefined };
+const GPT_OSS_RULE = {
+  ...{ rope_type: "yarn", factor: 32, beta_fast: 32, beta_slow: 1, truncate: false },
+  original_max_position_embeddings: 4096,
+};
 const FEW_DENSE = { first_k_dense_replace: 0 };
 const MANY_EXPERTS = { n_routed_experts: 16, num_experts_per_tok: 8, n_group: 8, topk_group: 4 };
 
@@ -129,6 +133,8 @@ const ABSENT_FIELDS: readonly AbsentField[] = [
     [name, "sliding_window", 7, 4096, { ...QWEN_WINDOW, max_window_layers: 0 }],
     [name, "max_window_layers", 0, 28, QWEN_WINDOW],
   ]),
+  ["qwen3", "head_dim", 16, 128],
+  ["qwen3-moe", "head_dim", 4, 8],
   ["qwen3-moe", "sliding_window", 7, 4096, QWEN_WINDOW],
   ["qwen3-moe", "norm_topk_prob", true, false],
   ["qwen3-moe", "decoder_sparse_step", 2, 1],
@@ -146,6 +152,9 @@ const ABSENT_FIELDS: readonly AbsentField[] = [
   ["gpt-oss", "rms_norm_eps", 1e-6, 1e-5],
   ["gpt-oss", "rope_theta", 10000, 150000],
   ["gpt-oss", "head_dim", 16, 64],
+  ...["rope_scaling", "rope_parameters"].map(
+    (field) => ["gpt-oss", field, null, GPT_OSS_RULE, { rope_scaling: undefined }] as const,
+  ),
   ["gpt-oss", "sliding_window", 6, 128],
   ["gpt-oss", "attention_bias", false, true],
   ["gpt-oss", "swiglu_alpha", 1, 1.702],
