@@ -308,9 +308,9 @@ export function elementAt(user: string, name: string, list: ArrayLike<unknown>, 
 }
 
 /** Returns a check from a predicate. `what` describes valid values in messages. */
-export function domain(belongs: (value: unknown) => boolean, what: string): Domain {
+export function domain(belongs: (value: unknown) => boolean, label: string): Domain {
   return (user, name, value) => {
-    if (!belongs(value)) throw outside(user, name, value, what);
+    if (!belongs(value)) throw outside(user, name, value, label);
     // no predicate accepts undefined
     return value as Kept;
   };
@@ -411,10 +411,10 @@ export function requireSynchronous(user: string, value: unknown, why: string): v
 }
 
 /** Accepts an instance of a class. `what` describes it in messages, with an article. */
-export function instance(type: { readonly prototype: object }, what: string): Domain {
+export function instance(type: { readonly prototype: object }, label: string): Domain {
   return (user, name, value) => {
     if (isInstance(type, value)) return value as Kept;
-    throw outside(user, name, value, `${what}${unwrapHint(type, value)}`);
+    throw outside(user, name, value, `${label}${unwrapHint(type, value)}`);
   };
 }
 

@@ -85,8 +85,8 @@ export async function counterexampleOf<K extends OperationName>(
     if (before) await ask(before);
     return ask(each);
   };
-  const fails = async (each: Cases[K]): Promise<boolean> =>
-    (allows?.(each) ?? true) && kindOf((await quiet(() => run(each)))?.error) === kind;
+  const fails = async (inputCase: Cases[K]): Promise<boolean> =>
+    (allows?.(inputCase) ?? true) && kindOf((await quiet(() => run(inputCase)))?.error) === kind;
   const simple = await shrunk(operation, input, fails, { keepsShape: !allows, isCostly: kind !== MISMATCH });
   const last = await run(simple);
   const isStill = kindOf(last.error) === kind;

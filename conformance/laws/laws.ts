@@ -38,8 +38,8 @@ function agreement<K extends OperationName>(operation: K, inputs: Inputs = {}): 
   const fields = { name: `${operation} agrees with the reference`, operation, compares: true };
   const arbitrary: Arbitrary<Cases[K]> = inputs[operation] ?? OPERATIONS[operation].arbitrary;
   return law<Cases[K]>(fields, arbitrary, async (subject, input, reference) => {
-    const [ours, theirs] = [subject[operation], reference[operation]];
-    if (ours && theirs) assertSameAnswer(await ours(input), await theirs(input));
+    const [actual, expected] = [subject[operation], reference[operation]];
+    if (actual && expected) assertSameAnswer(await actual(input), await expected(input));
   });
 }
 

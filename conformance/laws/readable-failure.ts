@@ -30,8 +30,8 @@ export async function readable(report: LawReport, run: Run): Promise<LawReport> 
 
 async function foundBy<K extends OperationName>(operation: K, failed: unknown, run: Run) {
   const { subject, reference, inputs, callerInputs, supported, seed } = run;
-  const [ours, theirs] = [subject[operation], reference[operation]];
-  if (!ours || !theirs) return undefined;
+  const [actual, expected] = [subject[operation], reference[operation]];
+  if (!actual || !expected) return undefined;
   const input = failed as Cases[K];
   // the domain of the caller's inputs is unknown
   const isKnown = !callerInputs[operation];
@@ -43,8 +43,8 @@ async function foundBy<K extends OperationName>(operation: K, failed: unknown, r
   return counterexampleOf({
     operation,
     input,
-    subject: ours,
-    reference: theirs,
+    subject: actual,
+    reference: expected,
     assertSame: assertSameAnswer,
     probes,
     ...(isKnown ? { allows: isAllowed } : {}),

@@ -148,9 +148,9 @@ export function operationsOf(
 }
 
 /** Returns `name` if the subject has that operation, so that no run passes without testing anything. */
-export function requireOperation(what: string, subject: Subject, name: OperationName): OperationName {
+export function requireOperation(label: string, subject: Subject, name: OperationName): OperationName {
   if (subject[name]) return name;
   throw new ArgumentError(
-    `the ${what} has no ${name}; it has ${Object.keys(subject).join(", ") || "nothing"}`,
+    `the ${label} has no ${name}; it has ${Object.keys(subject).join(", ") || "nothing"}`,
   );
 }

@@ -109,7 +109,7 @@ const checkOptions = optionsOf<DiffDialectsOptions>({
 
 /** The requested value, or the first of `a` that `b` has too. Throws `ArgumentError` if there is none. */
 function shared<T extends string>(
-  what: string,
+  label: string,
   options: DiffDialectsOptions,
   [ofA, ofB]: readonly [readonly T[], readonly T[]],
   requested: T | undefined,
@@ -119,7 +119,7 @@ function shared<T extends string>(
   if (match !== undefined) return match;
   const request = requested === undefined ? "" : ` ${named(requested)}`;
   throw new ArgumentError(
-    `diffDialects: ${options.a} and ${options.b} do not both have a ${what}${request}; ${options.a} has ${ofA.join(", ")}, ${options.b} has ${ofB.join(", ")}`,
+    `diffDialects: ${options.a} and ${options.b} do not both have a ${label}${request}; ${options.a} has ${ofA.join(", ")}, ${options.b} has ${ofB.join(", ")}`,
   );
 }
 

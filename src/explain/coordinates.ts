@@ -11,8 +11,8 @@ const MAX_SHOWN = 8;
  * and below its size.
  */
 export function indexIn(user: string, shape: Shape, at: unknown): number {
-  const fail = (what: string): never => {
-    throw new ArgumentError(`${user}: at is ${what}; the shape is [${shape}]`);
+  const fail = (label: string): never => {
+    throw new ArgumentError(`${user}: at is ${label}; the shape is [${shape}]`);
   };
   if (!isArray(at)) return fail(`${describe(at)}, not a list of indices`);
   const count = listLength(at);

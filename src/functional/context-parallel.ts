@@ -68,7 +68,7 @@ export function contextAttention(
     );
   }
   return exchange === "a2a"
-    ? byHeads(user, inputs, rule, group, wholeAttention)
+    ? attendByHeads(user, inputs, rule, group, wholeAttention)
     : byPositions(inputs, rule, { group, around: exchange === "p2p" });
 }
 
@@ -90,7 +90,7 @@ function requireDivisible(user: string, rule: ContextRule, exchange: ContextExch
 }
 
 /** Attention of all positions of some heads. */
-function byHeads(
+function attendByHeads(
   user: string,
   { q, k, v, sinks }: AttentionInputs,
   rule: ContextRule,

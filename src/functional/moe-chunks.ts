@@ -197,7 +197,7 @@ function rearrangeRows(user: string, name: string, x: Variable, rows: Int32Array
   });
 }
 
-/** Returns the index at which `rows` has each row, or -1. */
+/** Returns for each of `count` rows its index in `rows`, or -1 if `rows` does not contain it. */
 function invertRows(rows: Int32Array, count: number): Int32Array {
   const inverse = new Int32Array(count).fill(-1);
   for (const [i, row] of rows.entries()) if (row >= 0) inverse[row] = i;

@@ -189,8 +189,8 @@ function scaledBy(
   config: CausalLMConfig,
   { shard, entry: { name } }: StoredTensor,
 ): CausalLMConfig {
-  const refuse = (what: string): FileError => new FileError(`${shard.path}: tensor "${name}" ${what}`);
-  if (!factors.every((each) => Number.isFinite(each) && each > 0))
+  const refuse = (label: string): FileError => new FileError(`${shard.path}: tensor "${name}" ${label}`);
+  if (!factors.every((factor) => Number.isFinite(factor) && factor > 0))
     throw refuse("has a number that is not above 0; it divides frequencies");
   const layers = config.layers.map((layer) => {
     const { rotary } = layer.attention;

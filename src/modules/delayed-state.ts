@@ -102,7 +102,7 @@ export class DelayedState implements DelayedScales {
       rolledColumn[0] = 0;
       for (let row = 0; row < length; row++) history[row * slots + slot] = rolledColumn[row] as number;
     }
-    this.#scaleBy(amaxes);
+    this.#updateScales(amaxes);
     this.amaxHistory.write(history);
   }
 
@@ -115,12 +115,14 @@ export class DelayedState implements DelayedScales {
   /**
    * Computes the scale of each slot from its amax, by the recipe's custom function or by the operation `updateScales`.
    */
-  #scaleBy(amaxes: Float32Array): void {
+  #updateScales(amaxes: Float32Array): void {
     const { scale, recipe } = this;
     const [formatMax, { margin, scalingFactorComputeAlgo: algorithm }] = [this.#formatMax, recipe];
     if (algorithm) {
       scale.write(
-        scale.dataSync().map((each, slot) => algorithm(amaxes[slot] as number, each, formatMax, recipe)),
+        scale
+          .dataSync()
+          .map((slotScale, slot) => algorithm(amaxes[slot] as number, slotScale, formatMax, recipe)),
       );
       return;
     }

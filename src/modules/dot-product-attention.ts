@@ -178,7 +178,7 @@ export class DotProductAttention extends Module {
     const { bias, sinks, ...options } = this.#coreOptions(call);
     const ruleOptions = { ...options, ...this.#dropout(call) };
     const variables = { bias: optionalVariable("bias", bias), sinks: optionalVariable("sinks", sinks) };
-    const takesCodes = sources.map((each) => gradFnOf(each)?.quantized.gradOutput === true);
+    const takesCodes = sources.map((source) => gradFnOf(source)?.quantized.gradOutput === true);
     const run = (...results: readonly Variable[]): Variable => {
       const hasCodes = results.some(({ value }) => value instanceof QuantizedTensor);
       const begun = hasCodes ? this.#beginQuantized() : undefined;
@@ -296,8 +296,8 @@ function mergeHeads(x: Variable): Variable {
 /** Throws unless queries, keys and values have one dtype and live where the cache does. A refused call changes no cache. */
 function requireCacheable(inputs: Heads, cache: InferenceParams): void {
   const user = "DotProductAttention";
-  const [query, key, value] = inputs.map((each, i) =>
-    wideOf(`${user}: ${["query", "key", "value"][i]}`, each.value),
+  const [query, key, value] = inputs.map((input, i) =>
+    wideOf(`${user}: ${["query", "key", "value"][i]}`, input.value),
   ) as [ReturnType<typeof wideOf>, ReturnType<typeof wideOf>, ReturnType<typeof wideOf>];
   if (query.dtype !== key.dtype || query.dtype !== value.dtype)
     throw new DTypeError(

@@ -158,10 +158,10 @@ export class LayerNormLinear extends Module {
    * @throws `ShapeError`, `DTypeError`, `ArgumentError`, `UnsupportedError` and `DisposedError` as `forward` does.
    */
   forwardWithNorm(input: VariableLike, call: NormedCall = {}): readonly [out: Variable, normed: Variable] {
-    const { linearCall, returned } = normedCallOf("LayerNormLinear", call, this.#norm.group);
+    const { linearCall, toReturnedNorm } = normedCallOf("LayerNormLinear", call, this.#norm.group);
     return composed(() => {
       const [out, normResult] = this.#run(input, linearCall, { returnsNorm: true }) as [Variable, Variable];
-      return [out, returned(normResult)];
+      return [out, toReturnedNorm(normResult)];
     });
   }
 
@@ -191,11 +191,11 @@ export class LayerNormLinear extends Module {
     input: VariableLike,
     call: NormedCall = {},
   ): readonly [out: Variable, bias: Variable | undefined, normed: Variable] {
-    const { linearCall, returned } = normedCallOf("LayerNormLinear", call, this.#norm.group);
+    const { linearCall, toReturnedNorm } = normedCallOf("LayerNormLinear", call, this.#norm.group);
     const [out, normResult, bias] = composed(() => {
       const results = this.#run(input, linearCall, { returnsNorm: true, returnsBias: true });
       const [result, norm] = results as [Variable, Variable];
-      return [result, returned(norm), ...returnedBias(this.#linear, result)];
+      return [result, toReturnedNorm(norm), ...returnedBias(this.#linear, result)];
     });
     return [out, bias, normResult];
   }

@@ -231,10 +231,10 @@ export class LayerNormMLP extends Module {
    * @throws `ShapeError`, `DTypeError`, `ArgumentError`, `UnsupportedError` and `DisposedError` as `forward` does.
    */
   forwardWithNorm(input: VariableLike, call: NormedCall = {}): readonly [out: Variable, normed: Variable] {
-    const { linearCall, returned } = normedCallOf("LayerNormMLP", call, this.#norm.group);
+    const { linearCall, toReturnedNorm } = normedCallOf("LayerNormMLP", call, this.#norm.group);
     return composed(() => {
       const [out, normResult] = this.#run(input, linearCall, { returnsNorm: true }) as [Variable, Variable];
-      return [out, returned(normResult)];
+      return [out, toReturnedNorm(normResult)];
     });
   }
 
@@ -264,11 +264,11 @@ export class LayerNormMLP extends Module {
     input: VariableLike,
     call: NormedCall = {},
   ): readonly [out: Variable, bias: Variable | undefined, normed: Variable] {
-    const { linearCall, returned } = normedCallOf("LayerNormMLP", call, this.#norm.group);
+    const { linearCall, toReturnedNorm } = normedCallOf("LayerNormMLP", call, this.#norm.group);
     const [out, normResult, bias] = composed(() => {
       const results = this.#run(input, linearCall, { returnsNorm: true, returnsBias: true });
       const [result, norm] = results as [Variable, Variable];
-      return [result, returned(norm), ...returnedBias(this.#fc2, result)];
+      return [result, toReturnedNorm(norm), ...returnedBias(this.#fc2, result)];
     });
     return [out, bias, normResult];
   }

@@ -241,7 +241,7 @@ export abstract class Module {
   /** Frees the parameters, gradients and quantization states of this module and its submodules. */
   dispose(): void {
     for (const parameter of this.#parameters.values()) parameter.dispose();
-    for (const each of this.quantizations().values()) each.dispose();
+    for (const quantization of this.quantizations().values()) quantization.dispose();
     for (const module of this.#modules.values()) module.dispose();
   }
 

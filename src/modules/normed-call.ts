@@ -29,14 +29,14 @@ const checkCall = optionsOf<NormedCall>({ ...LINEAR_CALL, returnLayernormOutputG
 interface CheckedCall {
   readonly linearCall: LinearCall;
   /** Returns the norm's result as the caller gets it. */
-  readonly returned: (normed: Variable) => Variable;
+  readonly toReturnedNorm: (normed: Variable) => Variable;
 }
 
 /** Checks the options of a call. `group` has the ranks that have other rows of the norm's result, if there are any. */
 export function normedCallOf(user: string, call: NormedCall, group: ProcessGroup | undefined): CheckedCall {
   const { returnLayernormOutputGathered = false, ...linearCall } = checkCall(user, call);
   const gathers = returnLayernormOutputGathered && group;
-  return { linearCall, returned: (normed) => (gathers ? allRows(normed, group) : normed) };
+  return { linearCall, toReturnedNorm: (normed) => (gathers ? allRows(normed, group) : normed) };
 }
 
 /** Returns the rows of all ranks. The gradient is the sum over the ranks of this rank's rows. */

@@ -96,7 +96,7 @@ function batchesByRanks(grads: readonly GradPart[]): readonly Batch[] {
   const indexedGrads = grads.map((each, index) => ({ ...each, index }));
   const haveEqualGroups = (a: GradPart, b: GradPart): boolean => isSameList(groupsOf(a), groupsOf(b));
   const representatives = indexedGrads.filter(
-    (each, i) => indexedGrads.findIndex((candidate) => haveEqualGroups(each, candidate)) === i,
+    (indexedGrad, i) => indexedGrads.findIndex((candidate) => haveEqualGroups(indexedGrad, candidate)) === i,
   );
   return representatives.map((representative) =>
     indexedGrads.filter((each) => haveEqualGroups(each, representative)),

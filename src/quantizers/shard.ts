@@ -161,7 +161,7 @@ export function shardAmaxes(
 ): readonly Tensor<"f32">[] {
   using scope = new Scope();
   const amaxes = [amaxOf(rht ? values : unrounded), ...(rht ? [amaxOf(hadamard(values, rhtSigns))] : [])];
-  for (const each of amaxes) scope.keep(each);
+  for (const amax of amaxes) scope.keep(amax);
   return amaxes;
 }
 

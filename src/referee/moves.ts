@@ -254,7 +254,7 @@ export const stack: Model = (call) => {
   const dim = call.dimension("dim", [...(values[0]?.shape ?? []), 1], 0);
   return [
     concatenateAlong(
-      values.map((each) => reshape(each, each.shape.toSpliced(dim, 0, 1))),
+      values.map((value) => reshape(value, value.shape.toSpliced(dim, 0, 1))),
       dim,
     ),
   ];
@@ -264,7 +264,9 @@ export const stack: Model = (call) => {
 export const flip: Model = (call) => {
   const x = self(call);
   let view = fullView(x);
-  for (const dim of call.integers("dims").map((each) => (each < 0 ? each + x.shape.length : each))) {
+  for (const dim of call
+    .integers("dims")
+    .map((integer) => (integer < 0 ? integer + x.shape.length : integer))) {
     const [size, stride] = [x.shape[dim], view.strides[dim]];
     if (size === undefined || stride === undefined) throw new ShapeError(`dimension ${dim} of [${x.shape}]`);
     const offset = view.offset + Math.max(size - 1, 0) * stride;

@@ -148,10 +148,10 @@ class LogReader {
       kwargs: Object.fromEntries(
         Object.entries(kwargs).map(([key, argument]) => [key, this.argument(argument, key)]),
       ),
-      outputs: outputs.map((each, i) =>
-        isObject(each)
-          ? this.reference(each, `outputs[${i}]`)
-          : this.fail(`outputs[${i}] is ${show(each)}; it must be a tensor`),
+      outputs: outputs.map((output, i) =>
+        isObject(output)
+          ? this.reference(output, `outputs[${i}]`)
+          : this.fail(`outputs[${i}] is ${show(output)}; it must be a tensor`),
       ),
       ...(generator === undefined ? {} : { generator: this.#generator(generator) }),
     };

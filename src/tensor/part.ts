@@ -113,8 +113,8 @@ export function requirePart(user: string, name: string, value: TensorPart): Tens
       `${user}: ${name} has ranges ${JSON.stringify(part.ranges)} of [${part.shape}]; ${why}`,
     );
   if (part.ranges.length !== part.shape.length) throw fail("give ranges for each dimension");
-  part.ranges.forEach((each, i) => {
-    const ends = [0, ...each.flat(), part.shape[i] as number];
+  part.ranges.forEach((range, i) => {
+    const ends = [0, ...range.flat(), part.shape[i] as number];
     if (ends.some((end, j) => j > 0 && end < (ends[j - 1] as number)))
       throw fail(`those of dimension ${i} must be ascending, apart and inside of it`);
   });

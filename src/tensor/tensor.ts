@@ -34,9 +34,9 @@ const FREQUENT = ["backend", "dtype", "shape", "byteLength", "address", "dispose
 let withoutMemory = false;
 
 /** The error for a use of a tensor without memory. `what` names the tensor. */
-export function metaError(what: string): ArgumentError {
+export function metaError(label: string): ArgumentError {
   return new ArgumentError(
-    `${what} has no memory, because its module was created by onMetaDevice; call materializeParameters() of the module or load a checkpoint into it first`,
+    `${label} has no memory, because its module was created by onMetaDevice; call materializeParameters() of the module or load a checkpoint into it first`,
   );
 }
 

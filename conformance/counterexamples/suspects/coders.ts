@@ -21,7 +21,7 @@ const ROUNDINGS: readonly (readonly [ExplainedRounding, string])[] = [
 /** The roundings other than the spec's, each with the rounding that it replaces. */
 function otherRoundings({ stochastic, elementScaling }: QuantizeSpec): typeof ROUNDINGS {
   const specRounding = stochastic ? "stochastic" : tiesOf(elementScaling);
-  const instead = {
+  const replacement = {
     stochastic: "not stochastically",
     tiesToEven: "not to nearest, ties to the even code",
     tiesToAway: "not to nearest, ties away from zero",
@@ -29,7 +29,7 @@ function otherRoundings({ stochastic, elementScaling }: QuantizeSpec): typeof RO
   }[specRounding];
   return ROUNDINGS.filter(([rounding]) => rounding !== specRounding).map(([rounding, words]) => [
     rounding,
-    `${words}, ${instead}`,
+    `${words}, ${replacement}`,
   ]);
 }
 

@@ -166,22 +166,22 @@ function paged(
 /** Cases of attention; some of them have pages if `withPages`. */
 export function attentionCase(withPages: boolean, aim: CaseAim = SMALL): fc.Arbitrary<AttentionCase> {
   const { elements } = aim;
-  return aim.dimensions.chain((each) => {
-    const { dtype, queries, keys, heads, width, valueWidth } = each;
+  return aim.dimensions.chain((dimension) => {
+    const { dtype, queries, keys, heads, width, valueWidth } = dimension;
     const drawn = fc
       .record({
-        q: elements(shapeOf(each, queries, heads[0], width), dtype),
-        k: elements(shapeOf(each, keys, heads[1], width), dtype),
-        v: elements(shapeOf(each, keys, heads[1], valueWidth), dtype),
-        options: optionsFor(each, aim),
+        q: elements(shapeOf(dimension, queries, heads[0], width), dtype),
+        k: elements(shapeOf(dimension, keys, heads[1], width), dtype),
+        v: elements(shapeOf(dimension, keys, heads[1], valueWidth), dtype),
+        options: optionsFor(dimension, aim),
       })
       .map(
         ({ options, ...tensors }) =>
-          ({ ...tensors, layout: each.layout, pages: undefined, ...options }) as AttentionCase,
+          ({ ...tensors, layout: dimension.layout, pages: undefined, ...options }) as AttentionCase,
       );
     if (!withPages) return drawn;
     return drawn.chain((full) =>
-      fc.boolean().chain((isPaged) => (isPaged ? paged(full, each, aim) : fc.constant(full))),
+      fc.boolean().chain((isPaged) => (isPaged ? paged(full, dimension, aim) : fc.constant(full))),
     );
   });
 }

@@ -1,36 +1,36 @@
 /** The sizes of drawn products: few lines, and sizes one off a step, a block or a tile. */
 import * as fc from "fast-check";
 
-/** The sizes in a dimension: multiples of a step up to `most`, and multiples among `edges`. */
+/** The sizes in a dimension: multiples of a step up to `maximum`, and multiples among `edgeSizes`. */
 interface Sizes {
   readonly step: number;
-  readonly most: number;
-  readonly edges: readonly number[];
+  readonly maximum: number;
+  readonly edgeSizes: readonly number[];
 }
 
 const linesOf = (step: number): Sizes => ({
   step,
-  most: Math.max(step, 20),
-  edges: step < 16 ? [0, 2, 3, 4, 6, 8, 10, 16, 17, 18, 32, 130] : [0, 16, 32, 64],
+  maximum: Math.max(step, 20),
+  edgeSizes: step < 16 ? [0, 2, 3, 4, 6, 8, 10, 16, 17, 18, 32, 130] : [0, 16, 32, 64],
 });
 
 const depthsOf = (step: number): Sizes => ({
   step,
-  most: 96,
-  edges: [0, 1, 31, 32, 33, 64, 65, 127, 128, 129, 160, 192, 255, 256, 257, 288],
+  maximum: 96,
+  edgeSizes: [0, 1, 31, 32, 33, 64, 65, 127, 128, 129, 160, 192, 255, 256, 257, 288],
 });
 /** The lengths of K that need a second chain. */
 const LONG = { min: 129, max: 300 };
 
-function fewOf({ step, most }: Sizes): { readonly min: number; readonly max: number } {
-  return { min: 1, max: Math.max(1, Math.floor(most / step)) };
+function fewOf({ step, maximum }: Sizes): { readonly min: number; readonly max: number } {
+  return { min: 1, max: Math.max(1, Math.floor(maximum / step)) };
 }
 
 /** All sizes that may be drawn in a dimension. */
 function allOf(sizes: Sizes): readonly number[] {
-  const { step, edges } = sizes;
+  const { step, edgeSizes } = sizes;
   const few = Array.from({ length: fewOf(sizes).max }, (_, i) => (i + 1) * step);
-  return [...few, ...edges].filter((size) => size % step === 0);
+  return [...few, ...edgeSizes].filter((size) => size % step === 0);
 }
 
 /** All numbers of lines that may be drawn. */
@@ -51,9 +51,9 @@ export function anyLines(step: number): fc.Arbitrary<number> {
 }
 
 function sizesOf(sizes: Sizes): fc.Arbitrary<number> {
-  const { step, edges } = sizes;
+  const { step, edgeSizes } = sizes;
   const few = fc.integer(fewOf(sizes)).map((n) => n * step);
-  return fc.oneof(few, fc.constantFrom(...edges.filter((edge) => edge % step === 0)));
+  return fc.oneof(few, fc.constantFrom(...edgeSizes.filter((edge) => edge % step === 0)));
 }
 
 /** Lengths of K: short; one past a step, a block or a tile; or long enough for a second chain. */

@@ -126,16 +126,16 @@ export const relayoutOperation: Operation<RelayoutCase> = {
   run(backend, { spec, shape, direction, from, to, scales }) {
     const { dataType, dataShape } = copyGeometry(spec, asMatrix(shape), direction, from);
     const data = fromCodes(dataType, dataShape, new Uint8Array(elementCount(dataShape)));
-    const scaleInv = inLayout(scales, spec, shape, direction, from);
+    const scaleInv = layOutScales(scales, spec, shape, direction, from);
     const t = uploadQuantized(backend, spec, shape, direction, from, { data, scaleInv });
     return { scaleInv: download(relayoutScales(t, direction, to)) };
   },
   oracle: ({ spec, shape, direction, to, scales }) => ({
-    scaleInv: inLayout(scales, spec, shape, direction, to),
+    scaleInv: layOutScales(scales, spec, shape, direction, to),
   }),
 };
 
-function inLayout(
+function layOutScales(
   scales: PlainTensor,
   spec: QuantizeSpec,
   shape: Shape,

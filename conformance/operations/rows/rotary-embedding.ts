@@ -83,17 +83,17 @@ function positionsOf(each: RotaryEmbeddingCase): readonly (number | undefined)[]
 }
 
 export const rotaryEmbeddingOperation: Operation<RotaryEmbeddingCase> = {
-  arbitrary: sizes.chain((each) => {
-    const tables = wideTensor([each.positions, each.pairs], { dtype: "f32", edges: [0, 1] });
+  arbitrary: sizes.chain((size) => {
+    const tables = wideTensor([size.positions, size.pairs], { dtype: "f32", edges: [0, 1] });
     return fc.record({
-      x: wideTensor(shapeOf(each)),
+      x: wideTensor(shapeOf(size)),
       cos: tables,
       sin: tables,
-      layout: fc.constant(each.layout),
+      layout: fc.constant(size.layout),
       interleaved: fc.boolean(),
       inverse: fc.boolean(),
-      startPositions: fc.option(starts(each), { nil: undefined }),
-      cuSeqlens: each.layout === "thd" ? begins(each) : fc.constant(undefined),
+      startPositions: fc.option(starts(size), { nil: undefined }),
+      cuSeqlens: size.layout === "thd" ? begins(size) : fc.constant(undefined),
       outDtype: wideType(),
     });
   }),

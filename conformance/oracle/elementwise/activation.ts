@@ -44,6 +44,7 @@ export function swish(alpha: number): Rule {
   };
 }
 
+/** The derivative of x * sigmoid(v). `xv` is x times the derivative of v, and `s` is sigmoid(v). */
 function trueProduct(xv: wide.Real, s: wide.Real): wide.Real {
   return s + wide.multiply(xv, wide.multiply(s, wide.real(1) - s));
 }

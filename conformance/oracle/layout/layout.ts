@@ -32,7 +32,10 @@ interface Family {
   readonly pow2?: boolean;
   /** True if the last block of a column is padded with zeros; false if it has fewer elements. */
   readonly isPadded?: boolean;
-  /** The columnwise copy is padded with zero rows to a multiple of this number. Only where blocks may be partial. */
+  /**
+   * The columnwise copy is padded with zero rows to a multiple of this number. Present only if the family allows partial
+   * blocks.
+   */
   readonly rows?: number;
 }
 

@@ -110,7 +110,7 @@ export class LayerModel {
   enter(recipe: RecipeModel): void {
     if (sameRecipe(recipe, this.recipe)) return;
     if (this.recipe && this.recipe.kind !== recipe.kind) this.warnings++;
-    const from = this.snapshot();
+    const snapshotBefore = this.snapshot();
     if (this.delayed) {
       this.delayed.forward.replaced = true;
       this.delayed.backward.replaced = true;
@@ -119,8 +119,8 @@ export class LayerModel {
     this.delayed =
       recipe.kind === "delayed"
         ? {
-            forward: new Slots(recipe, "e4m3", 3, from?.forward),
-            backward: new Slots(recipe, backward, 2, from?.backward),
+            forward: new Slots(recipe, "e4m3", 3, snapshotBefore?.forward),
+            backward: new Slots(recipe, backward, 2, snapshotBefore?.backward),
           }
         : undefined;
     this.recipe = recipe;

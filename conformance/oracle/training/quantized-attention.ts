@@ -118,7 +118,7 @@ function pairs(
   );
 }
 
-/** [B * H * Sq, V] as [B * Sq, H * V], or the inverse. */
+/** Rearranges [B * H * Sq, V] to [B * Sq, H * V], or the reverse if `inverse` is true. */
 function regrouped(x: Matrix, { batch, heads, queries }: QuantizedSizes, inverse: boolean): Matrix {
   const width = inverse ? x.shape[1] / heads : x.shape[1];
   const data = new Float32Array(x.data.length);

@@ -122,14 +122,14 @@ describeOnStandIn("kernels for any rule", (addon) => {
   ): void => {
     const [, block] = tileSize(spec.tile);
     const matrix = matrixOfAmaxes(amaxes, dtype, block, { across: true, seed: SEED });
-    const [ours, theirs] = [gpu, reference].map((backend) => {
+    const [actual, expected] = [gpu, reference].map((backend) => {
       using _scope = new Scope();
       const amax = whole === undefined ? undefined : tensor(backend, [whole]);
       return downloadQuantized(
         new SpecQuantizer(spec, COLUMNWISE, { amax }).quantize(upload(backend, matrix)),
       );
     });
-    assertSameAnswer(ours as never, theirs as never);
+    assertSameAnswer(actual as never, expected as never);
   };
 
   /** Rows of plus and minus one with a NaN in each block: quiet and signaling, of either sign, ending in either bit. */

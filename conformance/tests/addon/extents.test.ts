@@ -185,7 +185,7 @@ describeOnStandIn("an array with strides", (exports: AddonExports) => {
         expect(call).toThrow(/are needed|exceeds 2\^53|, above |is not an integer/);
         refused++;
       }
-      for (const each of blocks) addon.free(device, each);
+      for (const block of blocks) addon.free(device, block);
     };
     try {
       fc.assert(fc.property(DRAWN, fc.nat(20), check), { numRuns, seed });

@@ -157,14 +157,14 @@ function mistakeIn(
   values: Values,
 ): string | undefined {
   const place = name.replace(/^source\.form\.(?=alpha|limit|offset)/, "clamp.").replace(GROUPS, "");
-  const wanted = values.get(place);
-  if (wanted === undefined) {
+  const expected = values.get(place);
+  if (expected === undefined) {
     const isGiven = optional && kind === "pointer" && slot !== undefined;
     return isGiven ? `${name} is ${slot}, which was not given` : undefined;
   }
-  if (Object.is(slot, kind === "word" ? wanted >>> 0 : wanted)) return undefined;
+  if (Object.is(slot, kind === "word" ? expected >>> 0 : expected)) return undefined;
   const isTemporary = kind === "pointer" && slot !== undefined && ![...values.values()].includes(slot);
-  return isTemporary ? undefined : `${name} is ${slot} where ${wanted} was given`;
+  return isTemporary ? undefined : `${name} is ${slot} where ${expected} was given`;
 }
 
 /** Records the running operation, among the operations that a lowering may run. */

@@ -75,13 +75,13 @@ class Witness extends GuardedBackend {
     return super.supports(op, args);
   }
 
-  #try<K extends OpName>(op: K, args: OpArgs[K], what: string): void {
+  #try<K extends OpName>(op: K, args: OpArgs[K], label: string): void {
     this.trying = true;
     try {
       execute(this, op, args);
-      this.taken.add(what);
+      this.taken.add(label);
     } catch (error) {
-      if (!(error instanceof DTypeError)) this.taken.add(`${what}: ${error}`);
+      if (!(error instanceof DTypeError)) this.taken.add(`${label}: ${error}`);
     } finally {
       this.trying = false;
     }

@@ -66,9 +66,9 @@ describe("results do not depend on the number of threads", () => {
   testInScope("amax, the largest element last", () => {
     const values = new Float32Array(LONG).fill(-1);
     values[LONG - 1] = -3;
-    for (const each of threads()) {
-      const out = empty(each, "f32", [1]);
-      execute(each, "amax", { x: tensor(each, values, [LONG], "f32"), out });
+    for (const thread of threads()) {
+      const out = empty(thread, "f32", [1]);
+      execute(thread, "amax", { x: tensor(thread, values, [LONG], "f32"), out });
       expect(out.dataSync()).toEqual(Float32Array.of(3));
     }
   });

@@ -114,10 +114,10 @@ describe("values are compared with codes times scales", () => {
           return scales[index[at] ?? 0] ?? 0;
         };
         // about half of the values equal their codes' values, so that some do not change
-        const wanted = codes.map((code, i) =>
+        const expected = codes.map((code, i) =>
           near && draw(2) === 0 ? (worth[code] ?? 0) * scaleAt(i) : (palette[draw(palette.length)] ?? 0),
         );
-        const held = heldAs(of, wanted);
+        const held = heldAs(of, expected);
         const bytes = pairs
           ? Uint8Array.from(
               { length: count / 2 },
@@ -294,9 +294,9 @@ describe("scales under a global scale of another role, or where there was none",
           ]);
           const plain = counted(all, (before, after) => before === after);
           if (result.rescaling && hasTallies) tallied++;
-          for (const each of changes) {
-            expect(asCounted(each)).toEqual(plain);
-            expect(hasErrorOf(each, all)).toBe(true);
+          for (const change of changes) {
+            expect(asCounted(change)).toEqual(plain);
+            expect(hasErrorOf(change, all)).toBe(true);
           }
           changed += plain.changed;
         }),

@@ -96,7 +96,7 @@ describe("compare", () => {
       equal: boolean;
     };
     expect(equal).toBe(false);
-    expect(Object.fromEntries(tensors.map((each) => [each.name, each.status]))).toEqual({
+    expect(Object.fromEntries(tensors.map((tensor) => [tensor.name, tensor.status]))).toEqual({
       gone: "onlyA",
       shape: "shape",
       type: "type",

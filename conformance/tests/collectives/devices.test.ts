@@ -122,7 +122,7 @@ describe("ranks with a device each", () => {
                 : oracle.rankedSum(values, roundTo(dtype));
           const reduction = how !== "max" && isMean ? ("mean" as const) : ("sum" as const);
           const result = reduction === "mean" ? oracle.meanOfSums(sum, size, roundTo(dtype)) : sum;
-          const wanted = rounded(dtype, [count], result);
+          const expected = rounded(dtype, [count], result);
           const options =
             how === "max" ? { reduction: how } : { reduction, plan: { algorithm: how, splits } };
           const reads = job.groups.map(async (group, rank) => {
@@ -134,7 +134,7 @@ describe("ranks with a device each", () => {
             return new PlainTensor(dtype, [count], read);
           });
           const results = await whileStreamsRun(job.backends, next, Promise.all(reads));
-          for (const got of results) expect(differenceOf(got, wanted)).toBeUndefined();
+          for (const got of results) expect(differenceOf(got, expected)).toBeUndefined();
         },
       ),
       { numRuns: draws(12), seed: derivedSeed(4) },

@@ -92,9 +92,9 @@ describe("ranks of one process", () => {
     const copied = x.clone();
     x.dispose();
     const others = [filled(one, 1), filled(one, 2)];
-    const theirs = others.map((each) => one.allReduce(each));
+    const expected = others.map((each) => one.allReduce(each));
     expect((await copied.data()).every((value) => value === 3)).toBe(true);
-    for (const each of [y, copied, ...sums, ...others, ...theirs]) each.dispose();
+    for (const each of [y, copied, ...sums, ...others, ...expected]) each.dispose();
   });
 
   it("quantize and multiply pending results", async () => {

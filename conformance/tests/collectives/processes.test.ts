@@ -73,11 +73,11 @@ describe("ranks that are processes", () => {
     const expected = await Promise.all(
       groups.map(async (group, rank) => {
         const told: unknown[] = [];
-        for (const each of cases) {
+        for (const testCase of cases) {
           const running = runCalls(
             { empty, add, onSideStream },
             group,
-            each.programs[rank] as (typeof each.programs)[0],
+            testCase.programs[rank] as (typeof testCase.programs)[0],
           );
           let next = running.next();
           while (!next.done) next = running.next();
@@ -264,12 +264,12 @@ describe("a job", () => {
         ? `${message.kind} from ${message.from}, ${"group" in message ? message.group : ""}`
         : message.kind,
     );
-    const wanted = [1, 2].flatMap((rank) => [
+    const expected = [1, 2].flatMap((rank) => [
       `data from ${rank}, sent by ${rank}`,
       `notes from ${rank}, sent by ${rank}`,
       "left",
     ]);
-    expect(told.sort()).toEqual(wanted.sort());
+    expect(told.sort()).toEqual(expected.sort());
   });
 
   it("runs a program that Node got as text", async () => {

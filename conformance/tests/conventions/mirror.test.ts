@@ -250,7 +250,7 @@ describe("a test file", () => {
 
   /** Whether a path below conformance/tests, without its ending, names a source, a folder or an aspect of a source. */
   const hasSource = (path: string): boolean =>
-    candidates(path).some((each) => stems.has(each) || isFolder(each)) ||
+    candidates(path).some((candidate) => stems.has(candidate) || isFolder(candidate)) ||
     candidates(dirname(path)).some((each) => stems.has(each));
 
   it("has the name of a source or of a folder of sources, is in a folder with the name of a source, or is in laws/", () => {

@@ -70,15 +70,15 @@ describeOnGpu("GELU fused into a product", () => {
       const fused = gemm({ ...options, geluEpilogue: "fused" });
       const exact = gemm(options);
       assertSame("preGelu", download(fused.preGelu as Tensor), download(exact.preGelu as Tensor));
-      const [ours, theirs] = [valuesOf(exact.out), valuesOf(fused.out)];
+      const [actual, expected] = [valuesOf(exact.out), valuesOf(fused.out)];
       const argument = valuesOf(exact.preGelu as Tensor);
-      const errors = ours.map(
-        (y, i) => Math.abs(y - (theirs[i] as number)) / (1 + Math.abs(argument[i] as number)),
+      const errors = actual.map(
+        (y, i) => Math.abs(y - (expected[i] as number)) / (1 + Math.abs(argument[i] as number)),
       );
       const worst = errors.reduce((most, error) => Math.max(most, error), 0);
       console.info(`GELU fused, ${type} into ${out}: off by up to ${worst.toExponential(2)} of 1 + |x|`);
       expect(worst).toBeLessThan(BOUND[out]);
-      expect(theirs).not.toEqual(argument);
+      expect(expected).not.toEqual(argument);
     },
   );
 

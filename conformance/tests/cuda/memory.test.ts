@@ -92,10 +92,10 @@ describeOnGpu("memory of a GPU", () => {
 
   it("the error has the requested and the free bytes, and every tensor stays usable", () => {
     using x = tensor(gpu(), [1, 2, 3]);
-    const wanted = 2 ** 50;
-    const ask = () => new Tensor(gpu(), "u8", [wanted]);
+    const expected = 2 ** 50;
+    const ask = () => new Tensor(gpu(), "u8", [expected]);
     expect(ask).toThrow(OutOfMemoryError);
-    expect(ask).toThrow(new RegExp(`wanted ${wanted} bytes.*\\d+ bytes are free`));
+    expect(ask).toThrow(new RegExp(`wanted ${expected} bytes.*\\d+ bytes are free`));
     expect(Array.from(x.dataSync())).toEqual([1, 2, 3]);
     using codes = encode(x, { format: "e4m3" });
     expect(Array.from(codes.dataSync())).toEqual([0x38, 0x40, 0x44]);

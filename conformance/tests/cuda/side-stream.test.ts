@@ -25,8 +25,8 @@ describeOnGpu("the side stream of a GPU", () => {
   it("gives the reference's bits for any program", async () => {
     await fc.assert(
       fc.asyncProperty(streamProgram([4, 64, 2 ** 12]), async (program) => {
-        const [ours, wanted] = [await runStreams(gpu(), program), await runStreams(reference(), program)];
-        const differing = wanted.flatMap((each, i) => (isSame(each, ours[i] as Float32Array) ? [] : [i]));
+        const [actual, wanted] = [await runStreams(gpu(), program), await runStreams(reference(), program)];
+        const differing = wanted.flatMap((each, i) => (isSame(each, actual[i] as Float32Array) ? [] : [i]));
         expect(differing).toEqual([]);
       }),
       { numRuns: Math.ceil(RUNS / 4), seed: SEED },

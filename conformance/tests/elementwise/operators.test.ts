@@ -92,9 +92,9 @@ describe.each(ALL)("$name", ({ name, arity, isScaled, value, inputNames, numberN
           const scratch = stems.allocate(1 << 14);
           const sources = columns.map((each, i) => stems.putWide(types[i]!.type, each));
           const out = target === undefined ? stems.allocate(4 * LENGTH) : sources[target]!;
-          const inputs = inputNames.flatMap((each, i) => [
-            [each, sources[i]!],
-            [`${each}Type`, types[i]!.type],
+          const inputs = inputNames.flatMap((inputName, i) => [
+            [inputName, sources[i]!],
+            [`${inputName}Type`, types[i]!.type],
           ]);
           const values = Object.fromEntries([
             ...inputs,

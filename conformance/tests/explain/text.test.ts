@@ -59,8 +59,8 @@ class Reader {
   parts(...parts: readonly (string | number)[]): void {
     const line = this.lines[this.#next++] ?? "";
     const escaped = (text: string): string => text.replace(/[.*+?^${}()|[\]\\]/g, "\\$&");
-    const pattern = parts.map((each) =>
-      typeof each === "string" ? escaped(each) : "(\\S+(?: \\(\\S+\\))?)",
+    const pattern = parts.map((part) =>
+      typeof part === "string" ? escaped(part) : "(\\S+(?: \\(\\S+\\))?)",
     );
     const numbers = parts.filter((each) => typeof each === "number");
     const match = new RegExp(`^${pattern.join("")}$`).exec(line);
@@ -139,7 +139,8 @@ function readGemm(explained: GemmExplanation, product: number): void {
       if (sum.splits.length > 1) reader.line(`split ${i}, ${rangeOf(split)}:`);
       for (const chain of split.chains) {
         if (chain.promotion) reader.line(`chain of ${rangeOf(chain)}:`);
-        for (const each of chain.dotAdds) readDotAdd(reader, each, each.from <= product && product < each.to);
+        for (const dotAdd of chain.dotAdds)
+          readDotAdd(reader, dotAdd, dotAdd.from <= product && product < dotAdd.to);
         if (!chain.promotion) continue;
         reader.parts("  chain = ", chain.sum);
         reader.steps(chain.promotion.steps);

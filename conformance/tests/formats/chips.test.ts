@@ -70,7 +70,7 @@ const pairs = fc
     changed: fc.constantFrom("all", "name", "capability", "version", "nothing"),
   })
   .map(({ measured: [name, major, minor, version], other, changed }) => {
-    const is = (what: string): boolean => changed === what || changed === "all";
+    const is = (label: string): boolean => changed === label || changed === "all";
     const [otherMajor = 0, otherMinor = 0] = other[1];
     const [a, b] = is("capability") ? [otherMajor, otherMinor] : [major, minor];
     const gpu: Gpu = { name: is("name") ? other[0] : name, major: a, minor: b };

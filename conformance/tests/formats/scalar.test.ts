@@ -151,9 +151,9 @@ describe("published limits", () => {
     it(`${name}: every code has the oracle's value, whatever the bits above it`, () => {
       const { bits } = factsOf(name);
       for (let code = 0; code < 2 ** bits; code++) {
-        const wanted = decode(code, SCALAR_FORMATS[name]);
-        if (!Object.is(valueOfCode(name, code), wanted))
-          expect([code, valueOfCode(name, code)]).toEqual([code, wanted]);
+        const expected = decode(code, SCALAR_FORMATS[name]);
+        if (!Object.is(valueOfCode(name, code), expected))
+          expect([code, valueOfCode(name, code)]).toEqual([code, expected]);
       }
       expect(valueOfCode(name, 2 ** bits + 1)).toBe(decode(1, SCALAR_FORMATS[name]));
     });

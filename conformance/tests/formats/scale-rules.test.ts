@@ -151,10 +151,10 @@ describe.each(sampleCases(BY_TENSOR, 4))("%s %s %s", (...row) => {
     (whole) => {
       using _scope = new Scope();
       const got = scalesOf([quantizer, rule, format], PATTERNS, "bf16", whole);
-      const at = got.findIndex(
+      const index = got.findIndex(
         (code, i) => code !== expected(fromBits(((PATTERNS[i] as number) % 0x8000) * 0x10000), whole, "bf16"),
       );
-      expect({ at, code: got[at] }).toEqual({ at: -1, code: undefined });
+      expect({ at: index, code: got[index] }).toEqual({ at: -1, code: undefined });
     },
   );
 

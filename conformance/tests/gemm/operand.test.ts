@@ -67,9 +67,9 @@ it("plain codes and scales of a quantizer give the bits of its quantized tensors
           // at most one operand may have 128x128 tiles
           const other = tile === "128x128" ? "1x128" : tile;
           const [a, b] = [quantizer(tile).quantize(x(0, columns)), quantizer(other).quantize(x(1, rows))];
-          const wanted = gemm({ a, b, outDtype: "f32" });
+          const expected = gemm({ a, b, outDtype: "f32" });
           const found = gemm({ a: scaledTensorOf(a, tile), b: scaledTensorOf(b, other), outDtype: "f32" });
-          expect(bytesOf(found.out)).toEqual(bytesOf(wanted.out));
+          expect(bytesOf(found.out)).toEqual(bytesOf(expected.out));
           expect(gemm({ a: scaledTensorOf(a, tile), b: scaledTensorOf(b, other) }).out.dtype).toBe("f32");
         }
       },

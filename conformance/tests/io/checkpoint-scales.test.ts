@@ -36,7 +36,7 @@ function step({ module }: ReturnType<typeof makeRun>, seed: number): string {
   const bits = [out.tensor, ...leaves.map(({ grad }) => grad)]
     .map((each) => String(each?.dataSync()))
     .join("\n");
-  for (const each of leaves) each.zeroGrad();
+  for (const leaf of leaves) leaf.zeroGrad();
   return bits;
 }
 

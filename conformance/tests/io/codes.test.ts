@@ -138,13 +138,13 @@ describe("reading a part of a tensor", () => {
       fc.asyncProperty(fc.array(part, { minLength: 1, maxLength: 6 }), async (parts) => {
         const reads = parts.map(async ([i, one, other]) => {
           const [begin, end] = [Math.min(one, other), Math.max(one, other)];
-          const wanted = Buffer.from(contentOf(i).subarray(begin, end));
+          const expected = Buffer.from(contentOf(i).subarray(begin, end));
           for (const source of [file, memory]) {
             const read = await source.read(source.entry(`t${i}`), begin, end);
-            expect(wanted.equals(read)).toBe(true);
-            const into = new Uint8Array(new SharedArrayBuffer(wanted.length + 2), 1, wanted.length);
+            expect(expected.equals(read)).toBe(true);
+            const into = new Uint8Array(new SharedArrayBuffer(expected.length + 2), 1, expected.length);
             await source.readInto(source.entry(`t${i}`), begin, into);
-            expect(wanted.equals(into)).toBe(true);
+            expect(expected.equals(into)).toBe(true);
             expect(new Uint8Array(into.buffer).at(0)).toBe(0);
             expect(new Uint8Array(into.buffer).at(-1)).toBe(0);
             // the result belongs to the caller

@@ -198,26 +198,26 @@ describe("tensors of a header", () => {
           at = end;
         }
         if (at > Number.MAX_SAFE_INTEGER) return;
-        const wanted = new Map(each.map(({ name }) => [name, entries.get(name)!]));
-        const text = [...wanted.values()].map(
+        const expected = new Map(each.map(({ name }) => [name, entries.get(name)!]));
+        const text = [...expected.values()].map(
           ({ name, dtype, shape, begin, end }) =>
             `${JSON.stringify(name)}:${JSON.stringify({ dtype, shape, data_offsets: [begin, end] })}`,
         );
         const { tensors } = parseHeader(PATH, bytesOf(`{${text}}`), at);
-        expect(tensors.size).toBe(wanted.size);
-        expect([...tensors.keys()]).toEqual([...wanted.keys()]);
-        expect([...tensors.values()]).toEqual([...wanted.values()]);
-        expect(new Map(tensors)).toEqual(wanted);
+        expect(tensors.size).toBe(expected.size);
+        expect([...tensors.keys()]).toEqual([...expected.keys()]);
+        expect([...tensors.values()]).toEqual([...expected.values()]);
+        expect(new Map(tensors)).toEqual(expected);
         const told: unknown[] = [];
         tensors.forEach(function (this: unknown, entry, name, table) {
           told.push([this, entry, name, table === tensors]);
         }, "self");
-        expect(told).toEqual([...wanted].map(([name, entry]) => ["self", entry, name, true]));
-        for (const [name, entry] of wanted) {
+        expect(told).toEqual([...expected].map(([name, entry]) => ["self", entry, name, true]));
+        for (const [name, entry] of expected) {
           expect(tensors.has(name)).toBe(true);
           expect(tensors.get(name)).toEqual(entry);
           for (const other of [`${name}x`, name.slice(1), `\0${name}`])
-            expect(tensors.has(other)).toBe(wanted.has(other));
+            expect(tensors.has(other)).toBe(expected.has(other));
         }
       }),
       { numRuns: draws(600) },

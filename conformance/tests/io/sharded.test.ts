@@ -189,11 +189,11 @@ describe("a layer that fullyShard divides", () => {
             );
           const saved = make(before, 1n);
           await Promise.all(saved.map(({ state }) => saveShardedCheckpoint(folder, state)));
-          const wanted = await Promise.all(saved.map(({ whole }) => whole()));
+          const expected = await Promise.all(saved.map(({ whole }) => whole()));
           const loaded = make(after, 2n);
           await Promise.all(loaded.map(({ state }) => loadShardedCheckpoint(folder, state)));
           const got = await Promise.all(loaded.map(({ whole }) => whole()));
-          for (const each of [...wanted, ...got]) expect(each).toEqual(wanted[0]);
+          for (const each of [...expected, ...got]) expect(each).toEqual(expected[0]);
           for (const { state } of [...saved, ...loaded]) {
             state.optimizer.dispose();
             state.module.dispose();

@@ -81,8 +81,8 @@ const CASES: readonly Case[] = [
     if (!inputs.at(-1)?.endsWith("…")) mistakes.push(["one argument too many", name, ...good, "@in"]);
     for (const [option, row] of Object.entries(options)) {
       if (option === "json" || option === "help") continue;
-      const mistake = (what: string, ...words: string[]): void => {
-        mistakes.push([`${what} of --${option}`, ...withOption(name, option, ...words)]);
+      const mistake = (label: string, ...words: string[]): void => {
+        mistakes.push([`${label} of --${option}`, ...withOption(name, option, ...words)]);
       };
       if (row.kind === "flag") mistake("a value", `--${option}=1`);
       else mistake("no value", `--${option}`);

@@ -21,29 +21,30 @@ afterAll(() => backend.dispose());
 
 /** Counts allocations, those that threads keep included, and fails at a chosen one. */
 class Pieces {
-  readonly taken = new Set<number>();
-  asked = 0;
-  failing = Number.POSITIVE_INFINITY;
+  readonly liveAddresses = new Set<number>();
+  allocationCount = 0;
+  failingIndex = Number.POSITIVE_INFINITY;
 
   watch(): void {
     const { reserve, release } = Heap.prototype;
     const pieces = this;
     vi.spyOn(Heap.prototype, "reserve").mockImplementation(function (this: Heap, bytes) {
-      if (pieces.asked++ === pieces.failing) throw new OutOfMemoryError(bytes, 0, "for this test");
+      if (pieces.allocationCount++ === pieces.failingIndex)
+        throw new OutOfMemoryError(bytes, 0, "for this test");
       const address = reserve.call(this, bytes);
-      pieces.taken.add(address);
+      pieces.liveAddresses.add(address);
       return address;
     });
     vi.spyOn(Heap.prototype, "release").mockImplementation(function (this: Heap, address) {
-      pieces.taken.delete(address);
+      pieces.liveAddresses.delete(address);
       release.call(this, address);
     });
   }
 
   /** Makes allocation number `k` from now on fail (`k` succeed before it). */
   failAt(k: number): void {
-    this.asked = 0;
-    this.failing = k;
+    this.allocationCount = 0;
+    this.failingIndex = k;
   }
 }
 
@@ -71,7 +72,11 @@ describe("if any one of its allocations fails,", () => {
             if (error instanceof UnsupportedError) return;
             throw error;
           }
-          const [needed, before, use] = [pieces.asked, new Set(pieces.taken), backend.memoryUse()];
+          const [needed, before, use] = [
+            pieces.allocationCount,
+            new Set(pieces.liveAddresses),
+            backend.memoryUse(),
+          ];
           for (let k = 0; k < Math.min(needed, MAX_PIECES); k++) {
             pieces.failAt(k);
             try {
@@ -79,7 +84,7 @@ describe("if any one of its allocations fails,", () => {
             } catch (error) {
               if (!(error instanceof OutOfMemoryError)) throw error;
             }
-            expect(pieces.taken).toEqual(before);
+            expect(pieces.liveAddresses).toEqual(before);
             expect(backend.memoryUse()).toMatchObject({ live: use.live, blocks: use.blocks });
           }
           pieces.failAt(Number.POSITIVE_INFINITY);

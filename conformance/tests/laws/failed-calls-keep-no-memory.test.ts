@@ -103,8 +103,9 @@ describe("a pass that runs out of memory leaves sharded main gradients usable, a
           const options = { fuseWgradAccumulation: true, delayWgradCompute, random };
           const model = new LayerNormMLP(backend(), SIZES.from, SIZES.middle, options);
           fullyShard(model, new ProcessGroup(new LocalCommunicator(backend(), "world", [0])));
-          for (const each of model.parameters())
-            if (each.fusesAccumulation) each.mainGrad = persistent(zeros(backend(), "f32", each.shape));
+          for (const parameter of model.parameters())
+            if (parameter.fusesAccumulation)
+              parameter.mainGrad = persistent(zeros(backend(), "f32", parameter.shape));
           return model;
         },
         (model) => {

@@ -27,7 +27,7 @@ beforeAll(async () => {
   folder = await mkdtemp(join(tmpdir(), "lockstep-forms-"));
 });
 afterAll(() => rm(folder, { recursive: true }));
-const fresh = (): string => join(folder, `${count++}`);
+const newPath = (): string => join(folder, `${count++}`);
 
 type Outcome = { readonly parameters: ReadonlyMap<string, string> } | { readonly error: string };
 
@@ -55,7 +55,7 @@ async function outcomeOfFiles(
   { weights, ...options }: LoadCausalLMOptions & { readonly weights: ConversionTarget },
 ): Promise<Outcome> {
   const openBackend = async () => backend();
-  const [converted, wide] = [fresh(), fresh()];
+  const [converted, wide] = [newPath(), newPath()];
   try {
     await convertCheckpoint(path, converted, { to: weights, openBackend });
     // a GGUF file from a hub folder has the hub's names, and no GGUF file is loaded by these names
@@ -83,7 +83,7 @@ const parametersOf = (outcome: Outcome): ReadonlyMap<string, string> | undefined
 const HAVE_ALL_VALUES: ReadonlySet<string> = new Set(["bf16", "f32", "lockstep-mxint8"]);
 
 it("in every form, of a file of bf16", async () => {
-  const path = fresh();
+  const path = newPath();
   await writeHub(path, tinyModel(TINY));
   const stored = parametersOf(await outcomeOf(path, { dtype: "f32" }));
   const names = [...(stored?.keys() ?? [])];
@@ -112,11 +112,11 @@ it("of drawn models, from files in every form", async () => {
   });
   await fc.assert(
     fc.asyncProperty(tinyChoices, forms, async (choices, { weights, source, dtype, shards }) => {
-      const path = fresh();
+      const path = newPath();
       const type = source === "F32" || source === "F16" ? source : "BF16";
       await writeHub(path, tinyModel(choices), { type, shards });
       const isWide = source === type;
-      const quantized = isWide ? path : fresh();
+      const quantized = isWide ? path : newPath();
       if (!isWide) await convertCheckpoint(path, quantized, { to: source as ConversionTarget });
       await requireEqual(quantized, { weights, dtype });
     }),
@@ -132,7 +132,7 @@ it("of GGUF files, in every form", async () => {
       forms,
       fc.constantFrom("F32", "F16", "BF16"),
       async (drawn, weights, type) => {
-        const path = `${fresh()}.gguf`;
+        const path = `${newPath()}.gguf`;
         await writeGguf(path, tinyModel({ ...drawn, window: undefined }), type);
         await requireEqual(path, { weights });
       },

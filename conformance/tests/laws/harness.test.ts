@@ -91,8 +91,8 @@ describe("comparison", () => {
   });
 
   it("counts FP4 by elements, not by bytes", () => {
-    const [ours, theirs] = [0x21, 0x31].map((byte) => fromCodes("e2m1", [1, 2], [byte & 15, byte >> 4]));
-    expect(() => assertSame("codes", ours as PlainTensor, theirs as PlainTensor)).toThrow(
+    const [actual, expected] = [0x21, 0x31].map((byte) => fromCodes("e2m1", [1, 2], [byte & 15, byte >> 4]));
+    expect(() => assertSame("codes", actual as PlainTensor, expected as PlainTensor)).toThrow(
       "1 of 2 elements differ, first at [0,1]: 0x2 (1), expected 0x3 (1.5)",
     );
   });

@@ -120,7 +120,7 @@ describe("arguments", () => {
       const trials = trialsFor(callable);
       const disposed = trials.find(({ disposedSelf }) => disposedSelf);
       if (!disposed) continue;
-      for (const other of trials.filter((each) => each.call === disposed.call && !each.mustRefuse)) {
+      for (const other of trials.filter((trial) => trial.call === disposed.call && !trial.mustRefuse)) {
         const fault = await makeInvalidCall(resolveTarget(callable), [disposed, other], backends());
         if (fault) taken.push(fault);
       }

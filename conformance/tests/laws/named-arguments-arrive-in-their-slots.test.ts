@@ -146,7 +146,7 @@ describe("a call of an export", () => {
       const ofThePart: Readonly<Record<string, number>> = { scratch: 1, begin: 2, end: 3 };
       expect(call.order(memory, args, 1, 2, 3)).toEqual([
         ...(task ? [memory.address] : []),
-        ...parameters.map((each) => ofThePart[each.name] ?? args[each.name]),
+        ...parameters.map((parameter) => ofThePart[parameter.name] ?? args[parameter.name]),
       ]);
     },
   );

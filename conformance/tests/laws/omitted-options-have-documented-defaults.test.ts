@@ -218,7 +218,9 @@ function withDefault(option: Option, call: number): unknown {
 }
 
 const callsOf = ({ row }: Option): readonly number[] => [...row.calls.keys()];
-const titled = options.map((each) => [`${each.callable.name} ${each.path} = ${each.value}`, each] as const);
+const titled = options.map(
+  (option) => [`${option.callable.name} ${option.path} = ${option.value}`, option] as const,
+);
 
 describe("an option that is left out", () => {
   it.each(titled)("%s: is its default", (_, option) => {

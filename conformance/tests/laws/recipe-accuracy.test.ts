@@ -29,7 +29,7 @@ const sizes = fc.constantFrom(64, 128, 256);
 const drawn = fc.record({ rows: sizes, inward: sizes, out: sizes, seed: fc.bigInt(0n, 2n ** 32n) });
 type Drawn = typeof drawn extends fc.Arbitrary<infer T> ? T : never;
 
-function noise(seed: bigint, offset: bigint, shape: Shape): Tensor<WideDType> {
+function drawNoise(seed: bigint, offset: bigint, shape: Shape): Tensor<WideDType> {
   const count = shape.reduce((a, b) => a * b, 1);
   return castTo(tensor(backend(), normal({ seed, offset }, count, 1), shape), "bf16");
 }
@@ -39,8 +39,8 @@ function results(row: ModuleRow, name: RecipeName, { rows, inward, out, seed }: 
   const random = new RandomState(seed);
   using built = row.build(backend(), { rows, from: inward, to: out, middle: out }, { random });
   const region = name === "none" ? { enabled: false } : { recipe: recipeByName(name) };
-  const x = new Variable(noise(seed, 100n, [rows, inward]), true);
-  const dy = noise(seed, 101n, [rows, out]);
+  const x = new Variable(drawNoise(seed, 100n, [rows, inward]), true);
+  const dy = drawNoise(seed, 101n, [rows, out]);
   const step = (): Variable => {
     x.zeroGrad();
     for (const parameter of built.module.parameters()) parameter.zeroGrad();
@@ -92,9 +92,9 @@ describe.each(LAYERS)("%s", (_, row) => {
       fc.assert(
         fc.property(drawn, (each) => {
           using _scope = new Scope();
-          const [ours, exact] = [results(row, name, each), results(row, "none", each)];
+          const [actual, exact] = [results(row, name, each), results(row, "none", each)];
           for (const key of ["y", "dgrad", "wgrad", "bgrad"] as const) {
-            const error = relativeError(ours[key], exact[key]);
+            const error = relativeError(actual[key], exact[key]);
             const [least, most] = bounds[key];
             expect(error, key).toBeGreaterThanOrEqual(least);
             expect(error, key).toBeLessThanOrEqual(most);

@@ -373,10 +373,10 @@ describe("JSON", () => {
             return (error as Error).message.includes("twice") ? "twice" : "refused";
           }
         };
-        const [ours, theirs] = [attempt(parseJson), attempt(JSON.parse)];
-        if (ours !== "twice") expect(isDeepStrictEqual(ours, theirs)).toBe(true);
+        const [actual, expected] = [attempt(parseJson), attempt(JSON.parse)];
+        if (actual !== "twice") expect(isDeepStrictEqual(actual, expected)).toBe(true);
         // text after the repeated key is not read
-        else if (theirs !== "refused") expect(keysOf(JSON.parse(text))).toBeLessThan(keysIn(text));
+        else if (expected !== "refused") expect(keysOf(JSON.parse(text))).toBeLessThan(keysIn(text));
       }),
       { numRuns: draws(20_000) },
     );

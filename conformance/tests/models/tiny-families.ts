@@ -92,7 +92,7 @@ const LAYERS: Readonly<Record<FamilyName, (choices: FamilyChoices, index: number
   gemma3_text: (choices, index, adder) => {
     const at = `model.layers.${index}`;
     const places = ["input", "post_attention", "pre_feedforward", "post_feedforward"];
-    for (const each of places) adder.add(`${at}.${each}_layernorm.weight`, [HIDDEN]);
+    for (const place of places) adder.add(`${at}.${place}_layernorm.weight`, [HIDDEN]);
     for (const each of ["q", "k"]) adder.add(`${at}.self_attn.${each}_norm.weight`, [HEAD_DIM]);
     attention(at, choices, adder, false);
     dense(`${at}.mlp`, adder);

@@ -163,7 +163,7 @@ testInScope(
     const weights = [...model.namedParameters()].flatMap(([name, each]) =>
       name.endsWith("weight") ? [each] : [],
     );
-    for (const each of weights) each.registerPostAccumulateGradHook((_, pass) => void seen.push(pass));
+    for (const weight of weights) weight.registerPostAccumulateGradHook((_, pass) => void seen.push(pass));
     trained(model);
     expect(seen).toEqual([]);
     const [frozen, ...others] = weights as [Parameter, ...Parameter[]];

@@ -112,10 +112,10 @@ async function run(b: Backend, row: Case, group: ProcessGroup | undefined): Prom
   for (const i of layer.fc1.weights.keys()) {
     const parameters = [layer.fc1, layer.fc2].flatMap((each) => [each.weights[i], each.biases[i]]);
     const grads: (readonly number[])[] = [];
-    for (const each of parameters)
-      if (each) {
-        grads.push(Array.from((await each.tensor.data()) as Uint16Array));
-        grads.push(Array.from((await (each.grad as Tensor).data()) as Uint16Array));
+    for (const parameter of parameters)
+      if (parameter) {
+        grads.push(Array.from((await parameter.tensor.data()) as Uint16Array));
+        grads.push(Array.from((await (parameter.grad as Tensor).data()) as Uint16Array));
       }
     experts.push(grads);
   }

@@ -93,7 +93,9 @@ function equalsLinears(row: Row): void {
       if (count === 0 && step === 0)
         expect(grouped.weights[i]?.grad?.dataSync().every((code) => code === 0)).toBe(true);
     const states = [...grouped.namedQuantizations().values()].map((each) => each.snapshotSync());
-    expect(states).toEqual(linears.map((each) => [...each.namedQuantizations().values()][0]?.snapshotSync()));
+    expect(states).toEqual(
+      linears.map((linear) => [...linear.namedQuantizations().values()][0]?.snapshotSync()),
+    );
     x.zeroGrad();
   }
   for (const each of [grouped, ...linears]) each.dispose();

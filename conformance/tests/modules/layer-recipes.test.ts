@@ -157,7 +157,7 @@ describe("setLayerRecipes", () => {
       y.backward(sample(1));
       const grads = [x, ...layers.flatMap((layer) => layer.parameters())].map(({ grad }) => grad?.dataSync());
       x.zeroGrad();
-      for (const layer of layers) for (const each of layer.parameters()) each.zeroGrad();
+      for (const layer of layers) for (const parameter of layer.parameters()) parameter.zeroGrad();
       return [y.tensor.dataSync(), ...grads];
     };
     const expected = gradients([up, down], (x) => {

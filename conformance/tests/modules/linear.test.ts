@@ -238,7 +238,7 @@ describe("fp8Grad is refused, before the backward pass computes anything, where 
       return bits;
     });
     expect(gradients[0]).toBeDefined();
-    for (const each of gradients) expect(each).toEqual(gradients[0]);
+    for (const gradient of gradients) expect(gradient).toEqual(gradients[0]);
   });
 });
 

@@ -102,10 +102,10 @@ describe("a state dictionary", () => {
         other,
         new Map([...state, ["self_attention.proj._extra_state", waves(backend(), 1, [1])]]),
       );
-      const [ours, theirs] = [layer, other].map((each) =>
+      const [actual, expected] = [layer, other].map((each) =>
         each.parameters().map(({ tensor }) => bytes(tensor)),
       );
-      expect(theirs).toEqual(ours);
+      expect(expected).toEqual(actual);
       const again = stateDictionary(other);
       for (const [name, tensor] of state) expect(bytes(again.get(name) as Tensor), name).toBe(bytes(tensor));
     },

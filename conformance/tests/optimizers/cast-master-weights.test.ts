@@ -86,7 +86,7 @@ describe("castMasterWeights", () => {
     const plain = new Linear(backend(), SIZE, SIZE);
     const weights = layers.map(({ weight }) => weight);
     const codes = (): string =>
-      String(weights.flatMap((each) => quantizedOf(each).members.map((x) => x.dataSync())));
+      String(weights.flatMap((weight) => quantizedOf(weight).members.map((x) => x.dataSync())));
     const before = codes();
     const [one, other] = [master(1n), master(2n)];
     const wrong = tensor(backend(), normal({ seed: 1n, offset: 0n }, SIZE, 1), [SIZE]);
@@ -117,7 +117,7 @@ it.each([
     using layer = new LayerNormMLP(asked, SIZE, 2 * SIZE);
     using optimizer = make(layer);
     const parameters = layer.parameters();
-    for (const each of parameters) each.mainGrad = empty(asked, "f32", each.shape);
+    for (const parameter of parameters) parameter.mainGrad = empty(asked, "f32", parameter.shape);
     asked.calls.length = 0;
     optimizer.step();
     const updated = asked.calls.flatMap((call) => (call.op === op ? [call.args.grad] : []));

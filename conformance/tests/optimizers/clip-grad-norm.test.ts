@@ -74,8 +74,8 @@ const drawn = ({ seed, planted }: Case, shape: Shape, i: number): Float32Array =
 };
 
 /** Every way to divide parameters among ranks, with parts that end within pieces and gradients of two dtypes. */
-const EXAMPLES: readonly Case[] = divisions(80, 208).map((each) => ({
-  ...each,
+const EXAMPLES: readonly Case[] = divisions(80, 208).map((division) => ({
+  ...division,
   ...{ seed: 1, dtypes: ["f32", "bf16"], maxNorm: 0.01, planted: undefined },
 }));
 
@@ -173,8 +173,8 @@ describe("clipGradNorm of distributed gradients", () => {
       using optimizer = new SGD(stage, { learningRate: 0.1 });
       return clipGradNorm(optimizer, 0.5);
     });
-    const totals = grads.map((each, rank) =>
-      rank === 1 ? 0 : sumPieces(each.map((grad) => sumPieces(pieceSums([...grad])))),
+    const totals = grads.map((grad, rank) =>
+      rank === 1 ? 0 : sumPieces(grad.map((grad) => sumPieces(pieceSums([...grad])))),
     );
     const norm = Math.fround(Math.sqrt(sumPieces(totals)));
     for (const each of norms) {

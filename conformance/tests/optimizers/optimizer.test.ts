@@ -228,7 +228,7 @@ describe("the parameters given to an optimizer", () => {
         expect([isSame, parameter.grad === undefined]).toEqual([!isNamed, isNamed]);
       }
       for (const layer of [one, two]) {
-        for (const each of layer.parameters()) each.zeroGrad();
+        for (const parameter of layer.parameters()) parameter.zeroGrad();
         layer.dispose();
       }
     },

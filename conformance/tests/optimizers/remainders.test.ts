@@ -145,7 +145,7 @@ describe("an optimizer with remainders", () => {
     );
     using optimizer = new AdamW(parameters, { learningRate: 1, storeParamRemainders: true });
     expect([...optimizer.slots.values()].map(({ master }) => master.dtype)).toEqual(["f32", "u16", "f32"]);
-    for (const each of parameters.values()) each.grad = zeros(backend(), each.dtype, [4]);
+    for (const parameter of parameters.values()) parameter.grad = zeros(backend(), parameter.dtype, [4]);
     optimizer.options = { learningRate: 1, storeParamRemainders: false };
     expect(() => optimizer.step()).toThrow(/storeParamRemainders is false and was true/);
     const options = { learningRate: 1, storeParamRemainders: true, masterWeightDtype: "f16" } as const;

@@ -154,7 +154,7 @@ describe("an optimizer", () => {
   it("refuses other dtypes of states after it was created, and dtypes in groups", () => {
     using layer = new Linear(backend(), 4, 4);
     using adamw = new AdamW(layer, { learningRate: 1, expAvgDtype: "bf16" });
-    for (const each of layer.parameters()) each.grad = zeros(backend(), "bf16", each.shape);
+    for (const parameter of layer.parameters()) parameter.grad = zeros(backend(), "bf16", parameter.shape);
     adamw.options = { learningRate: 0.5 };
     adamw.step();
     adamw.options = { learningRate: 0.5, expAvgDtype: "bf16", expAvgSqDtype: "f32" };

@@ -322,8 +322,8 @@ describe("a quantizer's random bits", () => {
         const [here, next] = [steps[code] as number, steps[code + 1] as number];
         const x = here + ((next - here) * part) / 2 ** 16;
         const up = bytes.map((byte) => (magnitude(minus ? -x : x, byte) % 8) - code);
-        const wanted = Math.floor(part / 256);
-        expect(up).toEqual(bytes.map((byte) => Number(byte >= 256 - wanted)));
+        const expected = Math.floor(part / 256);
+        expect(up).toEqual(bytes.map((byte) => Number(byte >= 256 - expected)));
       }),
       { numRuns: draws(500) },
     );

@@ -295,7 +295,7 @@ function scaleChanged(
 
 async function reciprocalProduct(operation: LoggedOperation, run: RecordedRun): Promise<Value> {
   const [x, y] = operation.args.map(
-    (each) => new Float32Array(run.tensorBytes(each as never).slice().buffer),
+    (argument) => new Float32Array(run.tensorBytes(argument as never).slice().buffer),
   );
   const values = x?.map((each, i) => each * Math.fround(1 / (y?.[i] as number))) ?? new Float32Array();
   return { ...recorded(operation, run), bytes: new Uint8Array(values.buffer) };

@@ -10,10 +10,10 @@ import { committedDigest, ENCODINGS, SWEEP_RANDOM } from "../harness/digests.js"
 import { CHUNK, type Encoding, Exhaustion } from "../harness/exhaustive.js";
 
 const RESULTS = new URL("../../vectors/exhaustive.json", import.meta.url);
-const wanted = process.env.FORMATS?.split(",");
+const expected = process.env.FORMATS?.split(",");
 const encodings = ENCODINGS.filter(
   (encoding) =>
-    (!wanted || wanted.includes(encoding.format)) &&
+    (!expected || expected.includes(encoding.format)) &&
     !(process.env.RESUME && recorded().some((each) => sameEncoding(each, encoding))),
 );
 

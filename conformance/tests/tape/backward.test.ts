@@ -304,7 +304,7 @@ const gone = (): QuantizedTensor => {
   return quantized;
 };
 const foreign = (): Tensor => zeros(elsewhere(), "f32", [2, 3]);
-const unreachable = (): never => {
+const failIfCalled = (): never => {
   throw new Error("forward was called");
 };
 
@@ -349,7 +349,7 @@ refusals("variables", [
   ["a disposed tensor", () => new Variable(disposed()), DisposedError, ["disposed"]],
   ["a disposed quantized tensor", () => new Variable(gone()), DisposedError, ["disposed"]],
   ["requiresGrad 1", () => new Variable(zero([1]), untyped(1)), ArgumentError, ["requiresGrad", "1"]],
-  ["inputs that are no list", () => differentiable(untyped(leaf()), unreachable), ArgumentError, ["inputs"]],
+  ["inputs that are no list", () => differentiable(untyped(leaf()), failIfCalled), ArgumentError, ["inputs"]],
   ...[undefined, null, 1, "x", {}].flatMap((each) =>
     [[each], [leaf, each], [each, leaf]].map(
       (list) =>
@@ -358,7 +358,7 @@ refusals("variables", [
           () =>
             differentiable(
               list.map((one) => untyped(one === leaf ? leaf() : one)),
-              unreachable,
+              failIfCalled,
             ),
           ArgumentError,
           ["tensor or a variable"],
@@ -367,7 +367,7 @@ refusals("variables", [
   ),
   [
     "a hole among inputs",
-    () => differentiable(Object.assign(new Array(3), [leaf()]), unreachable),
+    () => differentiable(Object.assign(new Array(3), [leaf()]), failIfCalled),
     ArgumentError,
     ["tensor or a variable"],
   ],

@@ -109,7 +109,7 @@ function run({ chain, frozen, hooked, removed, fuses, fp8, nested }: Program, ho
     });
     return { after: passes.map(({ after }) => after), calls: passes.map(({ calls }) => calls) };
   } finally {
-    for (const each of layers) each.dispose();
+    for (const layer of layers) layer.dispose();
   }
 }
 
@@ -131,11 +131,11 @@ describe("a hook of a leaf", () => {
         // a hook that was removed has no effect on other hooks
         expect(seen.calls).toEqual(run({ ...program, removed: [] }, true).calls);
         const used = new Set(program.chain.map(({ layer }) => layer));
-        const wanted = program.hooked.flatMap((hooked, i) =>
+        const expected = program.hooked.flatMap((hooked, i) =>
           hooked && !program.frozen[i] && used.has(Math.floor(i / 2)) ? [i] : [],
         );
         for (const [pass, calls] of seen.calls.entries()) {
-          expect(calls.map(({ at }) => at).sort()).toEqual(wanted);
+          expect(calls.map(({ at }) => at).sort()).toEqual(expected);
           for (const { at, grads } of calls) expect(grads[at]).toBe(seen.after[pass]?.[at]);
         }
       }),

@@ -132,7 +132,7 @@ function run({ transient, steps }: Program): { log: Call[]; gradients: readonly 
   }
   total.backward();
   const result = { log, gradients: gradients() };
-  for (const each of leaves) each.zeroGrad();
+  for (const leaf of leaves) leaf.zeroGrad();
   return result;
 }
 
@@ -152,10 +152,10 @@ describe("a leaf with hooks", () => {
           leaves.flatMap((leaf, i) => (transient[leaf] ? [{ leaf, retained: keeps[i] === true }] : [])),
         );
         const operationOf = (step: number, backward: boolean): Operation | undefined => {
-          const at = log.findIndex(
+          const index = log.findIndex(
             (each) => each.call === "body" && each.step === step && each.backward === backward,
           );
-          const before = log[at - 1];
+          const before = log[index - 1];
           return leavesOfStep[step]?.length && before?.call === "before" ? before.operation : undefined;
         };
         const expected: unknown[] = [];

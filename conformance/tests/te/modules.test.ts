@@ -52,17 +52,17 @@ describe(`modules of ${origin.version} on an ${origin.gpu}`, () => {
         const recorded = given.results[iteration]?.microbatches[index] ?? {};
         expect(Object.keys(recorded).filter((name) => name !== "algorithms")).toEqual([...microbatch.keys()]);
         for (const [name, tensor] of microbatch) {
-          const theirs = recorded[name] as RecordedResult;
+          const expected = recorded[name] as RecordedResult;
           const bytes = await canonicalBytes(tensor);
           compared++;
-          if (theirs.bits === undefined) {
+          if (expected.bits === undefined) {
             expect(
-              toRecordedForm(bytes, theirs),
+              toRecordedForm(bytes, expected),
               `${name}, iteration ${iteration}, microbatch ${index}`,
-            ).toEqual(theirs);
+            ).toEqual(expected);
           } else {
             const key = `${given.module} ${given.recipe}: ${name}`;
-            apart.set(key, [...(apart.get(key) ?? []), computeDistances(bytes, theirs)]);
+            apart.set(key, [...(apart.get(key) ?? []), computeDistances(bytes, expected)]);
           }
         }
       }

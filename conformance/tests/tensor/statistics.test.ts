@@ -248,8 +248,10 @@ describe("statistics of differences", () => {
           const scales = isScaled ? { index: new Uint32Array(part.length), ...ones } : undefined;
           for (const each of [plain, comparison]) each.add(side(0), side(1), scales);
         }
-        const expected = plain.examples.map((each) =>
-          each.cause === "offByOne" && ties.includes(each.index) ? { ...each, cause: "tie" } : each,
+        const expected = plain.examples.map((example) =>
+          example.cause === "offByOne" && ties.includes(example.index)
+            ? { ...example, cause: "tie" }
+            : example,
         );
         expect(comparison.examples).toEqual(expected);
       }),

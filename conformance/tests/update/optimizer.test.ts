@@ -53,11 +53,11 @@ describe.each(WIDE_TYPES)("$name gradients", ({ type, round }) => {
         stems.run("sgd", { ...tensors, ...rates, ...rule }, { scratch, begin, end });
       }
       const options = { ...numbers, momentum: 0.9, dampening: 0.2, nesterov: false, first: false };
-      const wanted = p.map((x, i) => oracle.sgd({ ...options, g: grad[i]! / 2, p: x, m: m[i]! }));
-      expect(stems.getWide(0, parameter, LENGTH)).toEqual(wanted.map((element) => element.p));
-      expect(stems.getWide(0, state, LENGTH)).toEqual(wanted.map((element) => element.m));
+      const expected = p.map((x, i) => oracle.sgd({ ...options, g: grad[i]! / 2, p: x, m: m[i]! }));
+      expect(stems.getWide(0, parameter, LENGTH)).toEqual(expected.map((element) => element.p));
+      expect(stems.getWide(0, state, LENGTH)).toEqual(expected.map((element) => element.m));
       expect(stems.getWide(copied.type, copy, LENGTH)).toEqual(
-        wanted.map((element) => copied.round(element.p)),
+        expected.map((element) => copied.round(element.p)),
       );
     },
   );

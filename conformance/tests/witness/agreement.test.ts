@@ -144,9 +144,9 @@ function encodesAgree(subject: Scalar, table: Table): void {
   const random = table.random && randomOf(table.random);
   for (const { function: name, rounding, overflow, nan, outputs } of table.encode) {
     const codes = Uint32Array.from(subject.encodeBits(inputs, layout, rounding, overflow, random));
-    const ours = comparable(codes, layout, nan);
-    const theirs = comparable(words(outputs, digitsOf(layout)), layout, nan);
-    expect(disagreements(inputs, ours, theirs), `${name} ${rounding} ${overflow}`).toEqual([]);
+    const actual = comparable(codes, layout, nan);
+    const expected = comparable(words(outputs, digitsOf(layout)), layout, nan);
+    expect(disagreements(inputs, actual, expected), `${name} ${rounding} ${overflow}`).toEqual([]);
   }
 }
 

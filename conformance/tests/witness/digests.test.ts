@@ -67,11 +67,11 @@ describe("the oracle's step function gives the digests of CUDA's conversions", (
   for (const chunk of SAMPLE) {
     it(`for all 2^24 inputs of chunk ${chunk}, in each of ${runs.length} conversions`, () => {
       const sums = MULTIPLIERS.map((k) => weightSums(chunk, k));
-      const ours = functions.map(({ run, steps, wide }) => {
+      const actual = functions.map(({ run, steps, wide }) => {
         const within = stepsWithin(steps, chunk, wide);
         return { ...run, chunks: [[chunk, ...sums.map((weights) => digest(within, weights))]] };
       });
-      expect(ours).toEqual(runs.map((run) => ({ ...run, chunks: [run.chunks[chunk]] })));
+      expect(actual).toEqual(runs.map((run) => ({ ...run, chunks: [run.chunks[chunk]] })));
     });
   }
 });

@@ -62,8 +62,8 @@ describe.each(sampleCases(WITNESS_NAMES, 3))("%s", (name) => {
     const noise = distance(witness.f32, f64);
     const error = distance(logits, f64);
     expect(error).toBeLessThanOrEqual(FACTOR * noise);
-    const [theirs, ours] = [noise, error].map((each) => each.toExponential(1));
-    const row = `| \`${name}\` | ${distance(f64, []).toFixed(1)} | ${theirs} | ${ours} |`;
+    const [expected, actual] = [noise, error].map((each) => each.toExponential(1));
+    const row = `| \`${name}\` | ${distance(f64, []).toFixed(1)} | ${expected} | ${actual} |`;
     expect(await readFile(DOCUMENT, "utf8"), "run scripts/model-witnesses.mjs").toContain(row);
 
     const top = (all: Float32Array | Float64Array, row: number) =>

@@ -95,8 +95,8 @@ export function rowSampler<K extends OpName>(op: K, rule: RowRule<K>): Sampler<K
               each.name,
               tensorOfBytes(reference, inputData[i] as Uint8Array, shapeOf(each), each.tensor.dtype),
             );
-          for (const each of outputs)
-            tensorOf.set(each.name, new Tensor(reference, each.tensor.dtype, shapeOf(each)));
+          for (const output of outputs)
+            tensorOf.set(output.name, new Tensor(reference, output.tensor.dtype, shapeOf(output)));
           runOn(reference, op, { ...args, ...Object.fromEntries(tensorOf) });
           return compareResults(
             outputs.map(({ name, tensor }, i) => ({

@@ -118,7 +118,9 @@ export async function writeGguf(
 ): Promise<void> {
   const tensors = ggufTensors(path, plan.tensors);
   const { header, dataOffsets } = headerOf(tensors, plan.metadata);
-  const entries = new Map(plan.tensors.map((each): [string, TensorEntry] => [each.name, entryOf(each)]));
+  const entries = new Map(
+    plan.tensors.map((tensor): [string, TensorEntry] => [tensor.name, entryOf(tensor)]),
+  );
   await replaceFile(path, async (handle) => {
     const coverage = new Coverage(path, entries);
     const write = (bytes: Uint8Array, offset: number): Promise<void> => writeAt(path, handle, bytes, offset);

@@ -231,7 +231,7 @@ function resultLines(
   return [
     ...laws
       .filter(({ failure }) => failure || !session.general.quiet)
-      .flatMap((each) => reportLines(session, subject, each, stored !== undefined)),
+      .flatMap((law) => reportLines(session, subject, law, stored !== undefined)),
     ...notes.map((note) => `note   ${note}`),
     `${passedLaws} of ${laws.length} laws hold for ${name}, ${inputs}`,
   ];

@@ -28,7 +28,7 @@ async function check(session: Session, run: string): Promise<ExitCode> {
 async function diffOf(session: Session, a: string, b: string): Promise<ExitCode> {
   const differences = contractDifferences(await contractOf(session, a), await contractOf(session, b));
   const lines = differences.map(
-    (each) => `${each.term}: ${each.a ?? "unknown"} against ${each.b ?? "unknown"}`,
+    (difference) => `${difference.term}: ${difference.a ?? "unknown"} against ${difference.b ?? "unknown"}`,
   );
   session.result({ a, b, equal: differences.length === 0, differences }, [
     ...lines,

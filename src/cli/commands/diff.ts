@@ -99,7 +99,7 @@ export const diff = defineCommand({
     );
     session.result(
       { a, b, equal, tensors },
-      tensors.flatMap((each) => linesOf(each.name, [a, b], each)),
+      tensors.flatMap((tensor) => linesOf(tensor.name, [a, b], tensor)),
     );
     return equal ? 0 : 1;
   },

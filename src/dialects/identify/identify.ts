@@ -198,10 +198,10 @@ function requireTensorScale(value: unknown, rows: number): Tensor<"f32"> | undef
 function requireFinite({ values, size: [, columns] }: Input): void {
   if (values.length === 0)
     throw new ArgumentError("identifyDialect: x is empty, so that nothing can be told; give a larger one");
-  const at = values.findIndex((value) => !Number.isFinite(value));
-  if (at < 0) return;
+  const index = values.findIndex((value) => !Number.isFinite(value));
+  if (index < 0) return;
   throw new ArgumentError(
-    `identifyDialect: x is ${values[at]} at [${Math.floor(at / columns)}, ${at % columns}], for which dialects promise nothing; give finite values`,
+    `identifyDialect: x is ${values[index]} at [${Math.floor(index / columns)}, ${index % columns}], for which dialects promise nothing; give finite values`,
   );
 }
 
@@ -272,11 +272,11 @@ function readingOf(explanation: Found): IdentifiedReading {
     rowScaled,
     fourOverSix,
     e4m3Max,
-    elements: elements.map((each) => ({
-      rounding: each.rounding,
-      zero: each.zero,
-      overflow: each.overflow,
-      words: elementWords(each),
+    elements: elements.map((element) => ({
+      rounding: element.rounding,
+      zero: element.zero,
+      overflow: element.overflow,
+      words: elementWords(element),
     })),
     dialects: DIALECT_NAMES.filter((name) => specs.includes(JSON.stringify(specOf(name, scale.shape)))),
     words: foundWords(explanation),

@@ -62,10 +62,11 @@ async function prepare(user: string, folder: string, state: LoadedShardedState) 
   try {
     const values = new Map<string, Uint8Array>();
     const divided = new Map<QuantizedTensor, LocalTensor[]>();
-    for (const each of tensors) {
-      const bytes = await files.part(each);
-      if (bytes) values.set(each.name, bytes);
-      else if (each.member) divided.set(each.member.value, [...(divided.get(each.member.value) ?? []), each]);
+    for (const tensor of tensors) {
+      const bytes = await files.part(tensor);
+      if (bytes) values.set(tensor.name, bytes);
+      else if (tensor.member)
+        divided.set(tensor.member.value, [...(divided.get(tensor.member.value) ?? []), tensor]);
     }
     for (const members of divided.values())
       for (const [name, bytes] of await redivide(files, members)) values.set(name, bytes);

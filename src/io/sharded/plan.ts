@@ -41,7 +41,7 @@ export interface RankState {
 export function plannedTensors(user: string, states: readonly RankState[]): ShardedIndex["tensors"] {
   const written = states.map(() => 0);
   const names = new Set(states.flatMap(({ tensors }) => tensors.map(({ name }) => name)));
-  const byRank = states.map(({ tensors }) => new Map(tensors.map((each) => [each.name, each])));
+  const byRank = states.map(({ tensors }) => new Map(tensors.map((tensor) => [tensor.name, tensor])));
   const planned = [...names].sort().map((name) => {
     const copies = byRank.flatMap((tensors, rank) => {
       const tensor = tensors.get(name);

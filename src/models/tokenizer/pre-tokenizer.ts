@@ -65,9 +65,9 @@ export function requireNormalizer(normalizer: unknown): void {
 }
 
 /** Throws `UnsupportedError` if the replacements of a sequence, whose parts are in its field `list`, could exhaust memory. */
-export function requireBoundedGrowth(what: string, component: unknown, list: string): void {
+export function requireBoundedGrowth(label: string, component: unknown, list: string): void {
   if (growthOf(component, list) > MAX_GROWTH)
-    throw refusal(`${what} whose replacements can lengthen a text more than ${MAX_GROWTH} times`);
+    throw refusal(`${label} whose replacements can lengthen a text more than ${MAX_GROWTH} times`);
 }
 
 /** The largest factor by which replacements lengthen a text. */

@@ -70,7 +70,7 @@ function targetsOf(model: Module, { sourcesOf }: WeightNames): ReadonlyMap<strin
     for (const source of sourcesOf(name)) {
       const count = elementCount(source.shape ?? parameter.shape);
       const parts = targets.get(source.tensor) ?? [];
-      parts.push({ name, parameter, source: source, count, first: (source.matrix?.index ?? 0) * count });
+      parts.push({ name, parameter, source, count, first: (source.matrix?.index ?? 0) * count });
       targets.set(source.tensor, parts);
     }
   return targets;
@@ -82,7 +82,7 @@ function requireTensors(
   targets: ReadonlyMap<string, readonly Target[]>,
   { isIgnored }: WeightNames,
 ): void {
-  const fail = (what: string): FileError => new FileError(`${path}: ${what}`);
+  const fail = (label: string): FileError => new FileError(`${path}: ${label}`);
   const missing = [...targets.keys()].filter((name) => !stored.has(name));
   if (missing.length > 0)
     throw fail(

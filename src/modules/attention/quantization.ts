@@ -93,7 +93,7 @@ export class AttentionCallQuantization implements AttentionQuantization {
     const quantizer = this.#quantizer(name);
     if (!usesTensorAmax(quantizer.spec)) return values.map((each, i) => quantizeInput(quantizer, each, i));
     const amax = jointAmax(values, group);
-    return values.map((each) => quantizer.setUsage(ROWWISE).quantizeBy(each, [amax]));
+    return values.map((value) => quantizer.setUsage(ROWWISE).quantizeBy(value, [amax]));
   }
 
   forBackward(): readonly Tensor[] {

@@ -63,20 +63,21 @@ export class InputOperand {
     this.#source = source === "original" && isQuantized ? "rowwise" : source;
     this.#requantizes = source === "columnwise" && saveOriginalInput && !isQuantized && !gathersWide;
     this.#isKept = source !== undefined && this.#source !== "original" && !this.#requantizes;
-    const wide = (): Tensor<WideDType> => wideOf("linear: the input", value ?? input.value());
+    const readWide = (): Tensor<WideDType> => wideOf("linear: the input", value ?? input.value());
     const quantize = (quantizer: Quantizer): QuantizedTensor => {
       if (value instanceof QuantizedTensor) return withUsage(value, quantizer.usage);
-      return input.quantize?.(quantizer) ?? quantizer.quantize(wide());
+      return input.quantize?.(quantizer) ?? quantizer.quantize(readWide());
     };
     const quantizerOf = (gathered: boolean): Quantizer => (gathered && gatheredQuantizer) || localQuantizer;
-    this.#quantize = (usage) => new RowOperand(group, quantizerOf, usage, { shape, quantize, wide });
+    this.#quantize = (usage) =>
+      new RowOperand(group, quantizerOf, usage, { shape, quantize, wide: readWide });
     this.shape = shape;
     this.rows = this.#quantize({ rowwise: true, columnwise: this.#isKept && source === "columnwise" });
     this.#isTemporary = this.rows.local !== value;
     this.#backend = input.backend;
     this.#allWideRows = () =>
       this.#source === "original"
-        ? new WideRows(group, wide()).allRows()
+        ? new WideRows(group, readWide()).allRows()
         : dequantize(this.rows.allRows(ROWWISE), input.dtype);
     const keepsOriginal = this.#requantizes || this.#source === "original";
     this.#original = createsValue && keepsOriginal ? value : undefined;

@@ -48,7 +48,7 @@ class MixedRows {
   /** All rows for the product that reads the rowwise copy. Undefined if there is no such product. */
   readonly rowwise: Operand | undefined;
   readonly #columnwise: (() => Operand) | undefined;
-  /** The tensors that were created and that the product of the columnwise copy reads. */
+  /** The tensors created here that the product of the columnwise copy reads. */
   readonly saved: readonly Value[];
 
   /** `usage` says which copies products read. */

@@ -195,7 +195,7 @@ export function namedLeaves({
 
 /** Reads the parts of a weight and a bias before a forward pass. */
 export function updateSplit(...parameters: readonly (Parameter | undefined)[]): void {
-  for (const each of parameters) if (each instanceof SplitParameter) each.update();
+  for (const parameter of parameters) if (parameter instanceof SplitParameter) parameter.update();
 }
 
 /** The registered parameters of a weight or a bias. */

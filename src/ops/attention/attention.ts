@@ -161,7 +161,7 @@ function clearUnused(
   ...results: readonly Tensor[]
 ): void {
   if (layout !== "thd" && !queryLengths && !keyLengths) return;
-  for (const each of results) setZero(each);
+  for (const result of results) setZero(result);
 }
 
 /** The tensors among the options. */

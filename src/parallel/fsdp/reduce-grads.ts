@@ -102,7 +102,7 @@ export class ReduceGrads {
       parameters.filter(({ delayedGradients }) => delayedGradients),
     ]);
     const entries = groupEntries.map((parameters) => {
-      const shards = new Map(parameters.map((each) => [each, shardOf(each)] as const));
+      const shards = new Map(parameters.map((parameter) => [parameter, shardOf(parameter)] as const));
       return { parameters, group: new GradientGroup(shards, options) };
     });
     this.#groups = entries.map(({ group }) => group);

@@ -167,7 +167,7 @@ export const logSumExp: Model = (call) => {
   const reduction = readReduction(call);
   const { backend } = call;
   const { x, values, shape, dims } = reduction;
-  const round = (each: Float32Array) => roundThrough(backend, x.dtype, each);
+  const round = (numbers: Float32Array) => roundThrough(backend, x.dtype, numbers);
   const maxima = reduceNumbers(reduction, MAXIMUM).map((each) => (Math.abs(each) === Infinity ? 0 : each));
   const keptShape = x.shape.map((size, dim) => (dims.includes(dim) ? 1 : size));
   const subtrahend = toFloat32(

@@ -59,19 +59,22 @@ const read = (folder: string, name: string) => JSON.parse(readFileSync(join(fold
 describe.each(Object.entries(WRITERS))("the original as %s", (fixture, to) => {
   it("has the bytes of the library's own writer, and its configuration", async () => {
     await convertTo(backend(), ORIGINAL, w.path(fixture), to);
-    const [theirs, ours] = [await readContents(join(VECTORS, fixture)), await readContents(w.path(fixture))];
+    const [theirs, actual] = [
+      await readContents(join(VECTORS, fixture)),
+      await readContents(w.path(fixture)),
+    ];
     const expected = new Map([...theirs.tensors].filter(([name]) => !BESIDE.test(name)));
-    expect([...ours.tensors.keys()].toSorted()).toEqual([...expected.keys()].toSorted());
-    for (const [name, held] of expected) expect([name, ours.tensors.get(name)]).toEqual([name, held]);
+    expect([...actual.tensors.keys()].toSorted()).toEqual([...expected.keys()].toSorted());
+    for (const [name, held] of expected) expect([name, actual.tensors.get(name)]).toEqual([name, held]);
     const parsed = (metadata: Readonly<Record<string, string>>) =>
       Object.fromEntries(
         Object.entries(metadata)
           .filter(([key]) => key !== "format")
           .map(([key, text]) => [key, [JSON.parse(text)].flat(key === "tensor_names" ? 1 : 0).toSorted()]),
       );
-    expect(parsed(ours.metadata)).toEqual(parsed(theirs.metadata));
+    expect(parsed(actual.metadata)).toEqual(parsed(theirs.metadata));
     if (!/^(ct|fbgemm)-/.test(fixture)) return;
-    expect(ours.json.get("config.json")).toEqual(read(join(VECTORS, fixture), "config.json"));
+    expect(actual.json.get("config.json")).toEqual(read(join(VECTORS, fixture), "config.json"));
   });
 });
 
@@ -83,16 +86,16 @@ it("ModelOpt's configurations leave out what the conversion leaves out, and clai
     ["modelopt-int8", "modelopt-int8-row"],
   ] as const) {
     await convertTo(backend(), ORIGINAL, w.path(`${name}-config`), to);
-    const [theirs, ours] = [join(VECTORS, name), w.path(`${name}-config`)].map((folder) => ({
+    const [expected, ours] = [join(VECTORS, name), w.path(`${name}-config`)].map((folder) => ({
       config: read(folder, "config.json").quantization_config,
       own: read(folder, "hf_quant_config.json").quantization,
     }));
-    expect(ours?.config.ignore.toSorted()).toEqual(theirs?.config.ignore.toSorted());
-    expect(ours?.own.exclude_modules.toSorted()).toEqual(theirs?.own.exclude_modules.toSorted());
-    const [own, other] = [ours, theirs].map((each) => each?.config.config_groups?.group_0);
+    expect(ours?.config.ignore.toSorted()).toEqual(expected?.config.ignore.toSorted());
+    expect(ours?.own.exclude_modules.toSorted()).toEqual(expected?.own.exclude_modules.toSorted());
+    const [own, other] = [ours, expected].map((each) => each?.config.config_groups?.group_0);
     expect(own?.weights).toEqual(other?.weights);
     expect(own?.input_activations).toBeUndefined();
-    if (name !== "modelopt-nvfp4") expect(ours?.own.quant_algo).toBe(theirs?.own.quant_algo);
+    if (name !== "modelopt-nvfp4") expect(ours?.own.quant_algo).toBe(expected?.own.quant_algo);
   }
 });
 

@@ -487,8 +487,8 @@ describe("a stack of experts has one scale for each of them", () => {
           [`${NAME}.scale`]: scale,
         });
         const { findings } = await reportOf(bad);
-        const found = findings.find(({ name }) => name === "scale-shape");
-        expect(found?.what, String(shape)).toBe(
+        const match = findings.find(({ name }) => name === "scale-shape");
+        expect(match?.what, String(shape)).toBe(
           `${NAME}.scale has shape [${shape}]; it must be [${EXPERTS}], one number for each matrix`,
         );
         await expect(convertTo(backend(), bad, join(folder, "no"), "bf16")).rejects.toThrow(/scale-shape/);

@@ -73,8 +73,8 @@ describe.each(FIXTURES)("%s", (name) => {
     for (const original of [undefined, ORIGINAL]) {
       const { weights, findings, unquantized } = await reportOf(join(VECTORS, name), original);
       // the fixture's experts differ from the original's
-      const wanted = original && name === "gpt-oss" ? ["nothing-compared"] : [];
-      expect(errorsIn(findings).map((each) => each.name)).toEqual(wanted);
+      const expected = original && name === "gpt-oss" ? ["nothing-compared"] : [];
+      expect(errorsIn(findings).map((each) => each.name)).toEqual(expected);
       expect(findings.filter(({ severity }) => severity === "warning")).toEqual([]);
       const { conventions, bits } = EXPECTED[name] ?? { conventions: [], bits: 0 };
       expect([...new Set(weights.map(({ convention }) => convention))].toSorted()).toEqual(
@@ -83,7 +83,7 @@ describe.each(FIXTURES)("%s", (name) => {
       expect(weights.length).toBe(name === "gpt-oss" ? 2 : name === "fbgemm-fp8" ? 9 : 7);
       expect(unquantized.length).toBe(name === "gpt-oss" ? 3 : 5);
       // tiles of swizzled scales are padded, and the global scale of a small tensor adds to the count
-      for (const each of weights) expect(each.bits).toBeGreaterThanOrEqual(bits);
+      for (const weight of weights) expect(weight.bits).toBeGreaterThanOrEqual(bits);
       if (original === undefined) continue;
       for (const each of weights.filter(({ error }) => error)) {
         expect(each.error?.relative).toBeLessThan(each.type === "e2m1" || each.type === "int4" ? 0.15 : 0.06);

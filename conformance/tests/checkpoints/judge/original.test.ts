@@ -42,8 +42,8 @@ describe("the error against an original", () => {
     await fc.assert(
       fc.asyncProperty(weights(kind), shares, types, async (drawn, factors, of) => {
         const own = valuesOf(drawn);
-        const wanted = own.map((value, i) => value * (factors[i % factors.length] as number));
-        const { original, values } = originalOf(drawn.weight, of, wanted);
+        const expected = own.map((value, i) => value * (factors[i % factors.length] as number));
+        const { original, values } = originalOf(drawn.weight, of, expected);
         // NaN and infinities have no meaningful error
         if (![...own, ...values].every(Number.isFinite)) return;
         const { error } = await compareOriginal(
@@ -223,7 +223,7 @@ describe("a bound for each element", () => {
       fc.asyncProperty(fc.nat(), fc.nat({ max: count - 1 }), async (seed, place) => {
         // every finite code except the largest ones, which have only one neighbour
         const codes = words(seed, count).map((word) => (word % 126) + (word & 0x80));
-        const wanted = (far: number): number[] =>
+        const expected = (far: number): number[] =>
           Array.from(codes, (code, i) => {
             const value = values[code] as number;
             const neighbour = sorted[sorted.indexOf(value + 0) + ((i + seed) % 2 === 0 ? 1 : -1)] as number;
@@ -231,8 +231,8 @@ describe("a bound for each element", () => {
             return (value + share * (neighbour - value)) * (signed.scales[i] as number);
           });
         const drawn = withCodes(signed, Array.from(codes));
-        expect(await findingsOf(drawn, wanted(0.49))).toEqual([]);
-        expect(await findingsOf(drawn, wanted(0.7))).not.toEqual([]);
+        expect(await findingsOf(drawn, expected(0.49))).toEqual([]);
+        expect(await findingsOf(drawn, expected(0.7))).not.toEqual([]);
       }),
       { numRuns: draws(8) },
     );

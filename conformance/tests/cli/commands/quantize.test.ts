@@ -242,7 +242,7 @@ describe("quantize --rht", () => {
     await w.succeed("quantize", "@in", "-o", "@rht", "--quantizer", "nvfp4", "--rht", ...BOTH);
     const { stdout } = await w.run("compare", "@plain", "@rht", "--json");
     const { tensors } = JSON.parse(stdout) as { tensors: { name: string; status: string }[] };
-    const status = Object.fromEntries(tensors.map((each) => [each.name, each.status]));
+    const status = Object.fromEntries(tensors.map((tensor) => [tensor.name, tensor.status]));
     expect(status["x.rowwise.data"]).toBe("equal");
     expect(status["x.columnwise.data"]).toBe("different");
   });

@@ -51,7 +51,7 @@ async function contentsOf(frame: Frame, path: string): Promise<FileContents> {
 const X = [f32("x", [32, 64], ramp(32 * 64)), f32("y", [8, 16], ramp(128, 7))];
 const PAIR = [f32("x", [32, 64], ramp(2048)), f32("w", [16, 64], ramp(1024, 3))];
 const below = (path: string, tensors: readonly FrameTensor[]) =>
-  tensors.map((each) => ({ ...each, name: `${path}/${each.name}` }));
+  tensors.map((tensor) => ({ ...tensor, name: `${path}/${tensor.name}` }));
 
 /** Command lines with one input and one output. */
 const LINES: readonly (readonly [line: string, input: readonly FrameTensor[]])[] = [

@@ -34,7 +34,7 @@ async function quantized(
   await w.write("in", [X]);
   await w.succeed("quantize", "@in", "-o", "@a", "--quantizer", "mxfp8", ...options);
   const { tensors, metadata } = await w.read("a");
-  const copies = Object.values(tensors).map((each) => ({ ...each, bytes: each.bytes.slice() }));
+  const copies = Object.values(tensors).map((tensor) => ({ ...tensor, bytes: tensor.bytes.slice() }));
   const bytes = (suffix: string) =>
     copies.find(({ name }) => name.endsWith(suffix))?.bytes ?? new Uint8Array();
   change(bytes(".data"), bytes(".scale_inv"));
@@ -181,7 +181,7 @@ describe("compare --stats", () => {
       await w.write("in", [WIDE]);
       await w.succeed("quantize", "@in", "-o", "@a", "--dialect", dialect);
       const { tensors, metadata } = await w.read("a");
-      const copies = Object.values(tensors).map((each) => ({ ...each, bytes: each.bytes.slice() }));
+      const copies = Object.values(tensors).map((tensor) => ({ ...tensor, bytes: tensor.bytes.slice() }));
       const codes = copies.find(({ name }) => name.endsWith(".data"))?.bytes ?? new Uint8Array();
       // one code of eight blocks becomes its neighbour
       for (let i = 0; i < 8; i++) codes[Math.floor((i * codes.length) / 8) + 5]! ^= 1;

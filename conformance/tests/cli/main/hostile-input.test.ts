@@ -63,17 +63,17 @@ const TAKES: Readonly<Record<string, (text: string) => boolean>> = {
 const CONTROL = /[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]/;
 
 /** Fails unless the run succeeded or refused its input as documented; with `isJson`, a refusal is also printed as JSON. */
-function expectPlain(run: CliRun, before: readonly string[], what: string, isJson = false): void {
-  expect([0, 1, 2], what).toContain(run.status);
-  expect(run.stdout, what).not.toMatch(CONTROL);
-  expect(run.stderr, what).not.toMatch(CONTROL);
-  expect(run.stderr, what).not.toMatch(/unexpected error|\n\s+at /);
+function expectPlain(run: CliRun, before: readonly string[], label: string, isJson = false): void {
+  expect([0, 1, 2], label).toContain(run.status);
+  expect(run.stdout, label).not.toMatch(CONTROL);
+  expect(run.stderr, label).not.toMatch(CONTROL);
+  expect(run.stderr, label).not.toMatch(/unexpected error|\n\s+at /);
   if (run.status === 2) {
-    expect(run.stderr, what).toMatch(/^lockstep[^\n]*\n$/);
-    if (isJson) expect(JSON.parse(run.stdout), what).toMatchObject({ ok: false, error: {} });
-    else expect(run.stdout, what).toBe("");
-    expect(w.names, what).toEqual(before);
-  } else expect(run.stderr, what).toBe("");
+    expect(run.stderr, label).toMatch(/^lockstep[^\n]*\n$/);
+    if (isJson) expect(JSON.parse(run.stdout), label).toMatchObject({ ok: false, error: {} });
+    else expect(run.stdout, label).toBe("");
+    expect(w.names, label).toEqual(before);
+  } else expect(run.stderr, label).toBe("");
 }
 
 async function refused(args: readonly string[], words?: RegExp): Promise<void> {
@@ -308,7 +308,7 @@ describe("a file", () => {
           await w.write("in", tensors, metadata);
           await w.write(
             "other",
-            tensors.map((each) => ({ ...each, bytes: each.bytes.map((byte) => byte ^ 1) })).slice(0, 6),
+            tensors.map((tensor) => ({ ...tensor, bytes: tensor.bytes.map((byte) => byte ^ 1) })).slice(0, 6),
           );
           const args = [...(SUCCESSFUL_ARGUMENTS[command] ?? [])];
           if (inputs > 1) args[1] = "@other";

@@ -46,7 +46,7 @@ async function disagreements(body: (layers: Layers) => unknown): Promise<void> {
   const ends = await Promise.all(
     ranks.map(({ group }, rank) => failures[rank] ?? group.barrier().catch((error: unknown) => error)),
   );
-  for (const each of ends) expect(each).toBeInstanceOf(DistributedError);
+  for (const end of ends) expect(end).toBeInstanceOf(DistributedError);
   expect(ends.map((each) => (each as DistributedError).failure)).toContain("disagreement");
   for (const { net } of ranks) {
     net.dispose();

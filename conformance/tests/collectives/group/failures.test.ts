@@ -232,8 +232,8 @@ describe("a rank that does not make the call", () => {
     const [zero, one] = (await ranks(3, 50)) as [ProcessGroup, ProcessGroup];
     const [x, y] = [zero.allReduce(values(zero)), one.allReduce(values(one))];
     const failures = await Promise.all([failureOf(() => x.data()), failureOf(() => y.data())]);
-    for (const each of failures)
-      expect(each).toMatchObject({ failure: "deadline", operation: "allReduce", rank: 2 });
+    for (const failure of failures)
+      expect(failure).toMatchObject({ failure: "deadline", operation: "allReduce", rank: 2 });
   });
 
   it("is named by a blocking read, and can still make the call", async () => {

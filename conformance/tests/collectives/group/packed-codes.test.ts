@@ -64,8 +64,8 @@ describe("codes of which two share a byte", () => {
         if (isOdd) return expectRefused(groups, dtype, exchange);
         using _ = new Scope();
         const got = await Promise.all(groups.map((group) => exchange(group).data()));
-        const wanted = groups.map(({ rank }) => halves.flatMap((row, from) => Array(row[rank]).fill(from)));
-        expect(got.map((data) => [...data])).toEqual(wanted);
+        const expected = groups.map(({ rank }) => halves.flatMap((row, from) => Array(row[rank]).fill(from)));
+        expect(got.map((data) => [...data])).toEqual(expected);
       }),
       { numRuns: draws(60) },
     );

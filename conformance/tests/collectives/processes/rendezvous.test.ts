@@ -95,10 +95,10 @@ it("the port is that of the option, else LOCKSTEP_PORT's, else MASTER_PORT's", (
       // an empty string counts as a variable that is not set
       const ports = { LOCKSTEP_PORT: String(own ?? ""), MASTER_PORT: String(master ?? "") };
       const environment = { ...given, ...OTHERS, ...ports };
-      const wanted = option ?? own ?? master;
+      const expected = option ?? own ?? master;
       const place = () => rendezvousOf("test", { port: option }, environment);
-      if (wanted === undefined) expect(place).toThrowError("MASTER_PORT is not set");
-      else expect(place()?.port).toBe(wanted);
+      if (expected === undefined) expect(place).toThrowError("MASTER_PORT is not set");
+      else expect(place()?.port).toBe(expected);
     }),
   );
 });

@@ -154,10 +154,10 @@ describeOnGpu("batches of products on a GPU", () => {
     const size = { rows: 128, columns: 64, depth: 320 };
     const input = { size, batch: 6, layout: "NN", alpha: 1, outDtype: "f32", seed: 1 } as const;
     const { a, b } = operands("bf16", input);
-    const [ours, theirs] = [gpu(), reference()].map((backend) => {
+    const [actual, expected] = [gpu(), reference()].map((backend) => {
       const given = { a: upload(backend, a), b: upload(backend, b), layout: "NN", plan } as const;
       return download(batchedGemm(given).out);
     });
-    assertSame("out", ours as PlainTensor, theirs as PlainTensor);
+    assertSame("out", actual as PlainTensor, expected as PlainTensor);
   });
 });

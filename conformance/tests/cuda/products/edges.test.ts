@@ -32,12 +32,12 @@ describeOnGpu("a product on a GPU", () => {
 
   /** Compares the product on the GPU with the reference; returns the result. */
   function same(make: (backend: Backend) => GemmOptions): PlainTensor {
-    const [ours, theirs] = [gpu(), reference()].map((backend) => {
+    const [actual, expected] = [gpu(), reference()].map((backend) => {
       using _scope = new Scope();
       return download(gemm({ ...make(backend), datapath: "hopper" }).out);
     }) as [PlainTensor, PlainTensor];
-    assertSame("out", ours, theirs);
-    return theirs;
+    assertSame("out", actual, expected);
+    return expected;
   }
 
   for (const splitK of [1, 2]) {

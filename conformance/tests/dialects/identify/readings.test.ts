@@ -149,7 +149,9 @@ it("every layout of scales is read: the reading has the scales of the logical la
       const logical = [...(relayoutScales(quantized, "rowwise", "logical").dataSync() as Uint8Array)];
       const arrangement = layout === "logical" ? "plain" : layout;
       const readings = scaleReadings(quantized.copy("rowwise").scaleInv, quantizer, tile, size);
-      const matches = readings.filter((each) => each.arrangement === arrangement && each.form === "scale");
+      const matches = readings.filter(
+        (reading) => reading.arrangement === arrangement && reading.form === "scale",
+      );
       expect(matches.map(({ scales }) => [...scales])).toContainEqual(logical);
     }),
     { numRuns: draws(60) },

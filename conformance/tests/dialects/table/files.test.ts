@@ -49,12 +49,12 @@ describe.each(rows.filter(([name]) => !UNREAD.test(name)))("the files of %s", (n
     const [codes, scale] = tensors as [DialectTensor, DialectTensor];
     const shapes = tensors.filter(({ role }) => role === "logicalShape");
     const conventions = dtypesOf(scale, spec.format).flatMap((scaleDType) => {
-      const held = tensors.map((each) => {
-        const ofFormats = shapesOf(each.shape);
+      const held = tensors.map((tensor) => {
+        const ofFormats = shapesOf(tensor.shape);
         const shape = (spec.format === "e2m1" ? ofFormats.at(-1) : ofFormats[0]) ?? [];
-        const [firstDType = "U8"] = dtypesOf(each, spec.format);
-        const dtype = each === scale ? scaleDType : firstDType;
-        return { name: `layer.${each.name}`, dtype, shape, bytes: new Uint8Array(fileBytes(dtype, shape)) };
+        const [firstDType = "U8"] = dtypesOf(tensor, spec.format);
+        const dtype = tensor === scale ? scaleDType : firstDType;
+        return { name: `layer.${tensor.name}`, dtype, shape, bytes: new Uint8Array(fileBytes(dtype, shape)) };
       });
       const shard = new MemorySource("drawn", held);
       const all = new Map(held.map((each) => [each.name, { shard, entry: shard.entry(each.name) }]));

@@ -66,7 +66,8 @@ function valuesOf(x: Float32Array, [rows, columns]: RecordedCase["shape"], name:
 
 describe.each(Object.keys(OCP).map((name, i) => [name, i] as const))("%s", (name, i) => {
   const row = recorded.find(({ dialect }) => dialect === name);
-  const cases = row?.cases.filter((each) => each.dtype === "f32" && !NOT_FINITE.includes(each.case)) ?? [];
+  const cases =
+    row?.cases.filter((testCase) => testCase.dtype === "f32" && !NOT_FINITE.includes(testCase.case)) ?? [];
 
   it("is recorded for ten kinds of finite f32 inputs", () => expect(cases).toHaveLength(10));
 

@@ -303,7 +303,9 @@ describe.each(sampleCases(Object.entries(HELD), 20))("%s", (name, held) => {
   it("is what the package gave, for finite inputs", () => {
     expect(row, name).toBeDefined();
     if (!row) return;
-    const finite = row.cases.filter((each) => !UNUSUAL.includes(each.case) && each.results !== undefined);
+    const finite = row.cases.filter(
+      (testCase) => !UNUSUAL.includes(testCase.case) && testCase.results !== undefined,
+    );
     const wrong = sampleCases(finite, 1).flatMap((recordedCase) => {
       const all = differences(recordedCase, held, row.from);
       return Object.entries(all).map(

@@ -46,7 +46,7 @@ describe(`the ada datapath, against ${origin.project}, ${origin.version}`, () =>
 
   it("gives every recorded result, in both accumulation modes and for mixed formats", () => {
     expect(cases.length).toBeGreaterThan(200);
-    const differ = cases.filter((each) => product(each, "ada") !== wordsOf(parse(each.bits)));
+    const differ = cases.filter((testCase) => product(testCase, "ada") !== wordsOf(parse(testCase.bits)));
     expect(differ).toEqual([]);
   });
 

@@ -56,8 +56,8 @@ for (const file of ["h200-gemm.json", "mmasim.json"]) {
       it(vector.name, async () => {
         const instance = await kernels();
         for (const kernel of kernelsOf(vector.datapath)) {
-          const [ours, theirs] = answers(vector, instance, kernel);
-          expect(ours).toEqual(theirs);
+          const [actual, expected] = answers(vector, instance, kernel);
+          expect(actual).toEqual(expected);
         }
       });
     }

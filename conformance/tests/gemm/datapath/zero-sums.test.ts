@@ -92,7 +92,7 @@ describe(`split-K of the hopper datapath, against ${origin.version} on an H100`,
   });
 
   it("the recorded cases include one part giving +0 and several giving -0", () => {
-    const differ = cases.filter((each) => /^0+ (80+ ?)+$/.test(each.at(-1) as string));
+    const differ = cases.filter((testCase) => /^0+ (80+ ?)+$/.test(testCase.at(-1) as string));
     expect(differ.length).toBeGreaterThan(100);
   });
 });

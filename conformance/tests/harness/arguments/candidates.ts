@@ -127,11 +127,11 @@ function numberCandidates({ accepted, numbers: domain }: ArgumentPosition): read
   const candidateNumbers = [...new Set([...Object.values(NUMBERS).flat(), 3, 100])].filter(
     (each) => refusedNumbers.includes(each) || !accepted.kinds.has("number") || Math.abs(each) < 200,
   );
-  return candidateNumbers.map((each) => {
+  return candidateNumbers.map((candidateNumber) => {
     const mustRefuse = accepted.kinds.has("number")
-      ? refusedNumbers.includes(each)
-      : !accepted.literals.has(each);
-    return candidate(String(each), each, mustRefuse);
+      ? refusedNumbers.includes(candidateNumber)
+      : !accepted.literals.has(candidateNumber);
+    return candidate(String(candidateNumber), candidateNumber, mustRefuse);
   });
 }
 

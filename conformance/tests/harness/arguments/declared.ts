@@ -83,7 +83,7 @@ class Finder {
 
   #visitClass(name: string, symbol: ts.Symbol): void {
     const isAbstract = symbol.declarations?.some(
-      (each) => ts.getCombinedModifierFlags(each) & ts.ModifierFlags.Abstract,
+      (declaration) => ts.getCombinedModifierFlags(declaration) & ts.ModifierFlags.Abstract,
     );
     const [construct] = this.checker.getTypeOfSymbol(symbol).getConstructSignatures();
     if (construct && !isAbstract) this.#add(name, construct, symbol);

@@ -53,7 +53,7 @@ function deriveRow(checker: ts.TypeChecker, { name, parameters }: Callable, row:
     writes: takesOut ? ["options.out"] : [],
     inPlace: (ROWS_OF.get(name) ?? []).filter((each) => each.inPlace).map((each) => each.name),
     ...row,
-    calls: [(world) => parameters.map((each) => valueFor(world, each.type, each.name))],
+    calls: [(world) => parameters.map((parameter) => valueFor(world, parameter.type, parameter.name))],
   };
 }
 

@@ -52,7 +52,7 @@ export const ROWS: Rows = completeRows(declarations, {
   ...DISTRIBUTED_ROWS,
 });
 
-export const callables = new Map(declarations.callables.map((each) => [each.name, each]));
+export const callables = new Map(declarations.callables.map((callable) => [callable.name, callable]));
 
 /** The exports that have parameters or a row. */
 export const testedCallables = [...callables.values()].filter(

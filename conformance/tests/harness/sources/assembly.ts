@@ -43,9 +43,9 @@ export function assemblyFunctions(): readonly AssemblyFunction[] {
     const visit = (node: ts.Node): void => {
       if (ts.isFunctionLike(node) && "body" in node) {
         const name = node.name?.getText() ?? "a function without a name";
-        const parameters = node.parameters.map((each) => ({
-          name: each.name.getText(),
-          type: each.type?.getText() ?? "",
+        const parameters = node.parameters.map((parameter) => ({
+          name: parameter.name.getText(),
+          type: parameter.type?.getText() ?? "",
         }));
         functions.push({ file, name, parameters });
       }

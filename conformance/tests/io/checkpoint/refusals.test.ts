@@ -79,8 +79,8 @@ describe("a checkpoint that cannot be loaded", () => {
       for (const field of ["seed", "offset"]) {
         const text = JSON.stringify({ ...record, random: { ...record.random, [field]: word } });
         const digest = new CheckpointDigest(text, {});
-        for (const each of tensors)
-          digest.add({ name: each.name, dtype: each.dtype, shape: each.shape }, each.bytes);
+        for (const tensor of tensors)
+          digest.add({ name: tensor.name, dtype: tensor.dtype, shape: tensor.shape }, tensor.bytes);
         const metadata = { "lockstep.checkpoint": withDigest(text, digest.end()) };
         await writeSafetensors(path, { tensors, metadata }, async (put) => {
           for (const { name, bytes } of tensors) await put(name, bytes);

@@ -109,8 +109,8 @@ describe("no file stays open", () => {
         bias: false,
       });
       if (divided)
-        for (const each of module.parameters())
-          each.part = partAlong([8, 4], 0, [[4 * group.rank, 4 * group.rank + 4]]);
+        for (const parameter of module.parameters())
+          parameter.part = partAlong([8, 4], 0, [[4 * group.rank, 4 * group.rank + 4]]);
       return module;
     };
     const each = (run: (folder: string, group: ReturnType<typeof groups>[0]) => Promise<unknown>) => () =>

@@ -58,7 +58,7 @@ describe("metadata of a quantized tensor", () => {
       const added = tensorAmax ? ADDED : ADDED_WITHOUT_AMAX;
       const recorded: readonly string[] = options
         .filter((each) => !added.includes(each))
-        .map((each) => (each === "amaxEpsilon" ? "epsilon" : each));
+        .map((option) => (option === "amaxEpsilon" ? "epsilon" : option));
       for (const recipe of sampleCases(recipesOf(name), 4)) {
         const fields = fieldsOf(recipe);
         expect(read(formatRecipe(recipe))).toEqual(recipe);
@@ -140,9 +140,9 @@ describe("metadata of a quantized tensor", () => {
   });
 
   it("have the default signs of the transform unless they name others", () => {
-    const found = recipesOf("nvfp4").find(({ spec }) => spec.rht) as Recipe;
+    const match = recipesOf("nvfp4").find(({ spec }) => spec.rht) as Recipe;
     for (const rhtSigns of [RHT_SIGNS, 3]) {
-      const recipe = { ...found, spec: { ...found.spec, rhtSigns } };
+      const recipe = { ...match, spec: { ...match.spec, rhtSigns } };
       expect(Object.hasOwn(fieldsOf(recipe), "rhtSigns")).toBe(rhtSigns !== RHT_SIGNS);
       expect(read(formatRecipe(recipe))).toEqual(recipe);
     }

@@ -59,7 +59,7 @@ function step(
 function gradientsOf(x: Variable, layer: MultiheadAttention): readonly Tensor[] {
   const leaves = [x, ...layer.parameters()];
   const grads = leaves.map(({ grad }) => (grad as Tensor).clone());
-  for (const each of leaves) each.zeroGrad();
+  for (const leaf of leaves) leaf.zeroGrad();
   return grads;
 }
 
@@ -125,7 +125,7 @@ describe("FP8 attention", () => {
     const group = {
       size: 2,
       reduceMax: (tensors: readonly Tensor<"f32">[]) => {
-        for (const each of tensors) reduced.push([...each.dataSync()]);
+        for (const tensor of tensors) reduced.push([...tensor.dataSync()]);
         for (const each of tensors) each.write(each.dataSync().map((x) => 2 * x));
       },
     };
@@ -229,8 +229,8 @@ describe("attention is in high precision", () => {
     const results = layers.map((name) =>
       high(recipe, (layer) => setLayerRecipes(layer, [{ layers: name, recipe: new MXFP8BlockScaling() }])),
     );
-    for (const each of results)
-      expect(each.every((x) => x.dataSync().some((value) => value !== 0))).toBe(true);
+    for (const result of results)
+      expect(result.every((x) => x.dataSync().some((value) => value !== 0))).toBe(true);
   });
 });
 

@@ -86,8 +86,8 @@ function expected(
   const sum = (terms: readonly number[]): number => terms.reduce((total, each) => total + each, 0);
   const mean = sum(source) / source.length;
   const squares = sum(source.map((each) => each * each));
-  const scales = [...decodedScales(t, direction)].map((each) =>
-    each === 0 ? null : Math.floor(Math.log2(each)),
+  const scales = [...decodedScales(t, direction)].map((decodedScale) =>
+    decodedScale === 0 ? null : Math.floor(Math.log2(decodedScale)),
   );
   const always = {
     amax: Math.max(...magnitudes),

@@ -154,9 +154,9 @@ it.each(Object.keys(LAYERS))(
     autocast({ recipe, enabled: false }, () => resultOf(layer, input(3)));
     expect(states()).toEqual(before);
     // the recorded amax identifies the tensor: the norm of equal elements is beta, which has another amax
-    for (const each of layer.module.parameters())
-      each.tensor.paste(
-        castTo(tensor(reference(), new Float32Array(each.tensor.size).fill(5), each.shape), "bf16"),
+    for (const parameter of layer.module.parameters())
+      parameter.tensor.paste(
+        castTo(tensor(reference(), new Float32Array(parameter.tensor.size).fill(5), parameter.shape), "bf16"),
         0,
       );
     autocast({ recipe, enabled: false, calibrating: true }, () => resultOf(layer, input(3)));

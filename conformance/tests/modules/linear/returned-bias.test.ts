@@ -89,7 +89,7 @@ describe("the result and its gradients are those of a bias of 0, and the bias is
     const [x = [], others = []] = inputs;
     const y = autocast(region, () => (row.recomputes ? recompute(body, ...x) : body(...x)));
     // the same sum of the results without biases, and of leaves
-    const leaves = biases.map((each) => new Variable(functional.cast(each, "bf16").tensor.clone(), true));
+    const leaves = biases.map((bias) => new Variable(functional.cast(bias, "bf16").tensor.clone(), true));
     const expected = autocast(region, () => {
       const [out, norm] = plain.run(others) as [Variable, Variable?];
       return sumOf({ out, biases: leaves, norm });

@@ -67,7 +67,7 @@ const make = (row: Pick<Case, "layer" | "bias" | "dtype">, more: LinearOptions):
 
 /** The concatenated elements of tensors, as codes. */
 const joined = (tensors: readonly (Tensor | undefined)[]): readonly number[] =>
-  tensors.flatMap((each) => [...((each?.dataSync() ?? []) as Uint16Array)]);
+  tensors.flatMap((tensor) => [...((tensor?.dataSync() ?? []) as Uint16Array)]);
 
 /** The values of the parameters whose names end with `kind`. */
 const partsOf = (layer: Layer, kind: string): readonly Variable[] =>
@@ -136,7 +136,7 @@ describe("results, gradients and steps equal those of one weight", () => {
     const states = (layer: Layer) =>
       [...layer.namedQuantizations().values()].map((each) => each.snapshotSync());
     expect(states(split)).toEqual(states(whole));
-    for (const each of optimizers) each.dispose();
+    for (const optimizer of optimizers) optimizer.dispose();
   });
 });
 

@@ -43,7 +43,7 @@ function bitsOf(
   const bits = [y.tensor, ...leaves.map(({ grad }) => grad)].map(
     (each) => each && String(download(each).codes),
   );
-  for (const each of leaves) each.zeroGrad();
+  for (const leaf of leaves) leaf.zeroGrad();
   return bits;
 }
 

@@ -117,7 +117,7 @@ describe("inputs, results and parameters are the caller's after both passes, and
       const y = combineResults(results);
       y.backward(randomGradient(y));
       expect(elements()).toEqual(before);
-      for (const each of inputsWithGradients(inputs)) each.zeroGrad();
+      for (const inputsWithGradient of inputsWithGradients(inputs)) inputsWithGradient.zeroGrad();
       if (!row.takes.includes("saveOriginalInput")) return;
     }
   });
@@ -170,7 +170,7 @@ describe("the quantizers of a custom recipe", () => {
       } finally {
         backend().run = run;
       }
-      for (const each of layer.parameters()) each.zeroGrad();
+      for (const parameter of layer.parameters()) parameter.zeroGrad();
       return seen;
     };
     expect([...operations(custom(current))]).not.toContain("biasGradQuantize");

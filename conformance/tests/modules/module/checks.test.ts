@@ -241,7 +241,7 @@ describe("the products of a backward pass", () => {
   it.each([undefined, new MXFP8BlockScaling()])("are those whose results are asked for", (recipe) => {
     using _ = new Scope();
     using layer = new LayerNormMLP(backend(), 32, 32);
-    for (const each of layer.parameters()) each.requiresGrad = each === layer.fc2Weight;
+    for (const parameter of layer.parameters()) parameter.requiresGrad = parameter === layer.fc2Weight;
     const y = autocast(recipe ? { recipe } : { enabled: false }, () => layer.forward(zero([32, 32])));
     const grad = zero([32, 32]);
     const run = backend().run;
@@ -375,7 +375,7 @@ describe("a recomputed layer", () => {
       );
       autocast({ recipe: new MXFP8BlockScaling() }, () => layer.forward(zero([32, 32])));
       y.backward(zero([32, 32]));
-      for (const each of layer.parameters()) each.zeroGrad();
+      for (const parameter of layer.parameters()) parameter.zeroGrad();
       layer.dispose();
     }
     console.warn = warn;

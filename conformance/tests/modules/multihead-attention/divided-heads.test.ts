@@ -83,7 +83,7 @@ function onRank(group: ProcessGroup, options: MultiheadAttentionOptions, recipe:
     list.map(({ grad }) => grad as Tensor),
   );
   const dispose = () => {
-    for (const each of results) each[1]?.dispose();
+    for (const result of results) result[1]?.dispose();
     for (const layer of [module, first, proj]) layer.dispose();
   };
   return {

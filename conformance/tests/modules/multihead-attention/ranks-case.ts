@@ -162,7 +162,8 @@ export function modelled(of: RanksCase): ReadonlyMap<string, Whole> {
   const prefix = isLayer(of) ? "selfAttention." : "";
   const at = (name: string): ParameterModel | undefined => parameters.get(name);
   const linearAt = (name: string, mode: "column" | "row", kind = "Weight"): LinearModel | undefined => {
-    const called = (what: string): string => (kind === "fc" ? name + what : `${name}.${what.toLowerCase()}`);
+    const called = (label: string): string =>
+      kind === "fc" ? name + label : `${name}.${label.toLowerCase()}`;
     const weight = at(called("Weight"));
     if (!weight) return undefined;
     if (of.fuses)

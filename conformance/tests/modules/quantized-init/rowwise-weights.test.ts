@@ -119,7 +119,7 @@ describe("results, gradients and steps equal those with both copies", () => {
         expect(codesOf(rowwise)).toEqual(codesOf(both));
         expect(quantizedOf(rowwise).every(({ columnwise }) => columnwise === undefined)).toBe(true);
       }
-      for (const each of optimizers) each.dispose();
+      for (const optimizer of optimizers) optimizer.dispose();
     },
   );
 });

@@ -244,7 +244,7 @@ describe("a recomputed part", () => {
     const x = sample(1);
     const recipe = new DelayedScaling();
     const blocks = (trains: boolean): number => {
-      for (const each of layer.parameters()) each.requiresGrad = trains;
+      for (const parameter of layer.parameters()) parameter.requiresGrad = trains;
       const before = backend().memoryUse().blocks;
       autocast({ recipe }, () => recompute((h) => layer.forward(h), x));
       return backend().memoryUse().blocks - before;

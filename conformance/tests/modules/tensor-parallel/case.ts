@@ -259,7 +259,7 @@ export function modelled(drawn: ParallelCase, family: Run["family"]): Whole {
   });
   const at = (name: string): ParameterModel => parameters.get(name) as ParameterModel;
   const linearOf = (prefix: string, mode: "column" | "row", pieces = 1): LinearModel => {
-    const called = (what: string): string => (prefix ? prefix + what : what.toLowerCase());
+    const called = (label: string): string => (prefix ? prefix + label : label.toLowerCase());
     const weight = at(called("Weight"));
     if (fuses)
       weight.mainGrad = { ...weight.wide, dtype: "f32", data: new Float32Array(weight.wide.data.length) };

@@ -25,10 +25,10 @@ export async function assertShared(
   const whole = wholeOf(drawn, datapath);
   const results = await Promise.all(groups.map((group) => ranked(drawn, group)));
   for (const [rank, seen] of results.entries()) {
-    const wanted = [...whole].map(([name, { x, held, by }]) => {
+    const expected = [...whole].map(([name, { x, held, by }]) => {
       const divided = { ranks: drawn.ranks, mode: "column", pieces: by, sequence: drawn.sequence } as const;
       return [name, partOf(x, held, divided, rank)] as const;
     });
-    expect(difference(seen, new Map(wanted)), `rank ${rank} of ${JSON.stringify(drawn)}`).toBeUndefined();
+    expect(difference(seen, new Map(expected)), `rank ${rank} of ${JSON.stringify(drawn)}`).toBeUndefined();
   }
 }

@@ -100,14 +100,14 @@ describe("a column-parallel layer whose rows are divided", () => {
         const kept = [y.tensor, layer.weight.grad, layer.bias?.grad].map((each) =>
           scope.keep((each as Tensor).clone()),
         );
-        for (const each of layer.parameters()) each.zeroGrad();
+        for (const parameter of layer.parameters()) parameter.zeroGrad();
         return kept;
       };
       const all = groups(RANKS);
       using whole = new Linear((all[0] as ProcessGroup).backend, unit, RANKS * unit, {
         random: new RandomState(7n),
       });
-      const wanted = pass(whole, x, dy);
+      const expected = pass(whole, x, dy);
       const layers = all.map((group) => column(group, unit, RANKS * unit));
       const made = layers.map((layer, rank) => {
         // this rank's columns of all rows
@@ -117,7 +117,7 @@ describe("a column-parallel layer whose rows are divided", () => {
         );
         return pass(layer, rowsOf(x, unit, rank * rows, (rank + 1) * rows), grad);
       });
-      const [y, dw, db] = (await Promise.all(wanted.map((each) => each.data()))) as TensorData[];
+      const [y, dw, db] = (await Promise.all(expected.map((each) => each.data()))) as TensorData[];
       for (const [rank, [ownY, ownDw, ownDb]] of made.entries()) {
         const columns = Array.from(
           { length: RANKS * rows * unit },
@@ -128,7 +128,7 @@ describe("a column-parallel layer whose rows are divided", () => {
         expect(await ownDw?.data()).toEqual(dw?.slice(begin * unit, end * unit));
         expect(await ownDb?.data()).toEqual(db?.slice(begin, end));
       }
-      for (const each of [...wanted, ...made.flat(), ...layers]) each.dispose();
+      for (const each of [...expected, ...made.flat(), ...layers]) each.dispose();
     },
   );
 

@@ -67,12 +67,12 @@ describe("the parameters of a divided layer", () => {
       for (const group of all) {
         using layer = make(group, group);
         for (const [name, parameter] of layer.namedParameters()) {
-          const wanted = whole.namedParameters().get(name)?.tensor as Tensor;
-          const values = wanted.dataSync() as Float32Array;
-          if (parameter.shape.join() === wanted.shape.join()) continue;
+          const expected = whole.namedParameters().get(name)?.tensor as Tensor;
+          const values = expected.dataSync() as Float32Array;
+          if (parameter.shape.join() === expected.shape.join()) continue;
           const part = parameter.part as TensorPart;
-          expect(part.shape, name).toEqual(wanted.shape);
-          expect(part.ranges.length, name).toBe(wanted.shape.length);
+          expect(part.shape, name).toEqual(expected.shape);
+          expect(part.ranges.length, name).toBe(expected.shape.length);
           const own = within(values, part);
           expect([...(parameter.tensor.dataSync() as Float32Array)], name).toEqual(own);
           taken.set(name, (taken.get(name) ?? 0) + own.length);
@@ -209,7 +209,7 @@ describe("a norm of which each rank has rows", () => {
       // the initial gamma is exact in every dtype
       using alone = new make[name]((all[0] as ProcessGroup).backend, 8, { dtype: "f32" });
       const parts = all.map((_, rank) => {
-        for (const each of alone.parameters()) each.zeroGrad();
+        for (const parameter of alone.parameters()) parameter.zeroGrad();
         return grads(alone, rowsOf(rank));
       });
       for (const i of parts[0]?.keys() ?? []) {
@@ -220,7 +220,7 @@ describe("a norm of which each rank has rows", () => {
       }
       for (const each of [...parts.flat(), ...seen.flat()]) each.dispose();
       for (const each of [alone, ...norms].flatMap((norm) => norm.parameters())) each.zeroGrad();
-      for (const each of norms) each.dispose();
+      for (const norm of norms) norm.dispose();
     },
   );
 });

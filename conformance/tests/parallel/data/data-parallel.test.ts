@@ -197,7 +197,7 @@ async function reduced(given: Case): Promise<string[][]> {
 async function finished(models: readonly Module[]): Promise<string[][]> {
   const texts = [];
   for (const model of models) {
-    for (const each of model.parameters()) await gradientOf(each)?.data();
+    for (const parameter of model.parameters()) await gradientOf(parameter)?.data();
     texts.push(model.parameters().map((each) => bitsOf(gradientOf(each))));
     model.dispose();
   }

@@ -208,8 +208,9 @@ export class Replica {
   /** Creates the optimizer, and the `mainGrad` of each weight that has one. Call it after `fullyShard`. */
   optimizer(): Optimizer {
     const { optimizer } = this.given;
-    for (const each of this.model.parameters())
-      if (each.fusesAccumulation) each.mainGrad = persistent(zeros(this.backend, "f32", each.shape));
+    for (const parameter of this.model.parameters())
+      if (parameter.fusesAccumulation)
+        parameter.mainGrad = persistent(zeros(this.backend, "f32", parameter.shape));
     return OPTIMIZERS[optimizer](this.model);
   }
 

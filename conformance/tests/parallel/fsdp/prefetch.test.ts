@@ -355,7 +355,7 @@ describe("memory", () => {
         const y = model.forward(x);
         between.push(group.backend.memoryUse().live);
         y.backward(x);
-        for (const each of model.parameters()) each.zeroGrad();
+        for (const parameter of model.parameters()) parameter.zeroGrad();
       }
       const weightBytes = WIDTH * WIDTH * 2;
       const [first, ...others] = between as [number, ...number[]];
@@ -455,7 +455,7 @@ describe("a parameter that changes", () => {
             // no other weight is passed, whose cast would discard the prefetched one
             castMasterWeights(weights.slice(2, 3), masters.slice(2, 3));
             const seen = run(middle, 2, LAYERS);
-            for (const each of weights) each.zeroGrad();
+            for (const weight of weights) weight.zeroGrad();
             return [scope.keep(seen), scope.keep(run(middle, 2, LAYERS))] as const;
           }),
         );
@@ -464,7 +464,7 @@ describe("a parameter that changes", () => {
         expect(await seen.data()).toEqual(await again.data());
         for (const each of [seen, again]) each.dispose();
       }
-      for (const each of models) each.dispose();
+      for (const model of models) model.dispose();
     },
   );
 
@@ -487,7 +487,7 @@ describe("a parameter that changes", () => {
           autocast({ recipe: one as Recipe }, () => functional.mseLoss(model.forward(x, true), x));
         for (let pass = 0; pass < 2; pass++) {
           forward().backward();
-          for (const each of model.parameters()) each.zeroGrad();
+          for (const parameter of model.parameters()) parameter.zeroGrad();
         }
         const loss = forward();
         autocast({ recipe: other as Recipe }, () => noGrad(() => model.forward(x)));

@@ -40,7 +40,7 @@ class Leaves extends Module {
   }
 
   forward(): Variable {
-    const rows = this.parameters().map((each, i) => functional.reshape(each, [SIZES[i] as number]));
+    const rows = this.parameters().map((parameter, i) => functional.reshape(parameter, [SIZES[i] as number]));
     return functional.concatenate(rows);
   }
 }

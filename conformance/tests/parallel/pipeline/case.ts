@@ -97,7 +97,7 @@ class Stage {
       return new LayerNormMLP(backend, WIDTH, 2 * WIDTH, options);
     });
     this.model = new Sequential(backend, ...made);
-    for (const each of this.model.parameters()) each.requiresGrad = trained[number] === true;
+    for (const parameter of this.model.parameters()) parameter.requiresGrad = trained[number] === true;
     this.#recipe = RECIPES_UNDER_TEST[recipe]?.();
     if (this.model.parameters().length > 0)
       this.optimizer = adamw
@@ -215,9 +215,9 @@ const sampleOf = ({ microbatches }: PipelineCase, { rank, size }: Replica, step:
 
 async function textsOf(losses: readonly Tensor[]): Promise<readonly string[]> {
   const texts: string[] = [];
-  for (const each of losses) {
-    texts.push(String(await each.data()));
-    each.dispose();
+  for (const loss of losses) {
+    texts.push(String(await loss.data()));
+    loss.dispose();
   }
   return texts;
 }

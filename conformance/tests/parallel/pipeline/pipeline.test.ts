@@ -158,7 +158,7 @@ function subjectsOf(rank: number, ranks: number, chunks: number): ReadonlyMap<st
     loss: (y) => functional.mseLoss(y, zeros(backend, "bf16", [ROWS, WIDTH])),
   });
   for (const each of pipeline.step(() => zeros(backend, "bf16", [ROWS, WIDTH]))) each.dispose();
-  for (const each of stages) each.dispose();
+  for (const stage of stages) stage.dispose();
   const subjects = withSubject.mock.calls.map(([subject]) => subject);
   const place = { stage: rank, stages: ranks, microbatches: MICROBATCHES, chunks };
   return new Map(
@@ -237,7 +237,7 @@ describe("a pipeline that fails", () => {
         }),
     );
     const end = (): void => {
-      for (const each of models) each.dispose();
+      for (const model of models) model.dispose();
     };
     return { pipelines, models, groups, end };
   };

@@ -135,7 +135,9 @@ function assertWhole(size: Size): void {
   for (const [stage, actions] of schedulesOf(size).entries()) {
     for (let chunk = 0; chunk < chunks; chunk++) {
       const order = (kind: PipelineActionKind): number[] =>
-        actions.flatMap((each) => (each.kind === kind && each.chunk === chunk ? [each.microbatch] : []));
+        actions.flatMap((action) =>
+          action.kind === kind && action.chunk === chunk ? [action.microbatch] : [],
+        );
       const place = chunk * stages + stage;
       for (const kind of ["forward", "backward"] as const) expect(order(kind)).toEqual(all);
       for (const kind of ["recvForward", "sendBackward"] as const)

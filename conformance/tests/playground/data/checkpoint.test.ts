@@ -65,8 +65,10 @@ async function wholeOf(weight: QuantizedWeight) {
     new Float32Array(matrices * rows * columns),
     new Uint8Array(matrices * rows * columns),
   ];
-  for await (const each of dequantizedRows(weight)) values.set(each.values, each.at);
-  for await (const each of codeRows(weight)) codes.set(each.codes, (each.matrix * rows + each.row) * columns);
+  for await (const dequantizedRow of dequantizedRows(weight))
+    values.set(dequantizedRow.values, dequantizedRow.at);
+  for await (const codeRow of codeRows(weight))
+    codes.set(codeRow.codes, (codeRow.matrix * rows + codeRow.row) * columns);
   return { values, codes, rows: matrices * rows, columns, scales: await readScales(weight) };
 }
 
@@ -78,9 +80,9 @@ function requirePart(
   [row, column]: readonly [number, number],
 ) {
   const [top, left] = part.from;
-  const wanted = [Math.min(row, rows - 1), Math.min(column, columns - 1)] as const;
-  expect(top <= wanted[0] && wanted[0] < top + part.rows).toBe(true);
-  expect(left <= wanted[1] && wanted[1] < left + part.columns).toBe(true);
+  const expected = [Math.min(row, rows - 1), Math.min(column, columns - 1)] as const;
+  expect(top <= expected[0] && expected[0] < top + part.rows).toBe(true);
+  expect(left <= expected[1] && expected[1] < left + part.columns).toBe(true);
   expect(part.rows <= 512 && part.columns <= 512).toBe(true);
   expect(part.scales.whole).toBe(scales.storedGlobal);
   for (let r = 0; r < part.rows; r++)

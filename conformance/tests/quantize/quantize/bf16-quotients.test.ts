@@ -46,7 +46,7 @@ describe.each(ROWS)("%s by %s, %s", (quantizer, scaleRule, elementScaling) => {
       backend(),
       rounded.map((value) => (adds ? value + 0 : value)),
     );
-    const wanted = encode(elements, { format: made.spec.format });
-    expect(Buffer.compare(data.dataSync() as Uint8Array, wanted.dataSync() as Uint8Array)).toBe(0);
+    const expected = encode(elements, { format: made.spec.format });
+    expect(Buffer.compare(data.dataSync() as Uint8Array, expected.dataSync() as Uint8Array)).toBe(0);
   });
 });

@@ -141,8 +141,8 @@ function sizeOf({ block }: Rule, [short, down]: readonly [number, boolean]): [nu
 function expectSame(got: Quantized, wanted: Quantized): void {
   for (const part of ["codes", "scales"] as const) {
     expect(got[part].length).toBe(wanted[part].length);
-    const at = got[part].findIndex((value, i) => value !== wanted[part][i]);
-    expect({ part, at, value: got[part][at] }).toEqual({ part, at: -1, value: undefined });
+    const index = got[part].findIndex((value, i) => value !== wanted[part][i]);
+    expect({ part, at: index, value: got[part][index] }).toEqual({ part, at: -1, value: undefined });
   }
 }
 

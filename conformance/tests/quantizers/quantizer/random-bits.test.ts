@@ -71,8 +71,8 @@ describe("random bits that the caller gives", () => {
               }
             : {}),
         };
-        const [ours, theirs] = [own, given].map((each) => quantizeOperation.run(backend(), each));
-        assertSameAnswer(ours as Answer, theirs as Answer);
+        const [actual, expected] = [own, given].map((each) => quantizeOperation.run(backend(), each));
+        assertSameAnswer(actual as Answer, expected as Answer);
       }),
       { numRuns: draws(200), seed: derivedSeed(4) },
     );

@@ -65,7 +65,7 @@ const METHODS: Readonly<Record<string, Method>> = {
       expect(amaxes.length > 0).toBe(q.shard !== undefined && hasTensorAmax(q.spec));
       if (amaxes.length > 0) reduce(amaxes);
       const out = q.quantizeBy(x, amaxes);
-      for (const each of amaxes) each.dispose();
+      for (const amax of amaxes) amax.dispose();
       return { out };
     },
   },
@@ -238,7 +238,7 @@ function partsBy(method: Method, plan: Drawn, given: readonly Given[], offset: b
   const call = (rank: number, reduce: Reduce) => {
     const reduceMax: Reduce = (amaxes) => {
       calls++;
-      for (const each of amaxes) expect([each.dtype, each.shape]).toEqual(["f32", [1]]);
+      for (const amax of amaxes) expect([amax.dtype, amax.shape]).toEqual(["f32", [1]]);
       reduce(amaxes);
     };
     const random = new RandomState(5n, offset);
@@ -351,11 +351,11 @@ describe("the parts of a tensor on several ranks", () => {
       const found = [true, false].map((randomSigns) => {
         const quantizer = new NVFP4Quantizer({ rht: true, randomSigns, shard: { group, dimension: "rows" } });
         const transformed = castTo(hadamard(x, randomSigns ? RHT_SIGNS : 0), "f32").dataSync();
-        const wanted = [castTo(x, "f32").dataSync(), transformed].map((values) =>
+        const expected = [castTo(x, "f32").dataSync(), transformed].map((values) =>
           Math.max(...Array.from(values, (value) => Math.abs(Number(value)))),
         );
-        expect(quantizer.amaxesOf(x).map((each) => each.dataSync()[0])).toEqual(wanted);
-        return wanted;
+        expect(quantizer.amaxesOf(x).map((each) => each.dataSync()[0])).toEqual(expected);
+        return expected;
       });
       expect(found[0]).not.toEqual(found[1]);
     },

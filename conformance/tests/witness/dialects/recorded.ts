@@ -110,10 +110,10 @@ export function difference(
   for (let row = 0; row < rows; row += result.everyRow) {
     if (leftOut(row)) continue;
     for (let i = 0; i < rowBytes; i++) {
-      const [theirs, ours] = [kept[(row / result.everyRow) * rowBytes + i], bytes[row * rowBytes + i]];
-      if (theirs !== ours) {
+      const [expected, actual] = [kept[(row / result.everyRow) * rowBytes + i], bytes[row * rowBytes + i]];
+      if (expected !== actual) {
         const element = Math.floor(i / ELEMENT_BYTES[result.type]);
-        return `row ${row}, element ${element}: byte ${theirs} recorded, ${ours} given`;
+        return `row ${row}, element ${element}: byte ${expected} recorded, ${actual} given`;
       }
     }
   }

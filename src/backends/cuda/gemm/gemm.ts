@@ -141,7 +141,7 @@ function launchProducts(
   { attempt: { fused }, products }: BlasRoute,
   { xCopy, wCopy, xScales, wScales, sums, scalars }: Temporaries,
 ): void {
-  const added = fused && Math.fround(args.beta) !== 0;
+  const isAddedByProduct = fused && Math.fround(args.beta) !== 0;
   for (const product of products) {
     const isFirst = product === products[0];
     addon.gemm(device, {
@@ -150,14 +150,14 @@ function launchProducts(
       aOffset: product.wOffset,
       b: xCopy || args.x.data.address,
       bOffset: product.xOffset,
-      c: added ? addressOf(args.c) : undefined,
+      c: isAddedByProduct ? addressOf(args.c) : undefined,
       d: sums || args.out.address,
       aScale: wScales || scaleAddress(args.w),
       bScale: xScales || scaleAddress(args.x),
       bias: fused ? addressOf(args.bias) : undefined,
       aux: addressOf(args.preGelu),
       alpha: fused ? args.alpha : 1,
-      beta: !isFirst ? 1 : added ? args.beta : 0,
+      beta: !isFirst ? 1 : isAddedByProduct ? args.beta : 0,
       scalars: scalars || undefined,
     });
   }

@@ -90,27 +90,27 @@ async function sumPairs(pass: Pass): Promise<Omit<CodeSums, "sums">> {
   const [[, wide], [height, blocks]] = [geometry.block, geometry.grid];
   const counts = new CodeCounts(kernels, 256);
   const magnitudes = nibbleMagnitudes(type);
-  const summed = "bytes" in scales ? new ScaleEntries(kernels, magnitudes) : undefined;
-  const drain = (matrix: number): void => {
-    if (!summed || !("bytes" in scales)) return;
-    addScaleSums(kernels.doubles(sums, SUM.count), summed.drain(), scales, matrix);
+  const scaleEntries = "bytes" in scales ? new ScaleEntries(kernels, magnitudes) : undefined;
+  const drainEntries = (matrix: number): void => {
+    if (!scaleEntries || !("bytes" in scales)) return;
+    addScaleSums(kernels.doubles(sums, SUM.count), scaleEntries.drain(), scales, matrix);
   };
   const placed = "bytes" in scales ? scales.bytes.address : kernels.put("block scales", scales.values);
   const kind = kernels.put("magnitudes", magnitudes);
-  const logarithms = summed ? kernels.put("logarithms", nibbleLogarithms(type, wide)) : 0;
+  const logarithms = scaleEntries ? kernels.put("logarithms", nibbleLogarithms(type, wide)) : 0;
   let last = 0;
   for await (const { matrix, row, rows, bytes } of packedRows(kernels, weight)) {
     // if each matrix has a global scale, the same scale byte means another scale in each matrix
-    if (scales.storedGlobals && matrix !== last) drain(last);
+    if (scales.storedGlobals && matrix !== last) drainEntries(last);
     last = matrix;
     if (!isUncounted) counts.add(bytes.address, bytes.bytes.length);
     const first = (matrix * height + row) * blocks;
     const shared = { codes: bytes.address, rows, wide, blocks, kind, sums };
-    if (summed)
+    if (scaleEntries)
       kernels.call("nibbleBlocks", {
         ...shared,
         scales: placed + first,
-        table: summed.table,
+        table: scaleEntries.table,
         logarithms,
       });
     else
@@ -122,10 +122,10 @@ async function sumPairs(pass: Pass): Promise<Omit<CodeSums, "sums">> {
       });
     await onCodes(bytes.bytes);
   }
-  drain(last);
+  drainEntries(last);
   return {
     counts: values.map((_, code) => countOfHalfByte(counts.total, code)),
-    ...(summed && !scales.storedGlobals ? { tallies: summed.tallies } : {}),
+    ...(scaleEntries && !scales.storedGlobals ? { tallies: scaleEntries.tallies } : {}),
   };
 }
 
@@ -138,10 +138,10 @@ async function sumBytes({ kernels, weight, scales, sums, onCodes }: Pass): Promi
   const [tall, wide] = geometry.block;
   const magnitudes = hasOffset(type) ? integerMagnitudes(max) : byteMagnitudes(type);
   const counts = new CodeCounts(kernels, values.length);
-  const summed = "bytes" in scales ? new ScaleEntries(kernels, magnitudes) : undefined;
-  const drain = (matrix: number): void => {
-    if (!summed || !("bytes" in scales)) return;
-    addScaleSums(kernels.doubles(sums, SUM.count), summed.drain(), scales, matrix);
+  const scaleEntries = "bytes" in scales ? new ScaleEntries(kernels, magnitudes) : undefined;
+  const drainEntries = (matrix: number): void => {
+    if (!scaleEntries || !("bytes" in scales)) return;
+    addScaleSums(kernels.doubles(sums, SUM.count), scaleEntries.drain(), scales, matrix);
   };
   const [placed, width] =
     "bytes" in scales ? [scales.bytes.address, 1] : [kernels.put("block scales", scales.values), 4];
@@ -152,7 +152,7 @@ async function sumBytes({ kernels, weight, scales, sums, onCodes }: Pass): Promi
   const kind = kernels.put("magnitudes", magnitudes);
   let last = 0;
   for await (const { matrix, row, rows, codes, stored } of codesInBytes(kernels, weight, counts)) {
-    if (scales.storedGlobals && matrix !== last) drain(last);
+    if (scales.storedGlobals && matrix !== last) drainEntries(last);
     last = matrix;
     const line = geometry.kind === "whole" ? 0 : matrix * grid[0] + Math.floor(row / tall);
     kernels.call("byteStatistics", {
@@ -172,11 +172,11 @@ async function sumBytes({ kernels, weight, scales, sums, onCodes }: Pass): Promi
       squares: squares.address,
       ranks: ranks.address,
       sums,
-      table: summed?.table ?? 0,
+      table: scaleEntries?.table ?? 0,
     });
     await onCodes(stored);
   }
-  drain(last);
+  drainEntries(last);
   return { counts: counts.total };
 }
 

@@ -51,9 +51,9 @@ describe.each(sampleCases([...LOCKSTEP_TARGETS], 4))("%s", (to, quantizer) => {
     const input = join(ORIGINAL, "model.safetensors");
     await w.succeed("quantize", input, "-o", "@q.safetensors", "--quantizer", quantizer, "--tensors", LINEAR);
     const said = JSON.parse(await w.succeed("convert", ORIGINAL, "-o", "@out", "--to", to, "--json"));
-    const [theirs, ours] = [await w.read("q.safetensors"), await readContents(w.path("out"))];
-    expectSame(ours, theirs.tensors);
-    expect(recipesIn(ours.metadata)).toEqual(recipesIn(theirs.metadata));
+    const [theirs, actual] = [await w.read("q.safetensors"), await readContents(w.path("out"))];
+    expectSame(actual, theirs.tensors);
+    expect(recipesIn(actual.metadata)).toEqual(recipesIn(theirs.metadata));
 
     const report = await reportOf(w.path("out"));
     expect([errorsIn(report.findings), Object.keys(report.lockstepWeights).toSorted()]).toEqual([

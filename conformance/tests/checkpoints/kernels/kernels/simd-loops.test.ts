@@ -88,12 +88,12 @@ describe("values near their codes are compared to the last bit, whatever the lar
         const columns = drawn.length & ~1;
         const codes = drawn.slice(0, columns).map((code) => code % worth.length);
         const products = codes.map((code) => (worth[code] ?? 0) * scale);
-        const wanted = products.map((value, i) =>
+        const expected = products.map((value, i) =>
           value === 0
             ? lost * scale
             : Math.fround(value * (1 + (by[i % by.length] ?? 0) * 2 ** (power - 24))),
         );
-        const { bytes, values } = heldAs(of, wanted);
+        const { bytes, values } = heldAs(of, expected);
         const plain = counted(
           products.map((product, i) => [values[i] ?? 0, product]),
           (before, after) => before === after,

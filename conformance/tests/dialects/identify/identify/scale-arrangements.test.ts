@@ -51,7 +51,7 @@ describe.each(sampleCases(BUFFERS))("scales %s, buffer %#", (arrangement, sizeOf
         // an unpadded buffer is a plain or a transposed one
         const isPadded = rows * columns > down * across;
         const name = isPadded ? arrangement : isTransposed ? "transposed" : "plain";
-        expect(matches.map((each) => [each.arrangement, [...each.scales]])).toContainEqual([
+        expect(matches.map((match) => [match.arrangement, [...match.scales]])).toContainEqual([
           name,
           [...scales],
         ]);

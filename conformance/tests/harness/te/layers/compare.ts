@@ -19,13 +19,13 @@ export async function comparePairs(stage: Stage, replayed: ReplayedResults): Pro
     const variants = Object.keys(replayed).filter((key) => key === name || key.startsWith(`${name} by `));
     if (variants.length === 0) throw new Error(`${stage.stage}: no ${name}`);
     for (const variant of variants) {
-      const ours = replayed[variant];
-      if (!ours) throw new Error(`${stage.stage}: no ${variant}`);
+      const actual = replayed[variant];
+      if (!actual) throw new Error(`${stage.stage}: no ${variant}`);
       if (!isQuantized(recorded)) {
-        if (ours instanceof QuantizedTensor) throw new Error(`${stage.stage}: ${variant} is quantized`);
-        pairs.push({ name: variant, recorded, ours: await canonicalBytes(ours) });
-      } else if (ours instanceof QuantizedTensor)
-        pairs.push(...(await quantizedPairs(variant, recorded, ours)));
+        if (actual instanceof QuantizedTensor) throw new Error(`${stage.stage}: ${variant} is quantized`);
+        pairs.push({ name: variant, recorded, ours: await canonicalBytes(actual) });
+      } else if (actual instanceof QuantizedTensor)
+        pairs.push(...(await quantizedPairs(variant, recorded, actual)));
       else throw new Error(`${stage.stage}: ${variant} is not quantized`);
     }
   }

@@ -126,22 +126,22 @@ export function stageDistances(
   };
   const exact = Object.values(inputs).some(isQuantized) ? {} : computeFloat64(stage.stage, input, options);
   const scalePair = (recorded: Reference) => {
-    const ours = pairs.find((each) => each.recorded === recorded)?.ours ?? bits.require(recorded);
-    return { ours, theirs: bits.require(recorded) };
+    const actual = pairs.find((each) => each.recorded === recorded)?.ours ?? bits.require(recorded);
+    return { ours: actual, theirs: bits.require(recorded) };
   };
   const distances = new Map<string, StageDistances>();
   for (const pair of pairs) {
     const { name, recorded, ours } = pair;
     const { type, shape } = recorded;
-    const theirs = bits.require(recorded);
-    const encoded = Buffer.from(theirs).toString("base64");
+    const expected = bits.require(recorded);
+    const encoded = Buffer.from(expected).toString("base64");
     distances.set(name, {
       calls: 1,
       ...(type === "u8"
-        ? codeDistances(ours, theirs)
+        ? codeDistances(ours, expected)
         : computeDistances(ours, { type, shape, bits: encoded })),
-      zeros: countSignedZeros(ours, theirs, type),
-      ...pairErrors(stage, pair, exact, theirs, scalePair),
+      zeros: countSignedZeros(ours, expected, type),
+      ...pairErrors(stage, pair, exact, expected, scalePair),
     });
   }
   return distances;

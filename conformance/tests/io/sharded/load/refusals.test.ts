@@ -200,8 +200,8 @@ describe("a checkpoint that cannot be loaded", () => {
     writeFileSync(path, textOf({ ...index, tensors }));
     const shard = shardPath(folder, index, 0);
     const file = await SafetensorsFile.open(shard);
-    const plans = [...file.tensors.values()].map((each) =>
-      each.name === "module.rows" ? { ...each, shape } : each,
+    const plans = [...file.tensors.values()].map((tensor) =>
+      tensor.name === "module.rows" ? { ...tensor, shape } : tensor,
     );
     const values = new Map<string, Uint8Array>();
     for (const entry of file.tensors.values()) values.set(entry.name, await file.read(entry));

@@ -42,7 +42,7 @@ it("a process killed at any time while it saves leaves a loadable checkpoint of 
       master,
       ...buffers.values(),
     ]);
-    for (const each of tensors) expect(new Set(each.dataSync())).toEqual(new Set([step]));
+    for (const tensor of tensors) expect(new Set(tensor.dataSync())).toEqual(new Set([step]));
   }
   await saveShardedCheckpoint(folder, state);
   expect(readdirSync(folder).filter((name) => name.startsWith("generation"))).toHaveLength(1);

@@ -132,7 +132,7 @@ describe("a layer whose exchanges overlap its products", () => {
       return scope.keep(y.tensor);
     });
     await Promise.all(results.map((each) => each.data()));
-    for (const each of results) each.dispose();
+    for (const result of results) result.dispose();
     return calls;
   }
 

@@ -39,9 +39,9 @@ interface Seen {
 /** Runs `body` in a scope of each rank, and reads the tensors that it returns. */
 async function read(tensors: readonly Tensor[]): Promise<readonly Seen[]> {
   const seen: Seen[] = [];
-  for (const each of tensors) {
-    seen.push({ bits: Array.from((await each.data()) as Uint16Array), columns: each.shape.at(-1) ?? 1 });
-    each.dispose();
+  for (const tensor of tensors) {
+    seen.push({ bits: Array.from((await tensor.data()) as Uint16Array), columns: tensor.shape.at(-1) ?? 1 });
+    tensor.dispose();
   }
   return seen;
 }

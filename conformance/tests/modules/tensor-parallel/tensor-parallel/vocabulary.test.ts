@@ -117,8 +117,8 @@ describe("an embedding divided by vocabulary", () => {
         for (const [rank, [ownOut, ownGrad]] of results.entries()) {
           const rows = ranks > 1 && sequence ? share(out, ranks, rank) : out;
           expect(differenceOf(ownOut as PlainTensor, rows), `rows of rank ${rank}`).toBeUndefined();
-          const wanted = share(grad, ranks, rank);
-          expect(differenceOf(ownGrad as PlainTensor, wanted), `gradient of rank ${rank}`).toBeUndefined();
+          const expected = share(grad, ranks, rank);
+          expect(differenceOf(ownGrad as PlainTensor, expected), `gradient of rank ${rank}`).toBeUndefined();
         }
       }),
       { numRuns: draws(60) },
@@ -232,8 +232,8 @@ describe("a cross-entropy loss divided by classes", () => {
         );
         for (const [rank, [ownLoss, ownDx]] of results.entries()) {
           expect(differenceOf(ownLoss as PlainTensor, loss), `loss on rank ${rank}`).toBeUndefined();
-          const wanted = dx[rank] as PlainTensor;
-          expect(differenceOf(ownDx as PlainTensor, wanted), `gradient of rank ${rank}`).toBeUndefined();
+          const expected = dx[rank] as PlainTensor;
+          expect(differenceOf(ownDx as PlainTensor, expected), `gradient of rank ${rank}`).toBeUndefined();
         }
       }),
       { numRuns: draws(100) },

@@ -134,7 +134,7 @@ describe("scales of sharded layers under delayed scaling", () => {
           for (const passes of all) {
             for (const each of [unsharded, ...models]) each.region(passes);
             const expected = await unsharded.read();
-            for (const each of models) expect(await each.read()).toEqual(expected);
+            for (const model of models) expect(await model.read()).toEqual(expected);
           }
         } finally {
           for (const { model } of [unsharded, ...models]) model.dispose();

@@ -62,8 +62,9 @@ function layerOn(backend: Backend, { layer, fuseWgradAccumulation, delayWgradCom
 
 /** Sets the main gradients. Call it after the parameters were sharded. */
 function setMainGrads({ module }: BuiltModule): void {
-  for (const each of module.parameters())
-    if (each.fusesAccumulation) each.mainGrad = persistent(zeros(module.backend, "f32", each.shape));
+  for (const parameter of module.parameters())
+    if (parameter.fusesAccumulation)
+      parameter.mainGrad = persistent(zeros(module.backend, "f32", parameter.shape));
 }
 
 /** Runs the microbatches of a step. The passes before the last one run inside `noSync`. */
@@ -74,7 +75,7 @@ function run(built: BuiltModule, given: Case, noSync: (body: () => void) => void
     const inputs = createInputs(built.module.backend, built, { rows: ROWS, seed: 10 + index });
     const call = given.microbatches ? { isFirstMicrobatch: index === 0 } : {};
     step(built, inputs, recipe, { call, seed: 20 + index });
-    for (const each of inputs) each.zeroGrad();
+    for (const input of inputs) input.zeroGrad();
     built.module.backwardDw();
   };
   for (let index = 0; index < MICROBATCHES - 1; index++) noSync(() => pass(index));

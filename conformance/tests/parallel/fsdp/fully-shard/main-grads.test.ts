@@ -189,7 +189,7 @@ class Definition {
       { length: replicate * shard },
       (_, rank) => new Program(backends[rank] as Backend, given, rank),
     );
-    for (const each of this.programs) each.setMainGrad();
+    for (const program of this.programs) program.setMainGrad();
     this.total = Array(given.rows * FROM).fill(0);
   }
 
@@ -314,7 +314,7 @@ describe("the mainGrad of a sharded weight", () => {
         );
         try {
           for (const action of given.actions) {
-            for (const each of programs) each.run(action);
+            for (const program of programs) program.run(action);
             await definition.run(action);
             for (const { layer, range, rank } of programs) {
               const { mainGrad } = layer.weight;
