@@ -1,7 +1,12 @@
-/** Shares of a whole, such as the places where a test cuts a tensor. */
+/** Numbers that are evenly distributed: nearly all numbers that `fc.double` and `fc.float` draw are next to 0 or to a limit. */
 import * as fc from "fast-check";
 
 const PARTS = 2 ** 16;
 
-/** A number from 0 to 1, evenly distributed. Nearly all numbers that `fc.double` draws from 0 to 1 are next to these ends. */
+/** A share of a whole, from 0 to 1, such as the place where a test cuts a tensor. */
 export const share: fc.Arbitrary<number> = fc.nat(PARTS).map((count) => count / PARTS);
+
+/** An f32 number from `min` to `max`. */
+export function numberBetween(min: number, max: number): fc.Arbitrary<number> {
+  return fc.nat(2 ** 32 - 1).map((word) => Math.fround(min + ((max - min) * word) / (2 ** 32 - 1)));
+}

@@ -10,6 +10,7 @@ import { type SampleOptions, sample } from "../../../src/models/sampling.js";
 import { tensor } from "../../../src/ops/create.js";
 import { philox4x32 } from "../../oracle/core/philox.js";
 import { softmax } from "../../oracle/rows/softmax.js";
+import { numberBetween } from "../arbitraries/share.js";
 import { draws } from "../harness/draws.js";
 
 let backend: Backend;
@@ -74,18 +75,16 @@ function oracle(row: readonly number[], choice: Choice): number | undefined {
 }
 
 const logit = fc.oneof(
-  fc.float({ min: -20, max: 20, noNaN: true }),
+  numberBetween(-20, 20),
   fc.constantFrom(0, -0, 1, 2, 2, Number.NEGATIVE_INFINITY),
   fc.float({ noNaN: true, noDefaultInfinity: true }),
 );
 const choice = fc.record({
-  temperature: fc.oneof(
-    fc.constant(0),
-    fc.constantFrom(1, 0.7, 2 ** -20, 2 ** 20),
-    fc.double({ min: 0.05, max: 4, noNaN: true }),
-  ),
+  temperature: fc.oneof(fc.constant(0), fc.constantFrom(1, 0.7, 2 ** -20, 2 ** 20), numberBetween(0.05, 4)),
   topK: fc.option(fc.integer({ min: 1, max: 40 }), { nil: undefined }),
-  topP: fc.option(fc.double({ min: 1e-9, max: 1, noNaN: true }), { nil: undefined }),
+  topP: fc.option(fc.oneof(numberBetween(1e-9, 1), fc.double({ min: 1e-9, max: 1, noNaN: true })), {
+    nil: undefined,
+  }),
   seed: fc.bigInt({ min: 0n, max: 2n ** 64n - 1n }),
   offset: fc.bigInt({ min: 0n, max: 2n ** 64n - 1n }),
 });
@@ -94,7 +93,7 @@ const SHARE_OF_TWO: Choice = { temperature: 1, topK: 2, topP: 0.5, seed: 0n, off
 /** Rows of any logits, and rows whose logits are near each other, so that many tokens have a share of the probability. */
 const row = (columns: number) =>
   fc
-    .constantFrom(logit, fc.float({ min: -1, max: 1, noNaN: true }))
+    .constantFrom(logit, numberBetween(-1, 1), fc.float({ min: -1, max: 1, noNaN: true }))
     .chain((each) => fc.array(each, { minLength: columns, maxLength: columns }));
 
 /** The codes of numbers that bf16 represents. */
@@ -130,7 +129,7 @@ describe("sample", () => {
   });
 
   it("takes no token beyond those that have exactly the share topP", async () => {
-    const near = fc.constantFrom(fc.constantFrom(0, 1), fc.float({ min: -1, max: 1, noNaN: true }));
+    const near = fc.constantFrom(fc.constantFrom(0, 1), numberBetween(-1, 1));
     const rows = near.chain((each) => fc.array(each, { minLength: 2, maxLength: 12 }));
     const form = choice.filter(({ temperature }) => temperature > 0);
     await fc.assert(
@@ -151,7 +150,7 @@ describe("sample", () => {
   });
 
   it("gives each row its token, whatever the other rows and their draws are", async () => {
-    const finite = fc.array(fc.float({ min: -9, max: 9, noNaN: true }), { minLength: 33, maxLength: 33 });
+    const finite = fc.array(numberBetween(-9, 9), { minLength: 33, maxLength: 33 });
     await fc.assert(
       fc.asyncProperty(
         fc.array(fc.tuple(finite, choice), { minLength: 1, maxLength: 5 }),

@@ -8,6 +8,7 @@ import { conversion } from "../../../src/referee/conversions.js";
 import { NotModelled } from "../../../src/referee/not-modelled.js";
 import { callWitness, OPERATORS, type OperatorRow } from "../../../src/referee/table.js";
 import type { Value } from "../../../src/referee/value.js";
+import { numberBetween } from "../arbitraries/share.js";
 import { draws } from "../harness/draws.js";
 
 let backend: Backend;
@@ -41,7 +42,7 @@ const sizes = fc.oneof(fc.integer({ min: 1, max: 70 }), fc.constantFrom(1023, 10
 const matrices = fc.tuple(fc.integer({ min: 1, max: 3 }), sizes).chain(([rows, size]) =>
   fc.tuple(
     fc.constant([rows, size] as const),
-    fc.array(fc.float({ min: -8, max: 8, noNaN: true }), {
+    fc.array(numberBetween(-8, 8), {
       minLength: rows * size,
       maxLength: rows * size,
     }),
@@ -76,7 +77,7 @@ describe.each(GRADIENTS)("%s", (schema) => {
   it.each([1, 2, 3, 31, 32, 33, 64, 100, 512, 1023, 1024])(
     "sums a row of %i elements by one warp",
     (size) => {
-      const elements = fc.array(fc.float({ min: -8, max: 8, noNaN: true }), {
+      const elements = fc.array(numberBetween(-8, 8), {
         minLength: size,
         maxLength: size,
       });

@@ -1,11 +1,15 @@
 import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import { klDivergence, logSumExp, top1 } from "../../../../src/models/perplexity/distributions.js";
+import { numberBetween } from "../../arbitraries/share.js";
 import { draws } from "../../harness/draws.js";
 
 const logits = (length: number): fc.Arbitrary<Float32Array> =>
   fc
-    .array(fc.float({ min: -30, max: 30, noNaN: true }), { minLength: length, maxLength: length })
+    .array(fc.oneof(numberBetween(-30, 30), fc.float({ min: -30, max: 30, noNaN: true })), {
+      minLength: length,
+      maxLength: length,
+    })
     .map((values) => Float32Array.from(values));
 const of = (values: Float32Array) => ({ logits: values, logSum: logSumExp(values) });
 /** Probabilities by their definition. */
