@@ -77,9 +77,10 @@ const checkOptions = optionsOf<ExplainQuantizeOptions>({
  * value, its neighbours in the format, the rounding, and the error (numerics.md §2 to §5). Takes and returns plain data, needs no
  * backend, and agrees with `quantize` in every bit. `x` has the elements as a tensor's `data()` returns them.
  *
- * @throws `ArgumentError` for an element that does not exist, an invalid spec, a missing scale, and an amax or a scale that the
- * quantizer does not take. @throws `DTypeError` for data that does not match the dtype, and for a dtype that the transform does
- * not take; `ShapeError` for an invalid shape, a wrong number of elements, and a shape that the format's blocks do not divide.
+ * @throws `ArgumentError` for an element that does not exist, an invalid spec, a missing scale, an amax or a scale that the
+ * quantizer does not take, and a columnwise copy whose transform does not take the dtype; `DTypeError` for data that does not
+ * match the dtype; `ShapeError` for an invalid shape, a wrong number of elements, and a shape that the format's blocks do not
+ * divide.
  */
 export function explainQuantize(x: TensorValues, options: ExplainQuantizeOptions): QuantizeExplanation {
   const ownX = checkValues(USER, x, "x");
@@ -87,7 +88,7 @@ export function explainQuantize(x: TensorValues, options: ExplainQuantizeOptions
   const { spec, at, direction = "rowwise", scale, amax, random, randomBits, values: rule } = ownOptions;
   const values = requireData(ownX);
   requireTaken(spec, ownOptions);
-  requireTransformable(USER, spec, ownX.dtype);
+  if (direction === "columnwise") requireTransformable(USER, spec, ownX.dtype);
   const [, columns] = asMatrix(ownX.shape);
   requireQuantizable(USER, spec, columns);
   const index = indexIn(USER, ownX.shape, at);

@@ -246,9 +246,11 @@ function compareRows(spec: QuantizeSpec, dtype: WideDType, amaxes: readonly numb
 
 describe("an explanation shows formulas with their values at every threshold of the amax", () => {
   const amaxes = EDGES.map(fromBits).filter(Number.isFinite);
-  const [ofBlocks, ofTensors] = ["blocks", "whole"].map((source) =>
-    RULES.filter(([, { quantizer }]) => blockFormat(quantizer).scaleSource === source),
-  ) as [typeof RULES, typeof RULES];
+  const ofBlocks = RULES.filter(([, { quantizer }]) => blockFormat(quantizer).scaleSource === "blocks");
+  const ofTensors = RULES.filter(([, { quantizer }]) => {
+    const { scaleSource, tensorAmax } = blockFormat(quantizer);
+    return scaleSource === "whole" || tensorAmax;
+  });
 
   it.each(sampleCases(ofBlocks, 10))("of a block: %s", (_, spec) => {
     for (const dtype of sourceTypes(spec)) compareRows(spec, dtype, amaxes);
