@@ -123,6 +123,15 @@ function differingStages(
     if (stage === undefined) expect(isSame).toBe(true);
     if (!isSame) expect(stage).toBeDefined();
     if (stage === undefined) continue;
+    // the first and the last row and column of each region are named
+    const regionOf = ({ block }: QuantizeExplanation): string => {
+      const count = (first: number, end: number): string => `${first} to ${end - 1}`;
+      return block
+        ? `rows ${count(block.top, block.bottom)}, columns ${count(block.left, block.right)}`
+        : "the whole tensor";
+    };
+    const sentence = `The scale of A serves ${regionOf(a)}, that of B ${regionOf(b)}.`;
+    expect(sentences.includes(sentence)).toBe(regionOf(a) !== regionOf(b));
     // nothing that comes before the first stage differs
     const before = ORDER.slice(0, ORDER.indexOf(stage));
     if (before.includes("format")) expect(a.spec.format).toBe(b.spec.format);
