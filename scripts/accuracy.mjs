@@ -3,17 +3,13 @@
 //   node scripts/accuracy.mjs [--jobs n] [--stride n] [function ...]
 // Without names it measures all functions, one process each, --jobs of them at once (default 1): half an hour of processor time.
 // --stride n takes every n-th chunk of 2^16 inputs and writes nothing.
-import { execFileSync, spawn } from "node:child_process";
+import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { readFile, writeFile } from "node:fs/promises";
-import { pathToFileURL } from "node:url";
+import { fileURLToPath } from "node:url";
 import { parseArgs } from "node:util";
+import { createServer } from "vite";
 
-const OUT = "out/accuracy";
-const SOURCES = [
-  "conformance/tests/harness/accuracy/accuracy.ts",
-  "conformance/tests/harness/accuracy/stems.ts",
-];
 const RESULTS = "conformance/vectors/accuracy.json";
 const CHUNKS = 65536;
 
@@ -27,27 +23,19 @@ const { values, positionals } = parseArgs({
 });
 const stride = Number(values.stride);
 
-/** Compiles the sweep into out/accuracy/. */
-function compile() {
-  const places = [
-    "--outDir",
-    OUT,
-    "--rootDir",
-    "conformance",
-    "--declaration",
-    "false",
-    "--sourceMap",
-    "false",
-  ];
-  const settings = "--target es2022 --module nodenext --skipLibCheck --types node --ignoreConfig".split(" ");
-  execFileSync("node_modules/.bin/tsc", [...places, ...settings, ...SOURCES], {
-    stdio: "inherit",
-  });
-}
-
-if (!values.child) compile();
+// the stems are optimized as in full runs of the tests
+process.env.LOCKSTEP_TESTS = "full";
+const server = await createServer({
+  configFile: false,
+  logLevel: "error",
+  appType: "custom",
+  server: { middlewareMode: true, ws: false, watch: null },
+  resolve: {
+    alias: { "#platform": fileURLToPath(new URL("../src/backends/platform/node.ts", import.meta.url)) },
+  },
+});
 const [{ FUNCTION_FORMS, measure }, { openStems }] = await Promise.all(
-  ["accuracy", "stems"].map((name) => import(pathToFileURL(`${OUT}/tests/harness/${name}.js`).href)),
+  ["accuracy", "stems"].map((name) => server.ssrLoadModule(`/conformance/tests/harness/accuracy/${name}.ts`)),
 );
 
 if (values.child) process.stdout.write(JSON.stringify(await one(positionals[0])));

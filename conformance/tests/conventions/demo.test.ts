@@ -6,7 +6,8 @@ import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { promisify } from "node:util";
 import { afterAll, expect, it } from "vitest";
-import { IS_FULL, sampleCases } from "../harness/draws.js";
+import { sampleCases } from "../harness/draws.js";
+import { IS_FULL } from "../harness/full.js";
 
 const run = promisify(execFile);
 const pathOf = (path: string) => fileURLToPath(new URL(`../../../${path}`, import.meta.url));

@@ -4,7 +4,8 @@ import { fromBits } from "../../oracle/core/rational.js";
 import * as wide from "../../oracle/core/wide.js";
 import { anyF32, EVERY_BF16, evenF32, SPECIALS, WIDE_TYPES } from "../../values/samples.js";
 import { openStems, type Stems } from "../harness/accuracy/stems.js";
-import { draws, IS_FULL, sampleCases } from "../harness/draws.js";
+import { draws, sampleCases } from "../harness/draws.js";
+import { IS_FULL } from "../harness/full.js";
 
 const FUNCTIONS = [
   { name: "exp", definition: twin.exp, truth: wide.exp },

@@ -4,7 +4,8 @@ import * as wide from "../../oracle/core/wide.js";
 import { type ActivationName, gatedElement, RULES, swish } from "../../oracle/elementwise/activation.js";
 import { anyF32, EVERY_BF16, evenF32, SPECIALS, WIDE_TYPES } from "../../values/samples.js";
 import { openStems, type Stems } from "../harness/accuracy/stems.js";
-import { derivedSeed, IS_FULL } from "../harness/draws.js";
+import { derivedSeed } from "../harness/draws.js";
+import { IS_FULL } from "../harness/full.js";
 import { describeLaws, useBackend } from "../harness/suite.js";
 
 const NAMES = [

@@ -18,7 +18,8 @@ import { OPERATORS as RULES } from "../../oracle/elementwise/operators.js";
 import { download } from "../../values/plain.js";
 import { anyF32, EVERY_BF16, evenF32, SPECIALS, WIDE_TYPES } from "../../values/samples.js";
 import { openStems, type Stems } from "../harness/accuracy/stems.js";
-import { derivedSeed, draws, IS_FULL, sampleCases } from "../harness/draws.js";
+import { derivedSeed, draws, sampleCases } from "../harness/draws.js";
+import { IS_FULL } from "../harness/full.js";
 import { describeLaws, testEqualBits, testInScope, useBackend, useThreads } from "../harness/suite.js";
 
 const { add, divide, exp, multiply, rsqrt, scaled, sigmoid, where } = operators;

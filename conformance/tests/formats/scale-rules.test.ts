@@ -28,7 +28,8 @@ import {
   twoLevel,
   type WideName,
 } from "../../oracle/core/scale.js";
-import { IS_FULL, sampleCases } from "../harness/draws.js";
+import { sampleCases } from "../harness/draws.js";
+import { IS_FULL } from "../harness/full.js";
 import { testInScope, useBackend } from "../harness/suite.js";
 
 const LAYOUT = { rowwise: true, columnwise: false, scaleLayout: "logical" } as const;

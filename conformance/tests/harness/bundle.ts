@@ -7,7 +7,7 @@ import { existsSync, mkdirSync, readdirSync, renameSync, rmSync, writeFileSync }
 import { basename, join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { buildSync } from "esbuild";
-import { IS_FULL } from "./draws.js";
+import { IS_FULL } from "./full.js";
 
 const ROOT = fileURLToPath(new URL("../../../", import.meta.url));
 

@@ -5,9 +5,7 @@
  */
 import * as fc from "fast-check";
 import { afterAll } from "vitest";
-
-/** Whether this run draws the full number of inputs and cases. */
-export const IS_FULL = process.env.LOCKSTEP_TESTS === "full";
+import { IS_FULL } from "./full.js";
 
 /** A short run draws one of this many inputs of a law. */
 const INPUT_SHARE = 32;

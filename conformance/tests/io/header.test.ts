@@ -14,7 +14,8 @@ import { encodeHeader, planEntries } from "../../../src/io/header/header-write.j
 import { NameIndex } from "../../../src/io/header/name-index.js";
 import { PackedWriter } from "../../../src/io/header/packed.js";
 import { JsonError, jsonMembers } from "../../../src/io/json/json-read.js";
-import { draws, IS_FULL } from "../harness/draws.js";
+import { draws } from "../harness/draws.js";
+import { IS_FULL } from "../harness/full.js";
 
 const PATH = "drawn.safetensors";
 const DTYPES = Object.keys(FILE_DTYPES) as readonly FileDType[];

@@ -4,7 +4,8 @@
  */
 import { writeFileSync } from "node:fs";
 import { describe, expect, it } from "vitest";
-import { IS_FULL, sampleCases } from "../harness/draws.js";
+import { sampleCases } from "../harness/draws.js";
+import { IS_FULL } from "../harness/full.js";
 import { meshSize, type ParallelPlan, parallelSteps } from "../harness/training/parallel.js";
 import {
   listPlans,

@@ -5,7 +5,8 @@ import { allows } from "../../arbitraries/supported.js";
 import { aimedInputs } from "../../laws/supported.js";
 import { OPERATION_NAMES, OPERATIONS, type OperationName } from "../../operations/operations.js";
 import { PlainTensor } from "../../values/plain.js";
-import { IS_FULL, SEED, sampleCases } from "../harness/draws.js";
+import { SEED, sampleCases } from "../harness/draws.js";
+import { IS_FULL } from "../harness/full.js";
 
 const DRAWS = 120;
 /** The maximum number of rejected draws for each supported one. */

@@ -19,7 +19,8 @@ import { zeros } from "../../../src/ops/create.js";
 import { AdamW } from "../../../src/optimizers/adamw.js";
 import { RandomState } from "../../../src/quantizers/random-state.js";
 import type { Tensor } from "../../../src/tensor/tensor.js";
-import { draws, IS_FULL, sampleCases } from "../harness/draws.js";
+import { draws, sampleCases } from "../harness/draws.js";
+import { IS_FULL } from "../harness/full.js";
 import { useBackend } from "../harness/suite.js";
 import { useFolder } from "../io/folder.js";
 

@@ -17,7 +17,8 @@ import { clipGradNorm } from "../../../src/optimizers/clip-grad-norm.js";
 import { RandomState } from "../../../src/quantizers/random-state.js";
 import { normal } from "../../../src/random.js";
 import { Scope } from "../../../src/tensor/scope.js";
-import { IS_FULL, sampleCases } from "../harness/draws.js";
+import { sampleCases } from "../harness/draws.js";
+import { IS_FULL } from "../harness/full.js";
 import { useBackend } from "../harness/suite.js";
 import {
   ALL_RUNS,

@@ -4,7 +4,8 @@
 import { writeFileSync } from "node:fs";
 import { afterAll, describe, expect, it } from "vitest";
 import { Scope } from "../../../src/index.js";
-import { IS_FULL, sampleCases } from "../harness/draws.js";
+import { sampleCases } from "../harness/draws.js";
+import { IS_FULL } from "../harness/full.js";
 import { useBackend } from "../harness/suite.js";
 import { expectDistances } from "../harness/te/distances.js";
 import { comparePairs, mustBeExact } from "../harness/te/layers/compare.js";

@@ -2,7 +2,8 @@
 // the same bits in all results, gradients and scaling states, except those computed after the backward pass of a
 // norm, whose sums have another order.
 import { describe, expect, it } from "vitest";
-import { IS_FULL, sampleCases } from "../harness/draws.js";
+import { sampleCases } from "../harness/draws.js";
+import { IS_FULL } from "../harness/full.js";
 import { useBackend } from "../harness/suite.js";
 import { combineByResult, expectDistances } from "../harness/te/distances.js";
 import { type ModuleCase, runModule, type StateResults } from "../harness/te/modules.js";

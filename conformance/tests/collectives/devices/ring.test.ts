@@ -6,7 +6,7 @@ import { orderOf, type SumPlan } from "../../../../src/collectives/plan.js";
 import { valueOfCode } from "../../../../src/formats/derive.js";
 import type { Backend, WideDType } from "../../../../src/index.js";
 import { storageBits } from "../../../../src/tensor/shape.js";
-import { IS_FULL } from "../../harness/draws.js";
+import { IS_FULL } from "../../harness/full.js";
 import { roundTo } from "../../harness/ranks/devices.js";
 import { useBackend } from "../../harness/suite.js";
 

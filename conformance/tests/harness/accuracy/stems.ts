@@ -9,7 +9,7 @@ import { CALLS } from "#reference";
 import { sourceHash } from "../../../../scripts/source-hash.mjs";
 import { type Exactly, type ExportArgs, taskMemory } from "../../../../src/backends/wasm/call.js";
 import type { ExportName } from "../../../../src/backends/wasm/instance.js";
-import { IS_FULL } from "../draws.js";
+import { IS_FULL } from "../full.js";
 
 type Call = (...args: number[]) => number;
 

@@ -2,7 +2,8 @@
 import { describe, expect, it } from "vitest";
 import { ArgumentError, openBackend } from "../../../../src/index.js";
 import { acceptAnyOrder, backendSubject, fromCodes } from "../../../index.js";
-import { IS_FULL, SEED, sampleCases } from "../../harness/draws.js";
+import { SEED, sampleCases } from "../../harness/draws.js";
+import { IS_FULL } from "../../harness/full.js";
 import { CORRECT_KERNELS } from "../../harness/order-kernels/correct.js";
 import { kernelSubject, type OrderKernel } from "../../harness/order-kernels/kernel.js";
 import { WRONG_KERNELS } from "../../harness/order-kernels/wrong.js";

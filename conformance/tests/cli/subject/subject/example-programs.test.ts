@@ -5,7 +5,8 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, describe, expect, it } from "vitest";
 import { useWorkspace } from "../../../harness/cli.js";
-import { draws, IS_FULL, sampleCases } from "../../../harness/draws.js";
+import { draws, sampleCases } from "../../../harness/draws.js";
+import { IS_FULL } from "../../../harness/full.js";
 
 const ROOT = new URL("../../../../../", import.meta.url).pathname;
 const EXAMPLES = join(ROOT, "examples/subjects");
