@@ -27,8 +27,9 @@ export function zeroBlockNote(spec: QuantizeSpec): string | undefined {
       lines: [],
     });
     const { value } = scaledElement(0, result, elementScaling, "f32");
-    if (!Number.isNaN(value)) continue;
     const { code, result: stored } = roundedElement(value, spec);
+    // formats of integers store 0 / 0 as 0
+    if (stored === 0) continue;
     const where = tensorAmax === 0 ? "a matrix of zeros" : "a block of zeros";
     return `${where} is 0 / 0 by ${scaleRule} and ${elementScaling} (${ELEMENT_SCALINGS[elementScaling].formula}): its codes are ${codeText(code, factsOf(format).bits)}, ${numberText(stored)}`;
   }
