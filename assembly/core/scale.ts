@@ -495,7 +495,7 @@ function halfUpE4m3(rule: usize, amax: v128, factors: usize): v128 {
   return codesOf(sum, e, constant(Constant.Bias));
 }
 
-/** The codes of Ue5m3Quotient. Writes the divisors or multipliers of the elements. */
+/** Returns the scale codes under the rule Ue5m3Quotient. Writes the divisor or the multiplier of each block to `factors`. */
 function ue5m3Quotient(rule: usize, amax: v128, factors: usize): v128 {
   const sixth = roundFour(load<u32>(rule, RuleAt.Type), f32x4.div(amax, constant(Constant.Six)));
   const value = f32x4.pmin(sixth, constant(Constant.MaxUe5m3));

@@ -86,9 +86,9 @@ struct Peers::Page {
 };
 
 struct Peers::Offer {
-  // The number of the last offer that was made. The other fields are valid only for this offer.
+  // The sequence number of the last offer that the sender made. The other fields are valid only for this offer.
   std::atomic<uint64_t> made;
-  // The number of the last offer that was taken.
+  // The sequence number of the last offer that the receiver took.
   std::atomic<uint64_t> taken;
   uint64_t bytes;
   uint64_t offset;

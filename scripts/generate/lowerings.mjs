@@ -93,12 +93,12 @@ ${sizeLines(operation)}    const job = { total: ${each}, weight: ${weight} };
 const NUMBERS = { float: "f32", int: "i32", flag: "bool" };
 
 /** The class of a call's task. Its fields are those that `wasmLowering` passes. */
-function taskClass({ name, takes, each }) {
+function taskClass({ name, takes, each: rangeKey }) {
   const fields = Object.entries(takes)
-    .filter(([key]) => key !== each)
-    .flatMap(([key, taken]) => {
-      if (!isTensor(taken)) return [`${key}: ${NUMBERS[taken] ?? "usize"}`];
-      return [`${nameIn(key)}: usize`, ...(taken[0] === "wide" ? [`${nameIn(key)}Type: u32`] : [])];
+    .filter(([key]) => key !== rangeKey)
+    .flatMap(([key, type]) => {
+      if (!isTensor(type)) return [`${key}: ${NUMBERS[type] ?? "usize"}`];
+      return [`${nameIn(key)}: usize`, ...(type[0] === "wide" ? [`${nameIn(key)}Type: u32`] : [])];
     });
   return `/** The arguments of \`${name}\`. */
 @unmanaged

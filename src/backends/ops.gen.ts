@@ -136,7 +136,7 @@ export interface OpArgs {
   readonly gather: GatherArgs;
   /** Computes the gradient of the argument of `gather`. */
   readonly gatherBackward: GatherBackwardArgs;
-  /** Computes the partial sums of rows. */
+  /** Computes the cumulative sums of rows. */
   readonly cumsum: CumsumArgs;
   /** Computes the softmax over the last dimension. */
   readonly softmax: SoftmaxArgs;

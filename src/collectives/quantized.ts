@@ -73,7 +73,7 @@ export function quantizedGather(
         copy?.assemble(copy.pieces.map(({ toCopyLayout }) => toCopyLayout(remaining.shift() as Tensor))),
       );
       const fullTensor = withLayout(quantizedOf(t, t.spec, shape, ops, fullCopies), ops);
-      const ready = fullTensor.spec.compact ? gemmReady(fullTensor, ops) : fullTensor;
+      const ready = fullTensor.spec.compact ? toGemmReady(fullTensor, ops) : fullTensor;
       return scope.keep(derivesColumnwise ? withUsage(ready, usage) : ready);
     },
   };
@@ -367,7 +367,7 @@ function withLayout(t: QuantizedTensor, ops: QuantizerOps): QuantizedTensor {
 /**
  * Converts the data layout COMPACT to GEMM_READY: the codes and scales of the columnwise copy are transposed (numerics.md §3.3).
  */
-function gemmReady(t: QuantizedTensor, ops: QuantizerOps): QuantizedTensor {
+function toGemmReady(t: QuantizedTensor, ops: QuantizerOps): QuantizedTensor {
   const spec = Object.freeze({ ...t.spec, compact: false });
   const copies = DIRECTIONS.map((direction): QuantizedCopy | undefined => {
     const copy = t[direction];

@@ -27,7 +27,7 @@ import { add, div, type ExplainedStep, mul, roundedTo, Steps, wideValue } from "
 import { type ExplainedSum, exactSum, fp32Sum, type Lines, tensorCoreSum } from "./sums.js";
 
 /** Options of `gemm` that `explainGemm` refuses, because they add operations to the product. */
-const OTHERS = [
+const PRODUCT_ONLY_OPTIONS = [
   "out",
   "accumulate",
   "gelu",
@@ -40,7 +40,7 @@ const OTHERS = [
 
 /** Options of `explainGemm`: the options of `gemm` that determine an element of its result, and the index of the element. */
 export type ExplainGemmOptions = NamedOperands<GemmInput> &
-  Omit<GemmSettings, (typeof OTHERS)[number]> & {
+  Omit<GemmSettings, (typeof PRODUCT_ONLY_OPTIONS)[number]> & {
     /** The index of the element in the result, one number for each dimension. */
     readonly at: readonly number[];
   };
@@ -85,7 +85,7 @@ type Choice = ReturnType<typeof datapathFor> & { readonly ok: true };
  * @throws `UnsupportedError` if the datapath has no rule for the operands. @throws `DisposedError` for a disposed tensor.
  */
 export function explainGemm(options: ExplainGemmOptions): GemmExplanation {
-  const { at, ...settings } = requireOwn(options);
+  const { at, ...settings } = requireExplainOptions(options);
   const ownSettings = checkGemm("explainGemm", settings);
   const operands = operandsOf<GemmInput>("explainGemm", ownSettings);
   using _scope = new Scope();
@@ -145,10 +145,12 @@ const checkOwn = optionsOf<
   progress: anything,
 });
 
-/** Throws `ArgumentError` unless the options are an object without options of other operations. */
-function requireOwn(options: ExplainGemmOptions): ExplainGemmOptions {
+/** Returns a copy of the options. Throws `ArgumentError` unless they are an object without any of `PRODUCT_ONLY_OPTIONS`. */
+function requireExplainOptions(options: ExplainGemmOptions): ExplainGemmOptions {
   const ownOptions = checkOwn("explainGemm", options);
-  const other = OTHERS.find((name) => (ownOptions as Partial<GemmSettings>)[name] !== undefined);
+  const other = PRODUCT_ONLY_OPTIONS.find(
+    (name) => (ownOptions as Partial<GemmSettings>)[name] !== undefined,
+  );
   if (other === undefined) return ownOptions;
   throw new ArgumentError(
     `explainGemm: ${other} is no option of an explanation, which ends with the product's own cast; leave it out`,

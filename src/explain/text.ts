@@ -193,14 +193,14 @@ function termLines({
   kept,
   cut,
 }: ExplainedDotAdd["terms"][number]): readonly string[] {
-  const aligned = exponent === undefined ? "" : `, exponent ${exponent}`;
-  const end = `${aligned}, kept ${numberText(kept)}${cut === 0 ? "" : `, cut ${numberText(cut)}`}`;
-  const factors = products.map(
+  const exponentText = exponent === undefined ? "" : `, exponent ${exponent}`;
+  const suffix = `${exponentText}, kept ${numberText(kept)}${cut === 0 ? "" : `, cut ${numberText(cut)}`}`;
+  const productLines = products.map(
     ({ k, x, w, product }) =>
       `    k ${k}: ${numberText(x.value)} * ${numberText(w.value)} = ${numberText(product)}`,
   );
-  if (factors.length === 1) return [`${factors[0]}${end}`];
-  return [...factors, `    sum of the group ${numberText(value)}${end}`];
+  if (productLines.length === 1) return [`${productLines[0]}${suffix}`];
+  return [...productLines, `    sum of the group ${numberText(value)}${suffix}`];
 }
 
 /** Prints the explanation of a special function. Integers are decimal. */

@@ -1,4 +1,4 @@
-/** Differentiable softmax, partial sums, and elements by index along a dimension. */
+/** Differentiable softmax, cumulative sums, and elements by index along a dimension. */
 import { swapAxes } from "../ops/layout/layout.js";
 import { type CumsumOptions, cumsum as partialSums } from "../ops/rows/cumsum.js";
 import { gatherBackward, gather as gathered } from "../ops/rows/gather.js";
@@ -66,8 +66,8 @@ export function gather(x: VariableLike, dim: number, index: Tensor): Variable {
 }
 
 /**
- * Returns the partial sums of x along dimension `dim`, in the dtype of x, as `torch.cumsum` does. See the operation `cumsum`. The
- * gradient is `cumsum` of the gradient of the result in the other direction.
+ * Returns the cumulative sums of x along dimension `dim`, in the dtype of x. See the operation `cumsum`. The gradient is
+ * `cumsum` of the gradient of the result in the other direction.
  *
  * @throws `DTypeError` for a tensor that is not f32, bf16 or f16, `ArgumentError` for a dimension that x does not have, an
  * invalid option, or an argument that is not a tensor, `DisposedError` for a disposed tensor.

@@ -153,7 +153,7 @@ export class LayerQuantization implements QuantizationState {
     const backward = quantization.forBackward();
     const token = {};
     this.#lastCall = token;
-    const requireLast = (user: string): void => {
+    const requireLastCall = (user: string): void => {
       if (this.#lastCall === token) return;
       throw new ArgumentError(
         `${user}: another call of the layer has begun; a call quantizes its tensors before the next one begins`,
@@ -165,12 +165,12 @@ export class LayerQuantization implements QuantizationState {
       isFirstModule,
       quantizer(role) {
         forwardRole("LayerCall.quantizer", "role", role);
-        requireLast("LayerCall.quantizer");
+        requireLastCall("LayerCall.quantizer");
         return quantization.quantizer(role);
       },
       weight(request) {
         const { columnwise = false, ...use } = checkRequest("LayerCall.weight", request ?? {}, "request");
-        requireLast("LayerCall.weight");
+        requireLastCall("LayerCall.weight");
         const { value } = weight;
         if (value instanceof QuantizedTensor) return value.share();
         // the first run does not know whether the backward pass of the second run needs the columnwise copy of a weight that both

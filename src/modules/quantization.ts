@@ -106,8 +106,8 @@ export class LinearQuantization implements QuantizationState, HasLayerRecipe {
    */
   prepare({ recipe }: Region, weight: Parameter, check: FitCheck): void {
     if (currentPhase()?.pass === "again") return;
-    const active = this.#activeStateOf(recipe);
-    if (active) checkQuantizers(active, check);
+    const activeState = this.#activeStateOf(recipe);
+    if (activeState) checkQuantizers(activeState, check);
     else this.#preparedState = this.#createState(recipe, weight, check);
   }
 

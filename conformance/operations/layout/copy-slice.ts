@@ -20,7 +20,7 @@ export type CopySliceCase =
 
 const dtypes = fc.constantFrom<DType>("u8", "e4m3", "bf16", "u16", "f32", "u32", "i32", "e3m2");
 
-const filled = (dtype: DType, shape: Shape, seed: number): PlainTensor =>
+const randomTensor = (dtype: DType, shape: Shape, seed: number): PlainTensor =>
   fromCodes(dtype, shape, words(seed, elementCount(shape)));
 
 /** Shapes of one to four dimensions. A slice may have any number of bytes, and is sometimes a multiple of 16. */
@@ -31,7 +31,7 @@ const boxes: fc.Arbitrary<Shape> = fc
   )
   .map(([outer, last]) => [...outer, last]);
 
-const replaced = (shape: Shape, dim: number, size: number): Shape => [...shape].fill(size, dim, dim + 1);
+const withSize = (shape: Shape, dim: number, size: number): Shape => [...shape].fill(size, dim, dim + 1);
 
 function sliceCase(shape: Shape): fc.Arbitrary<CopySliceCase> {
   return fc
@@ -46,7 +46,7 @@ function sliceCase(shape: Shape): fc.Arbitrary<CopySliceCase> {
       const index = fc.nat({ max: length });
       return fc.tuple(index, index).map(([one, other]) => {
         const [start, end] = [Math.min(one, other), Math.max(one, other)];
-        const x = filled(dtype, shape, seed);
+        const x = randomTensor(dtype, shape, seed);
         const axis = isNegative ? dim - shape.length : dim;
         // an index of 0 or the length has no negative form that means the same
         const back = (i: number): number => (isNegative && i < length ? i - length : i);
@@ -61,7 +61,7 @@ function concatenateCase(shape: Shape): fc.Arbitrary<CopySliceCase> {
     .record({ dtype: dtypes, seed: fc.nat(), dim: fc.nat({ max: shape.length - 1 }), sizes })
     .map(({ dtype, seed, dim, sizes }) => ({
       use: "concatenate" as const,
-      tensors: sizes.map((size, i) => filled(dtype, replaced(shape, dim, size), seed + i)),
+      tensors: sizes.map((size, i) => randomTensor(dtype, withSize(shape, dim, size), seed + i)),
       dim,
     }));
 }
@@ -71,7 +71,7 @@ function expandCase(shape: Shape): fc.Arbitrary<CopySliceCase> {
   const front = fc.array(fc.constantFrom(0, 1, 2, 3), { maxLength: 2 });
   return fc.record({ dtype: dtypes, seed: fc.nat(), ones, front }).map(({ dtype, seed, ones, front }) => ({
     use: "expand" as const,
-    x: filled(
+    x: randomTensor(
       dtype,
       shape.map((size, axis) => (ones[axis] ? 1 : size)),
       seed,

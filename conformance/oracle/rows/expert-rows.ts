@@ -17,11 +17,13 @@ export interface Routing {
 
 /** For each entry its row or -1, for each row its entry or -1, and the number of rows of each expert. */
 export function rowIdMap(
-  map: readonly Row[],
+  routingMap: readonly Row[],
   { experts, indices, total, align }: Routing,
 ): { readonly rows: number[]; readonly sources: number[]; readonly tokensPerExpert: number[] } {
-  const expertIndices = map.flatMap((row) => row.map((value, e) => (indices ? value : value === 0 ? -1 : e)));
-  // the entry of each row, without an end
+  const expertIndices = routingMap.flatMap((row) =>
+    row.map((value, e) => (indices ? value : value === 0 ? -1 : e)),
+  );
+  // the entry of each row, before the rows are limited to `total`
   const layout: number[] = [];
   const tokensPerExpert = Array.from({ length: experts }, (_, expert) => {
     const offset = layout.length;

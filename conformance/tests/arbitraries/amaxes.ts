@@ -34,28 +34,29 @@ export function tensorAmaxesOf({ quantizer, rowScaled }: QuantizeSpec): readonly
 
 /**
  * A block for each amax, at varying positions in the block. The other elements are as large, half as large or smaller, with any
- * mantissa and sign. Blocks are rows of `block` elements or, if `across`, columns. The number of blocks is a multiple of 32.
+ * mantissa and sign. Blocks are rows of `blockLength` elements or, if `across`, columns. The number of blocks is a multiple of
+ * 32.
  */
 export function matrixOfAmaxes(
   amaxes: readonly number[],
   dtype: WideDType,
-  block: number,
-  { across, seed }: { readonly across: boolean; readonly seed: number },
+  blockLength: number,
+  { across: isColumnwise, seed }: { readonly across: boolean; readonly seed: number },
 ): PlainTensor<WideDType> {
   const [mantissa, width] = { f32: [23, 32], bf16: [7, 16], f16: [10, 16] }[dtype] as [number, number];
   const sign = 2 ** (width - 1);
   const count = Math.ceil(amaxes.length / 32) * 32;
-  const drawn = words(seed, count * block);
-  const codes = words(0, count * block);
+  const randomWords = words(seed, count * blockLength);
+  const codes = words(0, count * blockLength);
   for (let line = 0; line < count; line++) {
     const amax = amaxes[line % amaxes.length] as number;
     const magnitude = amax % sign;
-    for (let i = 0; i < block; i++) {
-      const word = drawn[line * block + i] as number;
-      const below = (word >>> 8) % 2 ** (mantissa + 1 + (word % 3));
-      const code = i === line % block ? amax : Math.max(magnitude - below, 0) + (word % 2) * sign;
-      codes[across ? i * count + line : line * block + i] = code;
+    for (let i = 0; i < blockLength; i++) {
+      const word = randomWords[line * blockLength + i] as number;
+      const decrease = (word >>> 8) % 2 ** (mantissa + 1 + (word % 3));
+      const code = i === line % blockLength ? amax : Math.max(magnitude - decrease, 0) + (word % 2) * sign;
+      codes[isColumnwise ? i * count + line : line * blockLength + i] = code;
     }
   }
-  return fromCodes(dtype, across ? [block, count] : [count, block], codes);
+  return fromCodes(dtype, isColumnwise ? [blockLength, count] : [count, blockLength], codes);
 }

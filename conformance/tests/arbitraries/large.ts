@@ -155,7 +155,7 @@ const toEncode = fc.tuple(anyShape, format()).chain(([shape, to]) => {
   });
 });
 
-/** Large inputs for every operation except `gemm`, which has its own. */
+/** Large inputs by operation. An operation without an entry is not tested with large inputs by the laws. */
 export const LARGE_INPUTS: Inputs = {
   encode: toEncode,
   hadamard: fc

@@ -23,7 +23,7 @@ import { FileError } from "../../../src/errors.js";
 import { valueOfCode } from "../../../src/formats/derive.js";
 import { MemorySource } from "../../../src/io/source.js";
 import { draws } from "../harness/draws.js";
-import { asCounted, bf16, counted, hasErrorOf, heldAs } from "./files/plain.js";
+import { bf16, countChanges, hasErrorOf, heldAs, toCounts } from "./files/plain.js";
 import { float, floats, KINDS, ofByte, weightOf, weights } from "./files/weights.js";
 
 describe("a weight becomes a wide type", () => {
@@ -52,7 +52,7 @@ describe("a weight becomes a wide type", () => {
           }
           const isSame = (a: number, b: number): boolean => a === b || (Number.isNaN(a) && Number.isNaN(b));
           const pairs = values.map((value, i) => [value, rounded[i] ?? 0] as const);
-          expect(asCounted(changes)).toEqual(counted(pairs, isSame));
+          expect(toCounts(changes)).toEqual(countChanges(pairs, isSame));
           expect(hasErrorOf(changes, pairs)).toBe(true);
         },
       ),
@@ -143,9 +143,9 @@ describe("values are compared with codes times scales", () => {
         const compared = codes.map(
           (code, i) => [held.values[i] ?? 0, (worth[code] ?? 0) * scaleAt(i)] as const,
         );
-        const plain = counted(compared, (before, after) => before === after);
+        const plain = countChanges(compared, (before, after) => before === after);
         expect(hasErrorOf(changes, compared)).toBe(true);
-        expect(asCounted(changes)).toEqual({
+        expect(toCounts(changes)).toEqual({
           ...plain,
           max: Math.max(known[0], plain.max),
           relative: Math.max(known[1], plain.relative),
@@ -292,10 +292,10 @@ describe("scales under a global scale of another role, or where there was none",
             (values[code] ?? 0) * (scales[i] ?? 0),
             (values[code] ?? 0) * (scaleAt[i] ?? 0),
           ]);
-          const plain = counted(all, (before, after) => before === after);
+          const plain = countChanges(all, (before, after) => before === after);
           if (result.rescaling && hasTallies) tallied++;
           for (const change of changes) {
-            expect(asCounted(change)).toEqual(plain);
+            expect(toCounts(change)).toEqual(plain);
             expect(hasErrorOf(change, all)).toBe(true);
           }
           changed += plain.changed;

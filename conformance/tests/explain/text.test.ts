@@ -164,9 +164,9 @@ function readGemm(explained: GemmExplanation, product: number): void {
 }
 
 /** Reads the text of one element of a drawn product. Returns false if the product is not supported or empty. */
-function readProduct(drawn: GemmCase, pick: number): boolean {
+function readProduct(product: GemmCase, seed: number): boolean {
   using _ = new Scope();
-  const { a, b, layout, datapath, useSplitAccumulator, splitK, alpha, outDtype, outScale } = drawn;
+  const { a, b, layout, datapath, useSplitAccumulator, splitK, alpha, outDtype, outScale } = product;
   const directions = directionsOf(layout);
   const operands = {
     a: uploadOperand(backend(), a, directions.a),
@@ -176,8 +176,8 @@ function readProduct(drawn: GemmCase, pick: number): boolean {
   try {
     const { out } = gemm(options as ExplainGemmOptions);
     if (out.size === 0) return false;
-    const at = out.shape.map((size) => pick % size);
-    readGemm(explainGemm({ ...options, at } as ExplainGemmOptions), pick % 64);
+    const at = out.shape.map((size) => seed % size);
+    readGemm(explainGemm({ ...options, at } as ExplainGemmOptions), seed % 64);
     return true;
   } catch (error) {
     if (error instanceof UnsupportedError) return false;

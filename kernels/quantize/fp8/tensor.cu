@@ -75,7 +75,7 @@ __device__ float tensorScale(const QuantizeTensorParams& p) {
   return scale;
 }
 
-// Returns the factor of the tensor's elements. `general`: under any rule, else under kF32.
+// Returns the factor of the tensor's elements. With `general`, the scale rule may be any; otherwise it is kF32.
 template <Wide type, uint32_t word, bool general>
 __device__ float tensorFactor(const QuantizeTensorParams& p) {
   if constexpr (general) {

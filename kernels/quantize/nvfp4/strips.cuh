@@ -89,8 +89,9 @@ struct Strips {
 struct Place {
   int64_t word;
   int64_t scale;
-  // The number of elements of the thread's two blocks that are inside the source, in the current tile and in all later tiles.
+  // The number of elements of the thread's two blocks that are inside the source, in the current tile.
   int inside;
+  // The same number in each later tile.
   int insideOthers;
 
   __device__ void advance(const Distance& step) {

@@ -370,7 +370,7 @@ export interface CumsumArgs {
   readonly out: Tensor<WideDType>;
 }
 
-/** Computes the partial sums of rows. */
+/** Computes the cumulative sums of rows. */
 export const cumsum: Tensors<CumsumArgs> = {
   ...OUT,
   lowering: {

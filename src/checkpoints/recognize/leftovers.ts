@@ -74,7 +74,7 @@ export function isCacheScale(name: string): boolean {
   return CACHE_ENDS.some((end) => name.endsWith(end));
 }
 
-const isCodes = (dtype: FileDType): boolean => CODE_DTYPES.has(dtype) || PACKED_DTYPES.has(dtype);
+const canHoldCodes = (dtype: FileDType): boolean => CODE_DTYPES.has(dtype) || PACKED_DTYPES.has(dtype);
 
 const endOf = (ends: readonly string[], name: string): string | undefined =>
   ends.filter((end) => name.endsWith(end)).toSorted((a, b) => b.length - a.length)[0];
@@ -122,7 +122,7 @@ function judge(
     const base = scaleEnd === undefined ? name : name.slice(0, -scaleEnd.length);
     const codes = CODE_ENDS.map((end) => tensors.get(base + end)).find((each) => each !== undefined);
     // the codes have their own finding
-    if (codes && OTHER_ENDS.has(scaleEnd ?? "") && isCodes(codes.entry.dtype)) return undefined;
+    if (codes && OTHER_ENDS.has(scaleEnd ?? "") && canHoldCodes(codes.entry.dtype)) return undefined;
     const position = codes
       ? `beside ${codes.entry.name}, ${codes.entry.dtype} [${codes.entry.shape}]`
       : "alone";

@@ -11,9 +11,9 @@ import { matricesOf } from "./weight.js";
 interface Packing {
   /** The number of bytes that hold a row of `columns` codes. */
   readonly rowBytes: (columns: number, bits: number) => number;
-  /** The number of rows that share these bytes. */
+  /** The number of rows of codes that one row of bytes holds. */
   readonly rows: number;
-  /** The code at a column of one of these rows. The row's bytes begin at `offset`. */
+  /** The code at a column of one of these rows of codes. The row of bytes begins at `offset`. */
   readonly code: (bytes: Uint8Array, offset: number, row: number, column: number, bits: number) => number;
 }
 

@@ -227,7 +227,7 @@ function identified(
   const usual = candidates.find(({ reading }) => reading.dialects.length > 0)?.odd;
   const named = candidates.filter(({ odd }) => odd === usual).flatMap(({ reading }) => reading.dialects);
   const dialects = DIALECT_NAMES.filter((name) => named.includes(name));
-  const base = candidates[0]?.each ?? nearestOf(input, readings, all);
+  const base = candidates[0]?.each ?? nearestBase(input, readings, all);
   const excluded = DIALECT_NAMES.filter(
     (name) => !identified.some((each) => each.dialects.includes(name)),
   ).map((dialect) => ({
@@ -293,24 +293,30 @@ function specOf(dialect: DialectName, { quantizer, format, tile }: MatrixKind): 
   return quantizerOf({ dialect, quantizer, format, tile }).spec;
 }
 
-/** The trial with the fewest differing scales; among several, the one with the fewest differing codes. */
-function nearestOf(input: Input, readings: readonly CodeReading[], all: readonly ScaleTrial[]): Base {
-  const shareOf = (trial: ScaleTrial): number =>
+/**
+ * The trial with the smallest share of differing scales, where a rule outside the tables counts 0.01 more; among several, the one
+ * with the fewest differing codes.
+ */
+function nearestBase(input: Input, readings: readonly CodeReading[], trials: readonly ScaleTrial[]): Base {
+  const penaltyOf = (trial: ScaleTrial): number =>
     trial.different / trial.expected.length + (trial.settings ? 0 : 0.01);
-  const least = all.reduce((share, trial) => Math.min(share, shareOf(trial)), Number.POSITIVE_INFINITY);
+  const minPenalty = trials.reduce(
+    (share, trial) => Math.min(share, penaltyOf(trial)),
+    Number.POSITIVE_INFINITY,
+  );
   // the expected codes do not depend on how the scales are read
-  const rules = new Map<string, ScaleTrial>();
-  for (const trial of all) {
+  const nearestTrials = new Map<string, ScaleTrial>();
+  for (const trial of trials) {
     const rule = JSON.stringify([trial.shape, trial.settings]);
-    if (shareOf(trial) === least && !rules.has(rule)) rules.set(rule, trial);
+    if (penaltyOf(trial) === minPenalty && !nearestTrials.has(rule)) nearestTrials.set(rule, trial);
   }
-  const counted = [...rules.values()].flatMap((scale) => {
+  const candidates = [...nearestTrials.values()].flatMap((scale) => {
     const expected = expectedCodes(input, scale);
     return readings
       .filter(({ format }) => format === scale.shape.format)
       .map((codes) => ({ scale, codes, different: differences(expected, codes).different }));
   });
-  const [nearest] = counted.sort(
+  const [nearest] = candidates.sort(
     (a, b) => a.different - b.different || oddScales(a.scale) - oddScales(b.scale),
   );
   return nearest as Base;

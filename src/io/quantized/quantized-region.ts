@@ -24,9 +24,9 @@ interface Rectangle {
 }
 
 /**
- * The number of rows and columns of whose multiples a region may begin. Rows: the rows of the tile. Columns: the columns of the
- * tile, or the column multiple of the quantizer if it is larger. If one scale belongs to a tensor or a row, 2 takes the place of
- * the tile's columns, so that a region begins at a byte.
+ * The step between the positions at which a region may begin, in rows and in columns. Rows: the rows of the tile. Columns: the
+ * columns of the tile, or the column multiple of the quantizer if it is larger. If one scale belongs to a tensor or a row, 2
+ * takes the place of the tile's columns, so that a region begins at a byte.
  */
 export function regionStep({
   quantizer,

@@ -45,7 +45,7 @@ export async function loadShardedCheckpoint(folder: string, state: LoadedSharded
     return { sent: { sha256: read.sha256, names: read.names }, local: read };
   });
   requireSame(folder, sent);
-  requireNeeded(folder, local.index, sent, ownState.optimizer !== undefined);
+  requireNoUnusedTensors(folder, local.index, sent, ownState.optimizer !== undefined);
   local.apply();
   await group.barrier();
   return local.index.extra;
@@ -116,15 +116,15 @@ function requireSame(folder: string, checkpoints: readonly FoundCheckpoint[]): v
 }
 
 /** Throws `FileError` if the checkpoint has a tensor that no rank needs. */
-function requireNeeded(
+function requireNoUnusedTensors(
   folder: string,
   { tensors }: ShardedIndex,
   checkpoints: readonly FoundCheckpoint[],
-  optimizer: boolean,
+  hasOptimizer: boolean,
 ): void {
   const neededNames = new Set(checkpoints.flatMap(({ names }) => names));
   for (const name of Object.keys(tensors)) {
-    if (neededNames.has(name) || (!optimizer && name.startsWith("optimizer."))) continue;
+    if (neededNames.has(name) || (!hasOptimizer && name.startsWith("optimizer."))) continue;
     throw new FileError(
       `${folder}: tensor "${name}" is not in the module or the optimizer of any rank; create them as when they were saved, with the same names`,
     );

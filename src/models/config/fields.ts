@@ -31,7 +31,7 @@ export class ConfigFields {
   }
 
   /** A finite number above 0. */
-  positive(name: string, fallback?: number): number {
+  positiveNumber(name: string, fallback?: number): number {
     const isValid = (value: unknown): value is number =>
       typeof value === "number" && Number.isFinite(value) && value > 0;
     return this.#field(name, fallback, isValid, "a number above 0");

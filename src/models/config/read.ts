@@ -25,7 +25,7 @@ export function readConfig(fields: ConfigFields): CausalLMConfig {
     vocabSize: fields.integer("vocab_size"),
     hiddenSize: fields.integer("hidden_size"),
     maxPositionEmbeddings: fields.integer("max_position_embeddings"),
-    rmsNormEps: fields.positive("rms_norm_eps", 1e-6),
+    rmsNormEps: fields.positiveNumber("rms_norm_eps", 1e-6),
     tieWordEmbeddings: fields.flag("tie_word_embeddings", false),
     dtype: namedDtype(fields.value("dtype") ?? fields.value("torch_dtype")),
     eosTokenIds: fields.integers("eos_token_id"),

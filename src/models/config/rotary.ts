@@ -9,20 +9,20 @@ const RULES: Readonly<
   Record<string, (rule: ConfigFields, maxPositions: number) => RotaryScaling | undefined>
 > = {
   default: () => undefined,
-  linear: (rule) => ({ kind: "linear", factor: rule.positive("factor") }),
+  linear: (rule) => ({ kind: "linear", factor: rule.positiveNumber("factor") }),
   llama3: (rule) => ({
     kind: "llama3",
-    factor: rule.positive("factor"),
-    lowFreqFactor: rule.positive("low_freq_factor"),
-    highFreqFactor: rule.positive("high_freq_factor"),
+    factor: rule.positiveNumber("factor"),
+    lowFreqFactor: rule.positiveNumber("low_freq_factor"),
+    highFreqFactor: rule.positiveNumber("high_freq_factor"),
     originalMaxPositionEmbeddings: rule.integer("original_max_position_embeddings"),
   }),
   yarn: (rule, maxPositions) => ({
     kind: "yarn",
-    factor: rule.positive("factor"),
+    factor: rule.positiveNumber("factor"),
     originalMaxPositionEmbeddings: rule.integer("original_max_position_embeddings", maxPositions),
-    betaFast: rule.positive("beta_fast", 32),
-    betaSlow: rule.positive("beta_slow", 1),
+    betaFast: rule.positiveNumber("beta_fast", 32),
+    betaSlow: rule.positiveNumber("beta_slow", 1),
     truncate: rule.flag("truncate", true),
     ...attentionFactor(rule),
   }),
@@ -31,9 +31,9 @@ const RULES: Readonly<
 /** The factor of YaRN's cosines and sines, if a rule has one. DeepSeek's rules express it by `mscale` and `mscale_all_dim`. */
 function attentionFactor(rule: ConfigFields): { readonly attentionFactor?: number } {
   if (rule.value("attention_factor") !== undefined)
-    return { attentionFactor: rule.positive("attention_factor") };
+    return { attentionFactor: rule.positiveNumber("attention_factor") };
   if (!rule.value("mscale") || !rule.value("mscale_all_dim")) return {};
-  const scale = (name: string): number => yarnScale(rule.positive("factor"), rule.positive(name));
+  const scale = (name: string): number => yarnScale(rule.positiveNumber("factor"), rule.positiveNumber(name));
   return { attentionFactor: scale("mscale") / scale("mscale_all_dim") };
 }
 
@@ -70,7 +70,7 @@ export function rotaryConfig(
   const base = rule?.value("rope_theta") === undefined ? fields : rule;
   return {
     dim,
-    base: base.positive("rope_theta", defaultBase),
+    base: base.positiveNumber("rope_theta", defaultBase),
     scaling: rule
       ? scalingOf(rule, fields.integer("max_position_embeddings"))
       : hasNoScaling

@@ -59,7 +59,7 @@ function latentAttention(fields: ConfigFields): AttentionConfig {
 function attentionScale(fields: ConfigFields): number {
   const rule = rotaryRule(fields);
   if (!rule?.value("mscale_all_dim") || !rule.value("factor")) return 1;
-  return yarnScale(rule.positive("factor"), rule.positive("mscale_all_dim"));
+  return yarnScale(rule.positiveNumber("factor"), rule.positiveNumber("mscale_all_dim"));
 }
 
 function expertsConfig(fields: ConfigFields): ExpertsConfig {
@@ -96,7 +96,7 @@ function routerConfig(fields: ConfigFields): RouterConfig {
     throw fields.refuse("topk_group", `num_experts_per_tok / ${SCORES_OF_GROUP}, ${topk / SCORES_OF_GROUP}`);
   return {
     ...{ name: "gate", topk, scoreFunction: "sigmoid", bias: false, correction: true, dtype: "f32" },
-    scalingFactor: fields.positive("routed_scaling_factor", 2.5),
+    scalingFactor: fields.positiveNumber("routed_scaling_factor", 2.5),
     groups: chosen < count ? { count, chosen } : undefined,
   };
 }

@@ -29,7 +29,7 @@ export const GEMMA3: Family = {
         headNorms: true,
         defaultHeadDim: HEAD_DIM,
         window: isSliding ? fields.integer("sliding_window", 4096) : undefined,
-        scale: 1 / Math.sqrt(fields.positive("query_pre_attn_scalar", 256)),
+        scale: 1 / Math.sqrt(fields.positiveNumber("query_pre_attn_scalar", 256)),
         softcap: optional(fields, "attn_logit_softcapping"),
         rotary: rotaryOf(fields, isSliding),
       }),
@@ -56,7 +56,7 @@ function pattern(fields: ConfigFields): number {
 function rotaryOf(fields: ConfigFields, isSliding: boolean): RotaryConfig {
   const dim = fields.integer("head_dim", HEAD_DIM);
   const rules = fields.object("rope_parameters");
-  const localBase = fields.positive("rope_local_base_freq", BASES.sliding);
+  const localBase = fields.positiveNumber("rope_local_base_freq", BASES.sliding);
   if (!rules)
     return isSliding ? { dim, base: localBase } : rotaryConfig(fields, dim, { defaultBase: BASES.full });
   const kind = isSliding ? "sliding_attention" : "full_attention";
@@ -64,10 +64,10 @@ function rotaryOf(fields: ConfigFields, isSliding: boolean): RotaryConfig {
   if (!rule) throw rules.refuse(kind, "an object");
   const rotary = rotaryConfig(fields, dim, { rule, defaultBase: BASES.full });
   // the field rope_theta is the base of layers without a window
-  return isSliding ? { ...rotary, base: rule.positive("rope_theta", localBase) } : rotary;
+  return isSliding ? { ...rotary, base: rule.positiveNumber("rope_theta", localBase) } : rotary;
 }
 
 /** A number above 0; undefined if it is absent. */
 function optional(fields: ConfigFields, name: string): number | undefined {
-  return fields.value(name) === undefined ? undefined : fields.positive(name);
+  return fields.value(name) === undefined ? undefined : fields.positiveNumber(name);
 }

@@ -21,7 +21,7 @@ const SCALING: RotaryScaling = {
 
 export const GPT_OSS: Family = {
   modelType: "gpt_oss",
-  model: (fields) => ({ rmsNormEps: fields.positive("rms_norm_eps", 1e-5) }),
+  model: (fields) => ({ rmsNormEps: fields.positiveNumber("rms_norm_eps", 1e-5) }),
   layer: (fields, index) => {
     const count = fields.integer("num_local_experts");
     const topk = fields.integer("num_experts_per_tok");
@@ -47,8 +47,8 @@ export const GPT_OSS: Family = {
           kind: "joined",
           intermediateSize: fields.integer("intermediate_size"),
           clamp: {
-            limit: fields.positive("swiglu_limit", DEFAULT_CLAMP.limit),
-            alpha: fields.positive("swiglu_alpha", DEFAULT_CLAMP.alpha),
+            limit: fields.positiveNumber("swiglu_limit", DEFAULT_CLAMP.limit),
+            alpha: fields.positiveNumber("swiglu_alpha", DEFAULT_CLAMP.alpha),
             offset: DEFAULT_CLAMP.offset,
           },
         },

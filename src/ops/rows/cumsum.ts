@@ -15,9 +15,10 @@ export interface CumsumOptions {
 const checkOptions = optionsOf<CumsumOptions>({ reverse: boolean });
 
 /**
- * Returns the partial sums of x along dimension `dim`, in the shape and dtype of x, as `torch.cumsum` does: element i is the sum
- * of elements 0 to i or, with `reverse`, of the last element down to i. Elements are added in f32 one after the other from +0,
- * and each sum is rounded once (numerics.md §7.19). The gradient of x is `cumsum` of the gradient in the other direction.
+ * Returns the cumulative sums of x along dimension `dim`, in the shape and dtype of x: element i is the sum of elements 0 to i
+ * or, with `reverse`, of the last element down to i. Elements are added in f32 one after the other from +0, and each sum is
+ * rounded once (numerics.md §7.19); `torch.cumsum` rounds each addition to the dtype. The gradient of x is `cumsum` of the
+ * gradient in the other direction.
  *
  * @throws `DTypeError` for an x that is not f32, bf16 or f16, `ArgumentError` for a dimension that x does not have and for an
  * invalid option, `DisposedError` for a disposed tensor.

@@ -116,17 +116,17 @@ export class FullySharded {
   }
 
   /**
-   * Returns the number of rows of a parameter that each rank has, or with a `mesh` each rank along `shard`. Throws
-   * `ArgumentError` for an argument that is not a parameter of the module.
+   * Returns the number of rows of a parameter that each rank has; with a `mesh`, that each rank along its axis `shard` has.
+   * Throws `ArgumentError` for an argument that is not a parameter of the module.
    */
   rowsOf(parameter: Parameter): readonly number[] {
     return this.#shardOf("rowsOf", parameter).rowsPerRank;
   }
 
   /**
-   * Gathers a full tensor from the rows of all ranks, or with a `mesh` of the ranks along `shard`. `localRows` is this rank's
-   * rows of a gradient, a master parameter or an optimizer state of the parameter. The result has the shape of the full
-   * parameter; the caller disposes of it. All ranks must call it.
+   * Gathers a full tensor from the rows of all ranks; with a `mesh`, from the rows of the ranks along its axis `shard`.
+   * `localRows` is this rank's rows of a gradient, a master parameter or an optimizer state of the parameter. The result has the
+   * shape of the full parameter; the caller disposes of it. All ranks must call it.
    *
    * @throws `ArgumentError` for an argument that is not a parameter of the module and for a tensor of another backend,
    * `DTypeError` for an argument that is not a tensor, `ShapeError` for a tensor that does not have the shape of this rank's

@@ -3,7 +3,7 @@ import type { Changes } from "../../../../src/checkpoints/convert/changes/change
 import { float } from "./weights.js";
 
 /** The part of `Changes` that does not depend on the order of elements. */
-interface Counted {
+interface ChangeCounts {
   elements: number;
   changed: number;
   max: number;
@@ -11,27 +11,27 @@ interface Counted {
   notFinite: number;
 }
 
-/** The changes, counted element by element. `same` returns whether two values are equal. */
-export function counted(
+/** The changes, counted element by element. `isEqual` returns whether two values are equal. */
+export function countChanges(
   pairs: Iterable<readonly [before: number, after: number]>,
-  same: (before: number, after: number) => boolean,
-): Counted {
-  const all = { elements: 0, changed: 0, max: 0, relative: 0, notFinite: 0 };
+  isEqual: (before: number, after: number) => boolean,
+): ChangeCounts {
+  const counts = { elements: 0, changed: 0, max: 0, relative: 0, notFinite: 0 };
   for (const [before, after] of pairs) {
-    all.elements++;
-    if (same(before, after)) continue;
-    all.changed++;
+    counts.elements++;
+    if (isEqual(before, after)) continue;
+    counts.changed++;
     const difference = Math.abs(before - after);
-    if (difference > all.max) all.max = difference;
+    if (difference > counts.max) counts.max = difference;
     const quotient = difference / Math.abs(before);
-    if (quotient > all.relative) all.relative = quotient;
-    if (Number.isFinite(before) && !Number.isFinite(after)) all.notFinite++;
+    if (quotient > counts.relative) counts.relative = quotient;
+    if (Number.isFinite(before) && !Number.isFinite(after)) counts.notFinite++;
   }
-  return all;
+  return counts;
 }
 
-/** The changes in the form in which `counted` returns them. */
-export const asCounted = ({ elements, changed, max, relative, notFinite }: Changes): Counted => ({
+/** The changes in the form in which `countChanges` returns them. */
+export const toCounts = ({ elements, changed, max, relative, notFinite }: Changes): ChangeCounts => ({
   elements,
   changed,
   max,

@@ -61,8 +61,8 @@ interface Plant {
   readonly fixture: string;
   readonly name: FindingName;
   readonly plant: (contents: Contents) => void;
-  /** Whether only a comparison with the original reveals it. */
-  readonly original?: true;
+  /** Whether only a comparison with the original checkpoint reveals the planted fault. */
+  readonly needsOriginal?: true;
 }
 
 const PLANTS: readonly Plant[] = [
@@ -445,7 +445,7 @@ const PLANTS: readonly Plant[] = [
     what: "values are doubled",
     fixture: "fbgemm-fp8",
     name: "scale-factor",
-    original: true,
+    needsOriginal: true,
     plant: (all) =>
       change(all, `${Q}.weight_scale`, (held) =>
         asF32(
@@ -459,7 +459,7 @@ const PLANTS: readonly Plant[] = [
       what: "nibbles are exchanged",
       fixture,
       name: "nibbles-swapped",
-      original: true,
+      needsOriginal: true,
       plant: (all) =>
         change(
           all,
@@ -472,7 +472,7 @@ const PLANTS: readonly Plant[] = [
     what: "scales of other rows",
     fixture: "ct-mxfp8",
     name: "values-apart",
-    original: true,
+    needsOriginal: true,
     plant: (all) =>
       change(all, `${Q}.weight_scale`, (held) => (held.bytes = held.bytes.map((byte, i) => byte + (i % 3)))),
   },
@@ -600,7 +600,7 @@ const widened = (contents: Contents) =>
 describe("a planted failure is named, and nothing is converted", () => {
   it.each(sampleCases(PLANTS, 24).map((each) => [each.name, each.fixture, each.what, each] as const))(
     "%s in %s: %s",
-    async (name, fixture, _, { plant, original }) => {
+    async (name, fixture, _, { plant, needsOriginal: original }) => {
       const contents = await readContents(join(VECTORS, fixture));
       plant(contents);
       const { findings } = await reportOfContents(contents, original ? ORIGINAL : undefined);

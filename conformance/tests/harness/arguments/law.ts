@@ -101,10 +101,10 @@ function findPositions(
 ): readonly Position[] {
   const positions: Position[] = [];
   const visit = (position: Position): void => {
-    const taken = acceptedTypes(checker, position.type);
+    const accepted = acceptedTypes(checker, position.type);
     if (position.valid !== undefined) positions.push(position);
-    if (taken.hasMethods || taken.acceptsAll) return;
-    for (const [key, { type }] of taken.fields) {
+    if (accepted.hasMethods || accepted.acceptsAll) return;
+    for (const [key, { type }] of accepted.fields) {
       const path = `${position.path}.${key}`;
       declaredPaths.add(path);
       const valid = isPlain(position.valid) ? Reflect.get(position.valid, key) : undefined;
@@ -126,13 +126,13 @@ function replacementTrials(
 ): readonly TrialBody[] {
   const { path, keys, type, valid } = position;
   if (row.exemptions?.[path]) return [];
-  const taken = acceptedTypes(checker, type);
+  const accepted = acceptedTypes(checker, type);
   const numbers = domainOf(row, path);
-  if (taken.kinds.has("number") && !numbers)
+  if (accepted.kinds.has("number") && !numbers)
     throw new Error(`${path}: the row does not say which numbers it takes`);
   const anyType = row.anyType?.includes(path) ?? false;
   const candidates = candidatesFor({
-    accepted: taken,
+    accepted: accepted,
     numbers,
     anyType,
     hasOtherTensor: tensorCount > 1,

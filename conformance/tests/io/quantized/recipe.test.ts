@@ -36,7 +36,7 @@ const fieldsOf = (recipe: Recipe): Readonly<Record<string, unknown>> => JSON.par
 const without = (fields: Readonly<Record<string, unknown>>, left: string): string =>
   JSON.stringify(Object.fromEntries(Object.entries(fields).filter(([key]) => key !== left)));
 
-function errorOf(text: string): unknown {
+function recipeOrError(text: string): unknown {
   try {
     return read(text);
   } catch (error) {
@@ -65,7 +65,7 @@ describe("metadata of a quantized tensor", () => {
         expect(Object.keys(fields)).toEqual(expect.arrayContaining([...REQUIRED, ...recorded]));
         for (const key of Object.keys(fields)) {
           if (recorded.includes(key)) continue;
-          const error = errorOf(without(fields, key));
+          const error = recipeOrError(without(fields, key));
           if (REQUIRED.includes(key)) expect(String(error)).toContain(`${key} is absent`);
           else expect(error).not.toEqual(recipe);
         }
@@ -106,7 +106,7 @@ describe("metadata of a quantized tensor", () => {
     "are refused if %s has an invalid value, by its name and the tensor's",
     (key) => {
       for (const value of WRONG[key] ?? []) {
-        const error = errorOf(JSON.stringify({ ...base, [key]: value }));
+        const error = recipeOrError(JSON.stringify({ ...base, [key]: value }));
         expect(error, JSON.stringify(value)).toBeInstanceOf(FileError);
         expect((error as FileError).message).toMatch(/^x\.safetensors: tensor "w": metadata lockstep\.w: /);
         expect((error as FileError).message).toMatch(

@@ -8,7 +8,7 @@ import { Kernels } from "../../../../../src/checkpoints/kernels/kernels.js";
 import { CODE_TYPES } from "../../../../../src/checkpoints/stored/code-types.js";
 import { WIDE } from "../../../../../src/formats/contract.gen.js";
 import { draws } from "../../../harness/draws.js";
-import { asCounted, bf16, counted, heldAs } from "../../files/plain.js";
+import { bf16, countChanges, heldAs, toCounts } from "../../files/plain.js";
 import { float, floats } from "../../files/weights.js";
 
 describe("codes of eight bits under one scale become bf16, many at a time", () => {
@@ -94,7 +94,7 @@ describe("values near their codes are compared to the last bit, whatever the lar
             : Math.fround(value * (1 + (by[i % by.length] ?? 0) * 2 ** (power - 24))),
         );
         const { bytes, values } = heldAs(of, expected);
-        const plain = counted(
+        const plain = countChanges(
           products.map((product, i) => [values[i] ?? 0, product]),
           (before, after) => before === after,
         );
@@ -116,7 +116,7 @@ describe("values near their codes are compared to the last bit, whatever the lar
           { values: new Float32Array(Math.ceil(columns / 16)).fill(scale) },
           changes,
         );
-        expect(asCounted(changes)).toEqual({
+        expect(toCounts(changes)).toEqual({
           ...plain,
           max: Math.max(known.max, plain.max),
           relative: Math.max(known.relative, plain.relative),

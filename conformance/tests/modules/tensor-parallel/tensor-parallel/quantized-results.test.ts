@@ -87,7 +87,7 @@ const partOf = (x: PlainTensor<"bf16">, rank: number): PlainTensor<"bf16"> => {
   });
 };
 
-const gradOf = (x: Variable): Tensor => {
+const takeGrad = (x: Variable): Tensor => {
   const grad = x.grad as Tensor;
   x.grad = undefined;
   return grad;
@@ -194,8 +194,8 @@ describe("a layer divided by columns, then one divided by rows, pass codes as on
           y.backward(upload(b, drawnValues(20 + step, [ROWS, SIZE])));
           x.zeroGrad();
           second.bias?.zeroGrad();
-          steps.push(gradOf(first.bias as Variable));
-          if (row.trains) steps.push(gradOf(first.weight), gradOf(second.weight));
+          steps.push(takeGrad(first.bias as Variable));
+          if (row.trains) steps.push(takeGrad(first.weight), takeGrad(second.weight));
         }
         return steps;
       };
