@@ -23,8 +23,8 @@ const { values, positionals } = parseArgs({
 });
 const stride = Number(values.stride);
 
-// the stems are optimized as in full runs of the tests
-process.env.LOCKSTEP_TESTS = "full";
+// by default the stems are optimized, as in full runs of the tests
+process.env.LOCKSTEP_TESTS ??= "full";
 const server = await createServer({
   configFile: false,
   logLevel: "error",
