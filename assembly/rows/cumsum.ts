@@ -1,4 +1,4 @@
-// Partial sums of rows (docs/numerics.md 7.19).
+// Cumulative sums of rows (docs/numerics.md 7.19).
 import { CHUNK } from "../core/scratch";
 import { narrow, widen } from "../core/wide";
 import { CumsumTask } from "./cumsum.gen";

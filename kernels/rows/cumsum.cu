@@ -1,5 +1,5 @@
-// Partial sums of rows (docs/numerics.md 7.19). A warp loads and stores 32 elements of a row at a time. All of its lanes add the
-// same elements in order, and each lane keeps the sum that ends with its element.
+// Cumulative sums of rows (docs/numerics.md 7.19). A warp loads and stores 32 elements of a row at a time. All of its lanes add
+// the same elements in order, and each lane keeps the sum that ends with its element.
 #include "kernels/device/elements.cuh"
 #include "kernels/device/reduce.cuh"
 #include "kernels/rows/cumsum.gen.h"

@@ -1,4 +1,4 @@
-/** Partial sums of rows. */
+/** Cumulative sums of rows. */
 import * as fc from "fast-check";
 import { cumsum } from "../../../src/ops/rows/cumsum.js";
 import { laneShape, wideTensor } from "../../arbitraries/wide.js";

@@ -1,4 +1,4 @@
-/** Partial sums of a row, in f32 additions that are rounded one by one. */
+/** Cumulative sums of a row, in f32 additions that are rounded one by one. */
 import { add } from "../core/rational.js";
 
 /** The sums of the elements up to each one or, reversed, from the last one down to each one. */

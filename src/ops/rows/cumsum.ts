@@ -1,4 +1,4 @@
-/** Partial sums along a dimension. */
+/** Cumulative sums along a dimension. */
 import { boolean, optionsOf } from "../../options.js";
 import { requireWide } from "../../tensor/require.js";
 import { dimensionOf, type WideDType } from "../../tensor/shape.js";
