@@ -51,7 +51,7 @@ export async function toElementwise<W extends QuantizedWeight>(weight: W): Promi
       codes: view,
       type: result,
       ...scales,
-      unpacked: { width, from, type, differences: points },
+      unpacked: { width, from, type, scaleDType: scale.entry.dtype, differences: points },
     },
     findings: [],
   };

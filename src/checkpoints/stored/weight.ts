@@ -1,4 +1,5 @@
 /** A quantized weight of a checkpoint. */
+import type { FileDType } from "../../io/dtypes.js";
 import type { Shape } from "../../tensor/shape.js";
 import type { CodeTypeName } from "./code-types.js";
 import type { ConventionName, ScaleKind } from "./conventions.js";
@@ -44,6 +45,8 @@ export interface QuantizedWeight {
     readonly from: readonly StoredTensor[];
     /** The code type in the file. */
     readonly type: CodeTypeName;
+    /** The dtype of the scales in the file. */
+    readonly scaleDType: FileDType;
     /** Whether zero points were subtracted from the codes. */
     readonly differences: boolean;
   };

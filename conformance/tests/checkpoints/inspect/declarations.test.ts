@@ -89,6 +89,13 @@ describe.each(sampleCases(titled, 3))("a file of %s, a scale for each %s", (_, _
   });
 });
 
+const ordered = titled.filter(([name, kind]) => kind === "group" && conventionOf(name).order !== undefined);
+
+it.each(sampleCases(ordered, 4))("a file of %s with group indices has no error", async (_, __, form) => {
+  const found = await findingsOf(fileOf(form, [MODULES[0] as string], { order: true }));
+  expect(found.filter(({ severity }) => severity !== "note")).toEqual([]);
+});
+
 /** Fields that each describe a weight, with a wrong value. */
 const ALTERED: readonly (readonly [field: string, value: (old: unknown) => unknown])[] = [
   ["num_bits", (old) => (old === 4 ? 8 : 4)],

@@ -64,9 +64,9 @@ const FIELDS: readonly Field[] = [
     geometry.kind === "tile" && scheme.block
       ? differ("block_structure", scheme.block.join("x"), geometry.block.join("x"))
       : undefined,
-  ({ weight: { scale }, scheme: { scaleDType } }) => {
+  ({ weight: { scale, unpacked }, scheme: { scaleDType } }) => {
     const dtypes = scaleDType === undefined ? undefined : SCALE_DTYPES[scaleDType];
-    const { dtype } = scale.entry;
+    const dtype = unpacked?.scaleDType ?? scale.entry.dtype;
     return dtypes && !dtypes.includes(dtype) ? differ("scale_dtype", scaleDType, dtype) : undefined;
   },
   ({ weight, scheme: { symmetric } }) => {
