@@ -4,7 +4,7 @@ import { ArgumentError, FileError } from "../errors.js";
 import { blockedRows, blockFormat } from "../formats/block.js";
 import type { TensorSource } from "../io/source.js";
 import { fromBytes } from "../ops/create.js";
-import { asBytes, viewAs } from "../tensor/data.js";
+import { alignBytes, asBytes, viewAs } from "../tensor/data.js";
 import type { Direction, GivenRandomBits, QuantizeSpec } from "../tensor/quantized.js";
 import type { Shape } from "../tensor/shape.js";
 import type { Tensor } from "../tensor/tensor.js";
@@ -52,7 +52,7 @@ export async function readRandomBits(
   if (entry.dtype !== "U32")
     throw new FileError(`${file.path}: tensor "${entry.name}": is ${entry.dtype}; random bits are U32`);
   const bytes = await file.read(entry);
-  return viewAs("u32", bytes.byteOffset % 4 === 0 ? bytes : bytes.slice()) as Uint32Array;
+  return viewAs("u32", alignBytes(bytes, 4)) as Uint32Array;
 }
 
 /** Random bits from a file, for each copy. */

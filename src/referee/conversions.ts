@@ -3,7 +3,7 @@ import type { Backend } from "../backends/backend.js";
 import { type FileDType, tensorDType } from "../io/dtypes.js";
 import { decode, encode } from "../ops/cast/cast.js";
 import { scaled } from "../ops/elementwise/operators.gen.js";
-import { asBytes } from "../tensor/data.js";
+import { alignBytes, asBytes } from "../tensor/data.js";
 import { Scope } from "../tensor/scope.js";
 import { type DType, isWide, type Shape, type WideDType } from "../tensor/shape.js";
 import { NotModelled } from "./not-modelled.js";
@@ -21,16 +21,16 @@ export function requireWideDType({ dtype }: Value): WideDType {
 export function toFloat32(backend: Backend, x: Value): Float32Array {
   requireWideDType(x);
   const { bytes } = conversion(backend, x, "F32");
-  const alignedBytes = bytes.byteOffset % 4 === 0 ? bytes : bytes.slice();
-  return new Float32Array(alignedBytes.buffer, alignedBytes.byteOffset, alignedBytes.length / 4);
+  const { buffer, byteOffset, length } = alignBytes(bytes, 4);
+  return new Float32Array(buffer, byteOffset, length / 4);
 }
 
 /** The f64 values of an f64, f32, bf16 or f16 tensor, in row-major order. Throws `NotModelled` for another dtype. */
 export function toFloat64(backend: Backend, x: Value): Float64Array {
   if (x.dtype !== "F64") requireWideDType(x);
   const { bytes } = conversion(backend, x, "F64");
-  const alignedBytes = bytes.byteOffset % 8 === 0 ? bytes : bytes.slice();
-  return new Float64Array(alignedBytes.buffer, alignedBytes.byteOffset, alignedBytes.length / 8);
+  const { buffer, byteOffset, length } = alignBytes(bytes, 8);
+  return new Float64Array(buffer, byteOffset, length / 8);
 }
 
 /** Whether a tensor has zeros of both signs. */

@@ -32,6 +32,11 @@ export function viewAs<D extends DType>(dtype: D, bytes: Uint8Array): TensorData
   return new array(buffer, byteOffset, byteLength / array.BYTES_PER_ELEMENT) as TensorData<D>;
 }
 
+/** Returns the bytes, copied if their offset is not a multiple of `unit`. */
+export function alignBytes(bytes: Uint8Array, unit: number): Uint8Array {
+  return bytes.byteOffset % unit === 0 ? bytes : bytes.slice();
+}
+
 const TypedArray = Object.getPrototypeOf(Uint8Array.prototype) as object;
 
 /** The language's own getter of typed arrays, which a subclass or a property of an array cannot override. */

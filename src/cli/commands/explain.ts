@@ -9,7 +9,7 @@ import { hasGivenScale } from "../../formats/block.js";
 import { hasTwoArguments } from "../../formats/special-functions.js";
 import type { TensorEntry } from "../../io/header/header.js";
 import { someNames, type TensorSource } from "../../io/source.js";
-import { viewAs } from "../../tensor/data.js";
+import { alignBytes, viewAs } from "../../tensor/data.js";
 import { defineCommand } from "../command.js";
 import type { OpenFile } from "../files.js";
 import { integer, oneOf, optional, someText, type Values, value, withMeanings } from "../options.js";
@@ -171,7 +171,7 @@ async function quantization(
   const dtype = wideDType(entry) ?? "f32";
   const spec = specOf(await session.backend(), settings);
   const bytes = await file.read(entry);
-  const data = viewAs(dtype, bytes.byteOffset % 4 === 0 ? bytes : bytes.slice());
+  const data = viewAs(dtype, alignBytes(bytes, 4));
   const { seed, offset, scale } = settings;
   const explanation = await withTensorName(entry.name, async () =>
     explainQuantize(

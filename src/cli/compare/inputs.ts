@@ -3,7 +3,7 @@ import { Suspicions } from "../../explain/suspicion.js";
 import { hasGivenScale } from "../../formats/block.js";
 import { parseJsonObject } from "../../io/json/json-object.js";
 import type { TensorSource } from "../../io/source.js";
-import { viewAs } from "../../tensor/data.js";
+import { alignBytes, viewAs } from "../../tensor/data.js";
 import { asMatrix, elementCount } from "../../tensor/shape.js";
 import { wideDType } from "../commands/encode.js";
 import { readRandomBits } from "../random-bits.js";
@@ -44,7 +44,7 @@ export class Inputs {
     const { spec } = recipe;
     const { scale, seed, offset, isGiven } = this.#recorded;
     const bytes = await this.file.read(entry);
-    const data = viewAs(dtype, bytes.byteOffset % 4 === 0 ? bytes : bytes.slice());
+    const data = viewAs(dtype, alignBytes(bytes, 4));
     const values = { data, dtype, shape: asMatrix(recipe.shape) };
     const context = {
       direction,

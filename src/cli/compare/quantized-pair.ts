@@ -9,7 +9,7 @@ import { tensorScaleRole } from "../../formats/scale-rules.js";
 import { allMembers } from "../../io/quantized/quantized-file.js";
 import type { Recipe } from "../../io/quantized/recipe.js";
 import type { TensorSource } from "../../io/source.js";
-import { viewAs } from "../../tensor/data.js";
+import { alignBytes, viewAs } from "../../tensor/data.js";
 import { type CopyGeometry, copyGeometry } from "../../tensor/geometry.js";
 import { unpackFour } from "../../tensor/packed.js";
 import { linePlace, scaleIndex } from "../../tensor/places.js";
@@ -54,7 +54,7 @@ async function bytesOf(
   const entry = file.tensors.get(name);
   if (!entry || entry.dtype !== dtype || !sameShape(entry.shape, shape)) return undefined;
   const bytes = await file.read(entry);
-  return bytes.byteOffset % 4 === 0 ? bytes : bytes.slice();
+  return alignBytes(bytes, 4);
 }
 
 async function scalesIn(

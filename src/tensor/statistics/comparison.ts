@@ -1,5 +1,6 @@
 /** Comparison of codes, chunk by chunk. */
-import { aligned, type Codes, codesOf, eachDiffering } from "./differing.js";
+import { alignBytes } from "../data.js";
+import { type Codes, codesOf, eachDiffering } from "./differing.js";
 import { type CodeTable, compareBits, type ElementType, f32Rank, NAN_RANK, tableOf } from "./elements.js";
 import { CAUSES, type Cause, type ErrorStatistics, SCALE, StatisticsCollector, TIE } from "./statistics.js";
 import { type WidePair, widePair } from "./wide.js";
@@ -95,7 +96,7 @@ export class Comparison {
     const count = (a.length * 8) / bits;
     if (this.#table && scales) this.#addScaled(codesOf(a, bits), codesOf(b, bits), this.#table, scales);
     else if (this.#table) this.#addCodes(a, b, this.#table);
-    else if (this.type === "f32") this.#addFloats(aligned(a, 4), aligned(b, 4));
+    else if (this.type === "f32") this.#addFloats(alignBytes(a, 4), alignBytes(b, 4));
     else this.#addWide(widePair(this.type, a, b), count);
     this.#offset += count;
   }

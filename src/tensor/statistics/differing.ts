@@ -1,4 +1,5 @@
 /** The elements of two chunks of bytes that differ. */
+import { alignBytes } from "../data.js";
 
 /**
  * Calls `report` with the index of each element, of `unit` bytes, whose bits differ, in their order. Bytes are compared four at a
@@ -39,13 +40,8 @@ function eachIn(bits: number, offset: number, unit: 1 | 2 | 4 | 8, report: (inde
 }
 
 function asWords(bytes: Uint8Array): Int32Array {
-  const { buffer, byteOffset, length } = aligned(bytes, 4);
+  const { buffer, byteOffset, length } = alignBytes(bytes, 4);
   return new Int32Array(buffer, byteOffset, length >> 2);
-}
-
-/** Returns the bytes, copied if their offset is not a multiple of `unit`. */
-export function aligned(bytes: Uint8Array, unit: number): Uint8Array {
-  return bytes.byteOffset % unit === 0 ? bytes : bytes.slice();
 }
 
 /** Codes of one width. */
@@ -54,7 +50,7 @@ export type Codes = Uint8Array | Uint16Array | Uint32Array;
 /** The codes in bytes, little endian. */
 export function codesOf(bytes: Uint8Array, bits: 8 | 16 | 32 | 64): Codes {
   if (bits === 8) return bytes;
-  const { buffer, byteOffset, length } = aligned(bytes, bits / 8);
+  const { buffer, byteOffset, length } = alignBytes(bytes, bits / 8);
   if (bits === 16) return new Uint16Array(buffer, byteOffset, length / 2);
   return new Uint32Array(buffer, byteOffset, length / 4);
 }
