@@ -1,7 +1,7 @@
 /** Models of arithmetic operators: f32 arithmetic on each element, and one rounding to the dtype of the result. */
 import type { FileDType } from "../io/dtypes.js";
 import type { Call, Model } from "./call.js";
-import { conversion, numberValue, requireWideDType } from "./conversions.js";
+import { conversion, numberValue, requireFloat } from "./conversions.js";
 import { withSigns } from "./elementwise.js";
 import { fma } from "./float32.js";
 import { NotModelled } from "./not-modelled.js";
@@ -22,7 +22,7 @@ const { abs, fround } = Math;
  * converted to the dtype of the other tensor; two tensors with dimensions have an f64 result if one of them is f64, else f32.
  */
 function promoteOperands({ backend }: Call, a: Value, b: Value): readonly [Value, Value, FileDType] {
-  for (const value of [a, b]) if (value.dtype !== "F64") requireWideDType(value);
+  for (const value of [a, b]) requireFloat(value);
   const [isNumber, isOtherNumber] = [a, b].map(({ shape }) => shape.length === 0);
   if (a.dtype === b.dtype) return [a, b, a.dtype];
   if (isNumber === isOtherNumber) return [a, b, a.dtype === "F64" || b.dtype === "F64" ? "F64" : "F32"];
@@ -50,7 +50,7 @@ export function binaryModel(formula: Formula): Model {
 export function binaryOperation(operation: Operation): Model {
   return (call) => {
     const [x, y, dtype] = operands(call);
-    return dtype === "F64" ? computeInDoubles(call, x, y, operation) : binaryModel(operation)(call);
+    return dtype === "F64" ? computeInDoubles(call, operation, x, y) : binaryModel(operation)(call);
   };
 }
 
@@ -79,7 +79,7 @@ function scaledSum(sign: number, isReversed = false): Model {
     const [x, y, dtype] = operands(call);
     if (dtype !== "F64") return binaryModel(add)(call);
     call.requireDefault("alpha", 1);
-    return computeInDoubles(call, x, y, isReversed ? (a, b) => b + alpha * a : (a, b) => a + alpha * b);
+    return computeInDoubles(call, isReversed ? (a, b) => b + alpha * a : (a, b) => a + alpha * b, x, y);
   };
 }
 
@@ -97,7 +97,7 @@ export const divide: Model = (call) => {
   const divisor = call.operand("other");
   if (typeof divisor !== "number") return binaryOperation((x, y) => x / y)(call);
   const x = call.tensor("self");
-  if (x.dtype === "F64") return computeInDoubles(call, x, x, (a) => a * (1 / divisor));
+  if (x.dtype === "F64") return computeInDoubles(call, (a) => a * (1 / divisor), x);
   const reciprocal = fround(1 / divisor);
   return computeValue(call, [x], (a) => mapElements((value) => value * reciprocal, a));
 };

@@ -17,6 +17,11 @@ export function requireWideDType({ dtype }: Value): WideDType {
   throw new NotModelled(`${dtype} operands`);
 }
 
+/** Throws `NotModelled` for a value that is not f64, f32, bf16 or f16. */
+export function requireFloat(x: Value): void {
+  if (x.dtype !== "F64") requireWideDType(x);
+}
+
 /** The f32 values of an f32, bf16 or f16 tensor, in row-major order. Throws `NotModelled` for another dtype. */
 export function toFloat32(backend: Backend, x: Value): Float32Array {
   requireWideDType(x);
@@ -27,7 +32,7 @@ export function toFloat32(backend: Backend, x: Value): Float32Array {
 
 /** The f64 values of an f64, f32, bf16 or f16 tensor, in row-major order. Throws `NotModelled` for another dtype. */
 export function toFloat64(backend: Backend, x: Value): Float64Array {
-  if (x.dtype !== "F64") requireWideDType(x);
+  requireFloat(x);
   const { bytes } = conversion(backend, x, "F64");
   const { buffer, byteOffset, length } = alignBytes(bytes, 8);
   return new Float64Array(buffer, byteOffset, length / 8);

@@ -3,14 +3,21 @@ import type { FileDType } from "../io/dtypes.js";
 import { scaled } from "../ops/elementwise/operators.gen.js";
 import { Scope } from "../tensor/scope.js";
 import type { Call, Model } from "./call.js";
-import { conversion, numberValue, requireWideDType, roundNumber, toNumbers } from "./conversions.js";
+import {
+  conversion,
+  numberValue,
+  requireFloat,
+  requireWideDType,
+  roundNumber,
+  toNumbers,
+} from "./conversions.js";
 import { NotModelled } from "./not-modelled.js";
 import { selectWhere } from "./selections.js";
 import { broadcast, commonShape, itemSize, toTensor, toValue, type Value, zeroValue } from "./value.js";
 
 /** Replaces the byte that contains the sign in each element. `i` is the index of the byte. */
 export function withSigns(x: Value, change: (byte: number, i: number) => number): Value {
-  if (x.dtype !== "F64") requireWideDType(x);
+  requireFloat(x);
   const size = itemSize(x.dtype);
   const bytes = x.bytes.slice();
   for (let i = size - 1; i < bytes.length; i += size) bytes[i] = change(bytes[i] as number, i);

@@ -42,18 +42,13 @@ export function unaryModel(formula: (x: number) => number): Model {
   return (call) => computeValue(call, [call.tensor("self")], (a) => mapElements(formula, a));
 }
 
-/** Computes an f64 tensor: broadcasts the inputs to one shape and applies an operation to their f64 values. */
-export function computeInDoubles(
-  { backend }: Call,
-  a: Value,
-  b: Value,
-  operation: Operation,
-): readonly Value[] {
+/**
+ * Computes an f64 tensor: broadcasts the inputs to one shape and applies an operation to their f64 values. `b` defaults to `a`.
+ */
+export function computeInDoubles({ backend }: Call, operation: Operation, a: Value, b = a): readonly Value[] {
   const shape = commonShape(a.shape, b.shape);
-  const [x, y] = [a, b].map((value) => toFloat64(backend, broadcast(value, shape))) as [
-    Float64Array,
-    Float64Array,
-  ];
+  const x = toFloat64(backend, broadcast(a, shape));
+  const y = b === a ? x : toFloat64(backend, broadcast(b, shape));
   return [{ dtype: "F64", shape, bytes: asBytes(x.map((value, i) => operation(value, y[i] as number))) }];
 }
 
@@ -61,7 +56,7 @@ export function computeInDoubles(
 export function unaryOperation(operation: (x: number) => number): Model {
   return (call) => {
     const x = call.tensor("self");
-    return x.dtype === "F64" ? computeInDoubles(call, x, x, operation) : unaryModel(operation)(call);
+    return x.dtype === "F64" ? computeInDoubles(call, operation, x) : unaryModel(operation)(call);
   };
 }
 
