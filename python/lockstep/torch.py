@@ -405,7 +405,7 @@ def _typed(x: Any) -> Any:
 
 
 def _is_fake(x: torch.Tensor) -> bool:
-    return x.device.type == "meta" or type(x).__name__ == "FakeTensor"
+    return x.device.type == "meta" or isinstance(x, FakeTensor)
 
 
 @lru_cache(maxsize=None)

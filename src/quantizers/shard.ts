@@ -45,6 +45,8 @@ export interface RowDivision {
   readonly group: ShardGroup;
   /** The number of rows of each rank. */
   readonly rowsPerRank: readonly number[];
+  /** The index of this rank's first row. */
+  readonly firstRow: number;
 }
 
 /** The ranks among which a weight is divided by rows, after `outer` has divided it among other ranks. */
@@ -74,18 +76,14 @@ class RowsGroup implements ShardGroup {
 
   /** The position of this rank's rows in the full weight. */
   partOf([rows, columns]: readonly [rows: number, columns: number]): MatrixPart {
-    const { group, rowsPerRank } = this.division;
-    const size = [sum(rowsPerRank), columns] as const;
+    const { rowsPerRank, firstRow } = this.division;
+    const size = [rowsPerRank.reduce((sum, count) => sum + count, 0), columns] as const;
     const outerPart = this.outer ? partOf(this.outer, size) : wholeOf(size);
     // a part is in units of rows that share draws; a rank without rows has no draws
     const allRows = Math.ceil(outerPart.rows / DRAWN_TOGETHER) * DRAWN_TOGETHER;
-    const row = rows === 0 ? 0 : outerPart.row + sum(rowsPerRank.slice(0, group.rank));
+    const row = rows === 0 ? 0 : outerPart.row + firstRow;
     return { ...outerPart, rows: allRows, row };
   }
-}
-
-function sum(counts: readonly number[]): number {
-  return counts.reduce((total, count) => total + count, 0);
 }
 
 /** The position of a full tensor. */

@@ -31,6 +31,8 @@ export interface Sharding extends UseHooks {
   readonly fullShape: Shape;
   /** The number of rows of each rank. A scalar counts as one row. */
   readonly rowsPerRank: readonly number[];
+  /** The index of this rank's first row. */
+  readonly firstRow: number;
   /** This rank's rows. */
   readonly localValue: Value;
   /** Whether an operation that uses the parameter is running. `Parameter.value` is then the full parameter. */
