@@ -5,6 +5,8 @@ import type { AddonExports } from "../../../../src/backends/cuda/addon.js";
 import { openCuda } from "../../../../src/backends/cuda/backend.js";
 import { openBackend } from "../../../../src/backends/open.js";
 import { platform } from "../../../../src/backends/platform/node.js";
+import type { ProcessGroup } from "../../../../src/collectives/group.js";
+import { loopbackOver } from "../../../../src/collectives/loopback/loopback.js";
 import { fencedAddon } from "../addon/fenced.js";
 import { NO_GPU } from "./no-gpu.js";
 
@@ -36,4 +38,23 @@ export function useGpu(): { gpu: () => Backend; reference: () => Backend } {
     for (const backend of backends) await backend.dispose();
   });
   return { gpu: backendAt(0), reference: backendAt(1) };
+}
+
+/**
+ * Creates groups of up to `most` ranks of one process, each with a GPU backend of its own on the same device. After every test,
+ * no rank may have live memory.
+ */
+export function useGpuRanks(most: number): (size: number) => ProcessGroup[] {
+  const backends: Backend[] = [];
+  beforeAll(() => {
+    for (let rank = 0; rank < most; rank++)
+      backends.push(openCuda(fencedAddon(platform.loadAddon().exports as AddonExports)));
+  });
+  afterEach(() => {
+    for (const backend of backends) expect(backend.memoryUse()).toMatchObject({ live: 0, blocks: 0 });
+  });
+  afterAll(async () => {
+    for (const backend of backends) await backend.dispose();
+  });
+  return (size) => loopbackOver(backends.slice(0, size));
 }
