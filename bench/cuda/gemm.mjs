@@ -22,6 +22,13 @@ const SHAPES = [
 ];
 /** The number of uncounted rounds at the beginning, until the clocks are stable. */
 const UNCOUNTED = 5;
+/** Weights N, K, of layers and larger than a cache, and the numbers of rows that a step of a rollout multiplies. */
+const WEIGHTS = [
+  [6144, 4096],
+  [4096, 14336],
+  [28672, 4096],
+];
+const FEW_ROWS = [1, 8, 32, 64, 256];
 const OF_LOOP = 0.98;
 const OF_BF16 = 0.85;
 const TORCH = fileURLToPath(new URL("torch_gemm.py", import.meta.url));
@@ -47,9 +54,9 @@ function operands(backend, [m, n, k]) {
 }
 
 /** The seconds per product in PyTorch, by name; empty without PyTorch or a GPU in it. */
-function torchSeconds() {
-  const shapes = SHAPES.map((shape) => shape.join("x"));
-  const { status, stdout } = spawnSync("python3", [TORCH, ...shapes], { encoding: "utf8" });
+function torchSeconds(shapes, options = []) {
+  const titles = shapes.map((shape) => shape.join("x"));
+  const { status, stdout } = spawnSync("python3", [TORCH, ...options, ...titles], { encoding: "utf8" });
   if (status !== 0) return new Map();
   return new Map(JSON.parse(stdout).rows.map(({ name, seconds }) => [name, seconds]));
 }
@@ -79,7 +86,7 @@ function measureShape(backend, wait, rounds, shape) {
 export function gemmRows(backend, wait, rounds) {
   const measured = SHAPES.map((shape) => measureShape(backend, wait, rounds, shape));
   wait();
-  const torch = torchSeconds();
+  const torch = torchSeconds(SHAPES);
   return measured.flatMap((products, i) => {
     const operations = 2 * SHAPES[i].reduce((product, size) => product * size, 1);
     const [bf16] = products;
@@ -91,5 +98,40 @@ export function gemmRows(backend, wait, rounds) {
       "of bf16": bf16.seconds / seconds,
       wanted: isStaged ? `${OF_BF16} of bf16` : `${OF_LOOP} of the loop`,
     }));
+  });
+}
+
+/**
+ * The price of one chain along K: products of few rows with the default plan, with any number of splits in a known order, and in
+ * PyTorch, which lets cuBLASLt choose.
+ */
+export function rolloutRows(backend, wait, rounds) {
+  const shapes = WEIGHTS.flatMap(([n, k]) => FEW_ROWS.map((m) => [m, n, k]));
+  const measured = shapes.map((shape) => {
+    const [m, n, k] = shape;
+    const scope = new Scope();
+    const operands = { b: randomBf16(backend, [m, k], 1), a: randomBf16(backend, [n, k], 2) };
+    const cases = [1, "auto"].map((splitK) => {
+      const { out, plan } = gemm({ ...operands, splitK });
+      return { plan, repeat: loopOf(() => gemm({ ...operands, splitK, out })) };
+    });
+    const [chain, splits] = measureDevice(cases, wait, rounds, UNCOUNTED).map(({ median }) => median);
+    scope.dispose();
+    return { shape, chain, splits, splitK: cases[1].plan.splitK };
+  });
+  wait();
+  const torch = torchSeconds(shapes, ["--only", "bf16"]);
+  return measured.map(({ shape, chain, splits, splitK }) => {
+    const title = shape.join("x");
+    const library = torch.get(`bf16 ${title}`);
+    return {
+      "bf16, M x N x K": title,
+      "one chain, µs": chain * 1e6,
+      "splits, µs": splits * 1e6,
+      "number of splits": String(splitK),
+      "PyTorch, µs": library && library * 1e6,
+      "splits / one chain": splits / chain,
+      "PyTorch / one chain": library && library / chain,
+    };
   });
 }

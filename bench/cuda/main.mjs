@@ -1,7 +1,7 @@
 // `npm run bench:cuda` measures the speed of the CUDA backend on device 0. Upper bounds to compare with, such as a
 // device-to-device copy, are measured in the same run. Options: --write puts the tables into the documents; --json FILE
 // writes all rows; --from FILE takes the rows of such a file instead of measuring; --quick runs few rounds; --only
-// kernels|gemm|attention|enqueue|training|engine|layers|experts|optimizers runs one part; of layers, experts and optimizers,
+// kernels|gemm|rollout|attention|enqueue|training|engine|layers|experts|optimizers runs one part; of layers, experts and optimizers,
 // --no-graphs captures no step, and --alone compares with no other library.
 import { readFileSync } from "node:fs";
 import { writeFile } from "node:fs/promises";
@@ -13,7 +13,7 @@ import { openCopies } from "./copy.mjs";
 import { openDevice } from "./device.mjs";
 import { enqueueRows } from "./enqueue.mjs";
 import { expertRows } from "./experts.mjs";
-import { gemmRows } from "./gemm.mjs";
+import { gemmRows, rolloutRows } from "./gemm.mjs";
 import { kernelCases, SIZES } from "./kernels.mjs";
 import { layerRows } from "./layers.mjs";
 import { optimizerRows } from "./optimizers.mjs";
@@ -72,6 +72,7 @@ async function measured() {
   const tables = {
     ...(asked("kernels") ? { kernels: kernelRows(backend, copies, wait, rounds) } : {}),
     ...(asked("gemm") ? { gemm: gemmRows(backend, wait, rounds) } : {}),
+    ...(asked("rollout") ? { rollout: rolloutRows(backend, wait, rounds) } : {}),
     ...attention,
     ...(training ? { training: training.steps, "training by operation": training.operations } : {}),
     ...(engine ? { engine } : {}),
@@ -119,6 +120,7 @@ const SECTIONS = [
   { name: "docs/performance.md", section: "bench:layers", titles: ["layers"] },
   { name: "docs/performance.md", section: "bench:experts", titles: ["experts", "permutations"] },
   { name: "docs/performance.md", section: "bench:optimizers", titles: ["optimizers"] },
+  { name: "docs/rollout.md", section: "bench:rollout", titles: ["rollout"] },
   { name: "docs/training.md", section: "bench:cuda", titles: ["training", "training by operation"] },
 ];
 

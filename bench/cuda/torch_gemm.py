@@ -1,8 +1,9 @@
 """Times the products of bench/cuda/gemm.mjs in PyTorch.
 
-python3 torch_gemm.py MxNxK ... prints a JSON list of {name, seconds}.
+python3 torch_gemm.py [--only NAME] MxNxK ... prints a JSON object with a list of {name, seconds}.
 """
 
+import argparse
 import json
 import random
 import sys
@@ -70,9 +71,11 @@ def batch(run):
     return (time.perf_counter() - start) / REPEAT
 
 
-def measure(m, n, k):
+def measure(m, n, k, only):
     runs = {}
     for name, run in cases(m, n, k):
+        if only not in (None, name):
+            continue
         try:
             batch(run)
             runs[name] = run
@@ -88,9 +91,13 @@ def measure(m, n, k):
 
 
 def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--only")
+    parser.add_argument("shapes", nargs="+")
+    options = parser.parse_args()
     rows = []
-    for shape in sys.argv[1:]:
-        rows += measure(*(int(size) for size in shape.split("x")))
+    for shape in options.shapes:
+        rows += measure(*(int(size) for size in shape.split("x")), options.only)
         torch.cuda.empty_cache()
     json.dump({"version": torch.__version__, "rows": rows}, sys.stdout)
 
