@@ -1,8 +1,8 @@
 // `npm run bench:cuda` measures the speed of the CUDA backend on device 0. Upper bounds to compare with, such as a
 // device-to-device copy, are measured in the same run. Options: --write puts the tables into the documents; --json FILE
 // writes all rows; --from FILE takes the rows of such a file instead of measuring; --quick runs few rounds; --only
-// kernels|gemm|rollout|attention|enqueue|training|engine|layers|experts|optimizers runs one part; of layers, experts and optimizers,
-// --no-graphs captures no step, and --alone compares with no other library.
+// kernels|gemm|rollout|attention|enqueue|training|engine|layers|experts|optimizers runs one part; of layers, experts and
+// optimizers, --no-graphs captures no step, and --alone compares with no other library.
 import { readFileSync } from "node:fs";
 import { writeFile } from "node:fs/promises";
 import { parseArgs } from "node:util";

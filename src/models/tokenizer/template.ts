@@ -2,7 +2,7 @@
 import { Environment, Interpreter, Template } from "@huggingface/jinja";
 
 /** The largest number of steps of a template. A message takes about a hundred. */
-const MAX_STEPS = 2 ** 24;
+const MAX_STEPS = 2 ** 22;
 /** The largest number of elements that `range` returns. */
 const MAX_RANGE = 2 ** 16;
 /** The number of steps that a loop's iteration counts in addition to the steps of its body, in proportion to its time. */
