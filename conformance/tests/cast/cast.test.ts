@@ -38,8 +38,8 @@ describe("stochastic rounding draws by an element's index", () => {
       const random = { seed: 0x1234_5678_9abc_def0n, offset: 2n ** 40n + 1n };
       const options = { format, rounding: "stochastic", overflow: "saturate", ...random } as const;
       const { codes } = download(encode(upload(backend(), x), options));
-      for (const first of windows)
-        for (let i = first; i < first + 60; i++) {
+      for (const firstPattern of windows)
+        for (let i = firstPattern; i < firstPattern + 60; i++) {
           const word = random16(random.seed, random.offset, 0, BigInt(i));
           const pattern = x.codes[i] as number;
           const code = oracle.encode(pattern, layoutOf(format), "stochastic", "saturate", word);
@@ -53,14 +53,14 @@ describe("results do not depend on the number of threads", () => {
   const bits = fromCodes("f32", [LONG], words(1, LONG));
   for (const format of ["e4m3", "e2m1", "bf16", "tf32"]) {
     for (const rounding of ROUNDINGS) {
-      testEqualBits(`encode to ${format}, ${rounding}`, threads, (each) => ({
-        codes: download(encode(upload(each, bits), { format, rounding, seed: 5n, offset: 9n })),
+      testEqualBits(`encode to ${format}, ${rounding}`, threads, (testBackend) => ({
+        codes: download(encode(upload(testBackend, bits), { format, rounding, seed: 5n, offset: 9n })),
       }));
     }
   }
 
-  testEqualBits("decode", threads, (each) => ({
-    values: download(decode(upload(each, fromCodes("e4m3", [LONG], bits.codes)), { dtype: "bf16" })),
+  testEqualBits("decode", threads, (testBackend) => ({
+    values: download(decode(upload(testBackend, fromCodes("e4m3", [LONG], bits.codes)), { dtype: "bf16" })),
   }));
 
   testInScope("amax, the largest element last", () => {
@@ -85,11 +85,11 @@ describe("stochastic rounding", () => {
   });
 
   testInScope("uses other random words for another seed, and for another offset", () => {
-    const first = draw({ seed: 3n, offset: 4n });
-    expect(draw({ seed: 4n, offset: 4n })).not.toEqual(first);
-    expect(draw({ seed: 3n, offset: 5n })).not.toEqual(first);
-    expect(draw({ seed: 3n + 2n ** 32n, offset: 4n })).not.toEqual(first);
-    expect(draw({ seed: 3n, offset: 4n + 2n ** 32n })).not.toEqual(first);
+    const firstBits = draw({ seed: 3n, offset: 4n });
+    expect(draw({ seed: 4n, offset: 4n })).not.toEqual(firstBits);
+    expect(draw({ seed: 3n, offset: 5n })).not.toEqual(firstBits);
+    expect(draw({ seed: 3n + 2n ** 32n, offset: 4n })).not.toEqual(firstBits);
+    expect(draw({ seed: 3n, offset: 4n + 2n ** 32n })).not.toEqual(firstBits);
   });
 
   testInScope("rounds a value halfway between two up in about half of the cases", () => {
@@ -100,8 +100,10 @@ describe("stochastic rounding", () => {
   testInScope("does not depend on the shape, only on the element's index", () => {
     const x = fromCodes("f32", [4096], words(6, 4096));
     const options = { format: "e5m2", rounding: "stochastic", seed: 1n } as const;
-    const flat = upload(backend(), x);
-    expect(encode(flat.reshape([4, 16, 64]), options).dataSync()).toEqual(encode(flat, options).dataSync());
+    const uploaded = upload(backend(), x);
+    expect(encode(uploaded.reshape([4, 16, 64]), options).dataSync()).toEqual(
+      encode(uploaded, options).dataSync(),
+    );
   });
 });
 
@@ -129,8 +131,11 @@ describe("shapes and types", () => {
     expect(decode(codes, { format: { ...layout, specials: "finite" } }).dataSync()).toEqual(
       Float32Array.of(1, -2),
     );
-    const wide = { ...layout, exponentBits: 5, bias: 15, specials: "ieee" } as const;
-    expect(encode(x, { format: { ...wide, mantissaBits: 4 } })).toMatchObject({ dtype: "u16", shape: [2] });
+    const wideLayout = { ...layout, exponentBits: 5, bias: 15, specials: "ieee" } as const;
+    expect(encode(x, { format: { ...wideLayout, mantissaBits: 4 } })).toMatchObject({
+      dtype: "u16",
+      shape: [2],
+    });
   });
 
   testInScope("the names of torch, ml_dtypes and safetensors are accepted, in upper or lower case", () => {
@@ -149,17 +154,23 @@ describe("castTo", () => {
   const types = fc.constantFrom(...WIDE_DTYPES);
   testInScope("is x itself in its own type, else the encoding of its values, whatever the two types", () => {
     fc.assert(
-      fc.property(types, types, fc.array(fc.float({ noNaN: true }), { maxLength: 9 }), (from, to, values) => {
-        using _scope = new Scope();
-        const wide = tensor(backend(), Float32Array.from(values));
-        const x = castTo(wide, from);
-        const cast = castTo(x, to);
-        expect([cast.dtype, ...cast.shape]).toEqual([to, values.length]);
-        if (from === to) expect(cast).toBe(x);
-        const exact = from === "f32" ? x : decode(x, { format: from });
-        const expected = to === "f32" ? exact : encode(exact, { format: to, overflow: "nonfinite" });
-        expect(cast.dataSync()).toEqual(expected.dataSync());
-      }),
+      fc.property(
+        types,
+        types,
+        fc.array(fc.float({ noNaN: true }), { maxLength: 9 }),
+        (from, targetType, values) => {
+          using _scope = new Scope();
+          const wideTensor = tensor(backend(), Float32Array.from(values));
+          const x = castTo(wideTensor, from);
+          const cast = castTo(x, targetType);
+          expect([cast.dtype, ...cast.shape]).toEqual([targetType, values.length]);
+          if (from === targetType) expect(cast).toBe(x);
+          const exact = from === "f32" ? x : decode(x, { format: from });
+          const expected =
+            targetType === "f32" ? exact : encode(exact, { format: targetType, overflow: "nonfinite" });
+          expect(cast.dataSync()).toEqual(expected.dataSync());
+        },
+      ),
       { numRuns: draws(100) },
     );
   });
@@ -174,11 +185,11 @@ describe("tensors that cannot be encoded are refused", () => {
   });
 
   testInScope("an unknown rounding or overflow, with a list of the valid ones", () => {
-    const wrong = (fields: object) => () => encode(x(), { format: "e4m3", ...fields });
-    expect(wrong({ rounding: "nearest" })).toThrow(ArgumentError);
-    expect(wrong({ rounding: "nearest" })).toThrow(ROUNDINGS.join(", "));
-    expect(wrong({ overflow: "wrap" })).toThrow(ArgumentError);
-    expect(wrong({ overflow: "wrap" })).toThrow(OVERFLOWS.join(", "));
+    const encodeWith = (fields: object) => () => encode(x(), { format: "e4m3", ...fields });
+    expect(encodeWith({ rounding: "nearest" })).toThrow(ArgumentError);
+    expect(encodeWith({ rounding: "nearest" })).toThrow(ROUNDINGS.join(", "));
+    expect(encodeWith({ overflow: "wrap" })).toThrow(ArgumentError);
+    expect(encodeWith({ overflow: "wrap" })).toThrow(OVERFLOWS.join(", "));
   });
 
   testInScope("a seed or offset that is not an unsigned 64-bit integer", () => {
@@ -211,8 +222,8 @@ describe("tensors that cannot be encoded are refused", () => {
   });
 
   testInScope("a disposed tensor", () => {
-    const gone = x();
-    gone.dispose();
-    expect(() => encode(gone, { format: "e4m3" })).toThrow(DisposedError);
+    const disposedTensor = x();
+    disposedTensor.dispose();
+    expect(() => encode(disposedTensor, { format: "e4m3" })).toThrow(DisposedError);
   });
 });

@@ -85,7 +85,7 @@ describe("encode over all inputs of a chunk", () => {
   );
 
   it("a backend that rounds ties away is caught at the first tie it breaks", () => {
-    const broken: Backend = Object.create(backend, {
+    const brokenBackend: Backend = Object.create(backend, {
       run: {
         value: (op: OpName, args: OpArgs[OpName]) =>
           runOn(
@@ -97,6 +97,10 @@ describe("encode over all inputs of a chunk", () => {
     });
     const exhaustion = new Exhaustion({ format: "e4m3", rounding: "tiesToEven", overflow: "saturate" });
     // 0.5 + 2^-5 lies halfway between the codes 0x30 and 0x31
-    expect(exhaustion.check(broken, 0x3f)).toEqual({ bits: 0x3f080000, actual: 0x31, expected: [0x30] });
+    expect(exhaustion.check(brokenBackend, 0x3f)).toEqual({
+      bits: 0x3f080000,
+      actual: 0x31,
+      expected: [0x30],
+    });
   });
 });

@@ -12,23 +12,26 @@ import { f32, takesThreads, useWorkspace } from "../harness/cli.js";
 import { sampleCases } from "../harness/draws.js";
 
 const w = useWorkspace();
-const built = existsSync(new URL("../../../dist/src/cli/bin.js", import.meta.url));
-const program = built ? programPath("bin") : "";
-const where = built ? "node dist/src/cli/bin.js" : "(not built: npm run build makes dist)";
+const isBuilt = existsSync(new URL("../../../dist/src/cli/bin.js", import.meta.url));
+const program = isBuilt ? programPath("bin") : "";
+const programTitle = isBuilt ? "node dist/src/cli/bin.js" : "(not built: npm run build makes dist)";
 
 /** Writes a sparse file of zeros, which uses no disk space. */
-function sparse(name: string, tensors: readonly (readonly [name: string, shape: readonly number[]])[]): void {
-  let at = 0;
+function writeSparseFile(
+  name: string,
+  tensors: readonly (readonly [name: string, shape: readonly number[]])[],
+): void {
+  let offset = 0;
   const entries = tensors.map(([tensor, shape]) => {
-    const begin = at;
-    at += 4 * shape.reduce((product, size) => product * size, 1);
-    return [tensor, { dtype: "F32", shape, data_offsets: [begin, at] }];
+    const begin = offset;
+    offset += 4 * shape.reduce((product, size) => product * size, 1);
+    return [tensor, { dtype: "F32", shape, data_offsets: [begin, offset] }];
   });
   const header = Buffer.from(JSON.stringify(Object.fromEntries(entries)));
   const prefix = Buffer.alloc(8);
   prefix.writeBigUInt64LE(BigInt(header.length));
   writeFileSync(w.path(name), Buffer.concat([prefix, header]));
-  truncateSync(w.path(name), 8 + header.length + at);
+  truncateSync(w.path(name), 8 + header.length + offset);
 }
 
 /** Commands that compute for longer than a test waits. */
@@ -53,44 +56,42 @@ const RUNS = Object.keys(LONG).flatMap((command, i) => {
 /** Much longer than the signal takes on an idle machine. */
 const PROMPT_MS = 3000;
 
-describe.skipIf(!built)(`the program, as ${where}`, () => {
+describe.skipIf(!isBuilt)(`the program, as ${programTitle}`, () => {
   it.each(sampleCases(RUNS, 2))(
     "%s on %i threads ends at once on %s, and leaves no file",
     async (command, threads, signal) => {
       // below the maximum size of a tensor of the reference (docs/guide.md)
-      const large = [16384, 12288] as const;
-      sparse("large", [["x", large]]);
+      const largeShape = [16384, 12288] as const;
+      writeSparseFile("large", [["x", largeShape]]);
       const names = Array.from({ length: 8 }, (_, i) => `x${i}`);
-      sparse(
+      writeSparseFile(
         "many",
-        names.map((name) => [name, large]),
+        names.map((name) => [name, largeShape]),
       );
-      sparse("product", [
+      writeSparseFile("product", [
         ["a", [2048, 8192]],
         ["b", [2048, 8192]],
       ]);
-      sparse("codes", [["x", large]]);
-      const before = w.names;
-      const words = (LONG[command] ?? []).map((word) =>
-        word.startsWith("@") ? w.path(word.slice(1)) : word,
-      );
+      writeSparseFile("codes", [["x", largeShape]]);
+      const namesBefore = w.names;
+      const args = (LONG[command] ?? []).map((word) => (word.startsWith("@") ? w.path(word.slice(1)) : word));
       const options = takesThreads(command) ? ["--threads", String(threads)] : [];
-      const child = spawn(process.execPath, [program, command, ...words, ...options], {
+      const child = spawn(process.execPath, [program, command, ...args, ...options], {
         stdio: ["ignore", "ignore", "pipe"],
       });
       let stderr = "";
       child.stderr.on("data", (text) => (stderr += text));
       await setTimeout(1500);
       const running = child.exitCode === null;
-      const sent = performance.now();
+      const killedAt = performance.now();
       child.kill(signal);
-      const [status, by] = running ? await once(child, "close") : [child.exitCode, null];
+      const [status, exitSignal] = running ? await once(child, "close") : [child.exitCode, null];
       // a command that has already ended cannot be interrupted; its status shows that it ended
       if (running) {
-        expect(performance.now() - sent).toBeLessThan(PROMPT_MS);
-        expect(by ?? status).toBe(by ? signal : SIGNALS[signal]);
+        expect(performance.now() - killedAt).toBeLessThan(PROMPT_MS);
+        expect(exitSignal ?? status).toBe(exitSignal ? signal : SIGNALS[signal]);
         expect(w.names.filter((name) => name.endsWith(".tmp"))).toEqual([]);
-        expect(w.names).toEqual(before);
+        expect(w.names).toEqual(namesBefore);
         expect(stderr).toBe("");
       } else expect([0, 1]).toContain(status);
     },

@@ -13,21 +13,21 @@ const FILES = [join(GGUF, "gguf-model.gguf"), join(VECTORS, "modelopt-nvfp4", "m
 const COMMANDS = [["verify"], ["inspect"], ["convert", "-o", "@out", "--to", "f32"]] as const;
 
 it("a file that is cut off gives JSON with the error, or with findings", async () => {
-  const cut = fc.record({
+  const cutFiles = fc.record({
     file: fc.constantFrom(...FILES),
     command: fc.constantFrom(...COMMANDS),
-    kept: share.map((of) => 0.9 * of),
+    kept: share.map((fraction) => 0.9 * fraction),
   });
   await fc.assert(
-    fc.asyncProperty(cut, async ({ file, command: [name, ...options], kept }) => {
+    fc.asyncProperty(cutFiles, async ({ file, command: [name, ...options], kept }) => {
       const bytes = readFileSync(file);
       const path = w.path(file.endsWith(".gguf") ? "cut.gguf" : "cut.safetensors");
       writeFileSync(path, bytes.subarray(0, Math.floor(kept * bytes.length)));
       const { status, stdout, stderr } = await w.run(name, path, ...options, "--json");
-      const said = JSON.parse(stdout);
+      const report = JSON.parse(stdout);
       expect(status).toBe(2);
-      expect(said).toMatchObject({ path, ok: false, error: { code: "FILE" } });
-      expect(stderr).toContain(said.error.message.slice(0, 20));
+      expect(report).toMatchObject({ path, ok: false, error: { code: "FILE" } });
+      expect(stderr).toContain(report.error.message.slice(0, 20));
     }),
     { numRuns: draws(12) },
   );

@@ -12,16 +12,16 @@ async function compare(a: readonly FileTensor[], b: readonly FileTensor[], ...op
 }
 
 describe("compare", () => {
-  const one = f32("x", [2, 3], [0, 1, 2, 3, 4, 5]);
+  const smallTensor = f32("x", [2, 3], [0, 1, 2, 3, 4, 5]);
 
   it("reports equal files as equal and exits 0", async () => {
-    const { status, stdout } = await compare([one], [one]);
+    const { status, stdout } = await compare([smallTensor], [smallTensor]);
     expect({ status, stdout }).toEqual({ status: 0, stdout: "1 of 1 tensors equal\n" });
     expect((await compare([], [])).status).toBe(0);
   });
 
   it("names the first difference by coordinate, values and codes, counts them all, exits 1", async () => {
-    const { status, stdout } = await compare([one], [f32("x", [2, 3], [0, 1, 2, 3, -4, 6])]);
+    const { status, stdout } = await compare([smallTensor], [f32("x", [2, 3], [0, 1, 2, 3, -4, 6])]);
     expect(status).toBe(1);
     expect(stdout).toBe(
       "x: F32 [2,3], 2 of 6 elements differ; first at [1,1]: 4 (0x40800000) against -4 (0xc0800000)\n0 of 1 tensors equal\n",
@@ -70,12 +70,12 @@ describe("compare", () => {
       [raw("x", "F6_E2M3", [4], [0x40, 0, 0])],
     );
     expect(sixes.stdout).toMatch("first at [1]: 0 (0x00) against 0.125 (0x01)");
-    const far = new Float32Array(2 ** 20);
-    const other = far.slice();
-    other[2 ** 20 - 3] = 1;
+    const largeValues = new Float32Array(2 ** 20);
+    const otherValues = largeValues.slice();
+    otherValues[2 ** 20 - 3] = 1;
     const { stdout } = await compare(
-      [f32("x", [2 ** 10, 2 ** 10], far)],
-      [f32("x", [2 ** 10, 2 ** 10], other)],
+      [f32("x", [2 ** 10, 2 ** 10], largeValues)],
+      [f32("x", [2 ** 10, 2 ** 10], otherValues)],
     );
     expect(stdout).toMatch(
       "1 of 1048576 elements differ; first at [1023,1021]: 0 (0x00000000) against 1 (0x3f800000)",
@@ -107,18 +107,18 @@ describe("compare", () => {
 
   it("refuses a prefix that no tensor's name begins with, and lists the names", async () => {
     const many = Array.from({ length: 9 }, (_, i) => f32(`y${i}`, [0], []));
-    const wrong = await compare([one], many, "--prefix", "typo");
-    expect(wrong).toMatchObject({ status: 2, stdout: "" });
-    expect(wrong.stderr).toMatch(
+    const wrongPrefix = await compare([smallTensor], many, "--prefix", "typo");
+    expect(wrongPrefix).toMatchObject({ status: 2, stdout: "" });
+    expect(wrongPrefix.stderr).toMatch(
       /^lockstep compare: --prefix: no tensor of \S+a or \S+b begins with "typo"; there are x, y0, .*y6, …\n$/,
     );
     expect((await compare([], [], "--prefix", "typo")).stderr).toMatch(/"typo"; there are none\n$/);
-    expect((await compare([one], [...many, one], "--prefix", "x")).status).toBe(0);
+    expect((await compare([smallTensor], [...many, smallTensor], "--prefix", "x")).status).toBe(0);
     expect((await compare([], many, "--prefix", "y")).status).toBe(1);
   });
 
   it("reports the same with --json", async () => {
-    const { stdout } = await compare([one], [f32("x", [2, 3], [0, 1, 2, 3, 4, -0])], "--json");
+    const { stdout } = await compare([smallTensor], [f32("x", [2, 3], [0, 1, 2, 3, 4, -0])], "--json");
     expect(JSON.parse(stdout)).toMatchObject({
       equal: false,
       tensors: [
@@ -189,7 +189,7 @@ describe("fuzz", () => {
   it.each(["exact", "fp32", "hopper --split-k 3", "ada --split-accumulator", "blackwell --alpha -2"])(
     "has products on datapath %s",
     async (options) => {
-      const printed = await w.succeed(
+      const output = await w.succeed(
         "fuzz",
         "--op",
         "gemm",
@@ -200,7 +200,7 @@ describe("fuzz", () => {
         "--datapath",
         ...options.split(" "),
       );
-      expect(printed).toMatch("12 cases of gemm");
+      expect(output).toMatch("12 cases of gemm");
       const { tensors } = await w.read("out");
       expect(Object.keys(tensors).filter((name) => name.endsWith(".d"))).toHaveLength(12);
     },
@@ -232,9 +232,9 @@ describe("fuzz", () => {
         (x) => (tensors[`in.${i}.${x}`] ?? tensors[`in.${i}.${x}.rowwise.data`])?.dtype,
       );
       expect(dtypes).toEqual([a, b]);
-      const recorded = metadata?.[`lockstep.in.${i}.a`];
-      if (spec) expect(JSON.parse(recorded ?? "")).toMatchObject(spec);
-      else expect(recorded).toBeUndefined();
+      const recordedSpec = metadata?.[`lockstep.in.${i}.a`];
+      if (spec) expect(JSON.parse(recordedSpec ?? "")).toMatchObject(spec);
+      else expect(recordedSpec).toBeUndefined();
       expect(tensors[`out.${i}.d`]?.dtype).toBe("F32");
     }
   });
@@ -249,21 +249,23 @@ describe("fuzz", () => {
     ["", /"" is not a dtype, quantizer or dialect/],
     ["ct-nvfp4", /scaleRule twoLevelDivisor, whose scale of the tensor divides/],
     ["mxfp8,bf16", /datapath hopper does not multiply/],
-  ])("refuses the kinds %s", async (kinds, why) => {
+  ])("refuses the kinds %s", async (kinds, reason) => {
     const { status, stderr } = await w.run("fuzz", "--op", "gemm", "--operands", kinds, "-o", "@out");
     expect(status).toBe(2);
-    expect(stderr).toMatch(why);
+    expect(stderr).toMatch(reason);
   });
 
   it("contains the results of encode and quantize", async () => {
     const options = ["--format", "e3m2", "--rounding", "towardPositive"];
     await w.succeed("fuzz", "--op", "encode", ...options, "--cases", "30", "-o", "@corpus");
     await w.succeed("encode", "@corpus", "-o", "@mine", ...options);
-    const [corpus, mine] = [await w.read("corpus"), await w.read("mine")];
+    const [corpus, ownTensors] = [await w.read("corpus"), await w.read("mine")];
     const cases = Object.keys(corpus.tensors).filter((name) => name.startsWith("in."));
     expect(cases).toHaveLength(30);
     for (const name of cases) {
-      expect(corpus.tensors[name.replace("in.", "out.")]?.bytes, name).toEqual(mine.tensors[name]?.bytes);
+      expect(corpus.tensors[name.replace("in.", "out.")]?.bytes, name).toEqual(
+        ownTensors.tensors[name]?.bytes,
+      );
     }
   });
 
@@ -274,12 +276,12 @@ describe("fuzz", () => {
     await w.write("mine", answers);
     expect((await w.run("compare", "@corpus", "@mine")).status).toBe(1);
     expect((await w.run("compare", "@corpus", "@mine", "--prefix", "out.")).status).toBe(0);
-    const broken = answers.find(({ bytes }) => bytes.length > 0)!;
-    broken.bytes[0]! ^= 1;
+    const answer = answers.find(({ bytes }) => bytes.length > 0)!;
+    answer.bytes[0]! ^= 1;
     await w.write("mine", answers);
     const { status, stdout } = await w.run("compare", "@corpus", "@mine", "--prefix", "out.");
     expect(status).toBe(1);
-    expect(stdout).toMatch(`${broken.name}: U8`);
+    expect(stdout).toMatch(`${answer.name}: U8`);
   });
 });
 
@@ -309,14 +311,18 @@ describe("conform", () => {
       path: "4:0:1",
       shrinks: 2,
     };
-    const held = {
+    const holdingLaw = {
       law: "it's held",
       operation: "encode",
       runs: 3,
       declined: [{ reason: "no toOdd", count: 2 }],
     };
-    const failed = { law: "fails", operation: "encode", runs: 5, declined: [], failure };
-    const report = { ok: false, seed: 9, laws: [held, failed, { ...failed, law: held.law }] };
+    const failingLaw = { law: "fails", operation: "encode", runs: 5, declined: [], failure };
+    const report = {
+      ok: false,
+      seed: 9,
+      laws: [holdingLaw, failingLaw, { ...failingLaw, law: holdingLaw.law }],
+    };
     vi.doMock("../../index.js", () => ({ runConformance: async () => report }));
     const { status, stdout } = await w.run("conform", "--seed", "9", "--threads", "1");
     vi.doUnmock("../../index.js");

@@ -17,32 +17,32 @@ const number = (key: string, value: number): readonly Piece[] => [
   u32(4),
   u32(value),
 ];
-const list = (key: string, texts: readonly string[]): readonly Piece[] => [
+const listPiece = (key: string, texts: readonly string[]): readonly Piece[] => [
   ...[`tokenizer.ggml.${key}`, u32(9), u32(8), u64(texts.length)],
   ...texts,
 ];
 /** A tokenizer with a token for each of 40 characters; the last one ends texts. */
 const TOKENS = [..."abcdefghijklmnopqrstuvwxyz0123456789.,!?"];
 const TOKENIZER = [
-  ...[entry("model", "gpt2"), entry("pre", "gpt-2"), list("tokens", TOKENS), list("merges", [])],
+  ...[entry("model", "gpt2"), entry("pre", "gpt-2"), listPiece("tokens", TOKENS), listPiece("merges", [])],
   ...[number("bos_token_id", 1), number("eos_token_id", 39)],
 ];
 
 /** The same characters as pieces of SentencePiece. */
 const PIECES = [
-  ...[entry("model", "llama"), list("tokens", TOKENS)],
+  ...[entry("model", "llama"), listPiece("tokens", TOKENS)],
   ["tokenizer.ggml.add_space_prefix", u32(7), u8(0)] as readonly Piece[],
   [...["tokenizer.ggml.scores", u32(9), u32(6), u64(40)], new Uint8Array(160)] as readonly Piece[],
   ...[number("bos_token_id", 1), number("eos_token_id", 39)],
 ];
 
-async function convert(to: string): Promise<{ readonly missing?: Readonly<Record<string, string>> }> {
-  return JSON.parse(await w.succeed("convert", "@model.gguf", "-o", "@out", "--to", to, "--json"));
+async function convert(target: string): Promise<{ readonly missing?: Readonly<Record<string, string>> }> {
+  return JSON.parse(await w.succeed("convert", "@model.gguf", "-o", "@out", "--to", target, "--json"));
 }
 
 async function generated(path: string): Promise<object> {
-  const words = ["--prompt", "abc", "--max-tokens", "5", "--json"];
-  return { ...JSON.parse(await w.succeed("generate", path, ...words)), tokensPerSecond: 0 };
+  const args = ["--prompt", "abc", "--max-tokens", "5", "--json"];
+  return { ...JSON.parse(await w.succeed("generate", path, ...args)), tokensPerSecond: 0 };
 }
 
 describe("the folder of a converted GGUF file", () => {
@@ -73,9 +73,9 @@ describe("the folder of a converted GGUF file", () => {
       quantization_config: { quant_method: "compressed-tensors" },
     });
     const report = { ...(await generated("@out")) };
-    const words = ["--prompt", "abc", "--max-tokens", "5", "--weights", "ct-mxfp4", "--json"];
-    const formed = JSON.parse(await w.succeed("generate", "@model.gguf", ...words));
-    expect(report).toEqual({ ...formed, tokensPerSecond: 0 });
+    const args = ["--prompt", "abc", "--max-tokens", "5", "--weights", "ct-mxfp4", "--json"];
+    const formReport = JSON.parse(await w.succeed("generate", "@model.gguf", ...args));
+    expect(report).toEqual({ ...formReport, tokensPerSecond: 0 });
   });
 
   it("omits tokenizer.json and config.json if the metadata lack their content, with the reason", async () => {
@@ -86,8 +86,8 @@ describe("the folder of a converted GGUF file", () => {
     expect(existsSync(w.path("out/config.json"))).toBe(true);
     const bytes = readFileSync(w.path("model.gguf"), "latin1").replace("llama", "lemma");
     writeFileSync(w.path("other.gguf"), bytes, "latin1");
-    const printed = await w.succeed("convert", "@other.gguf", "-o", "@other", "--to", "f32");
-    expect(printed).toContain(
+    const output = await w.succeed("convert", "@other.gguf", "-o", "@other", "--to", "f32");
+    expect(output).toContain(
       "config.json: is not written: the configuration of the architecture lemma is not known\n",
     );
     expect(existsSync(w.path("other/config.json"))).toBe(false);

@@ -22,21 +22,25 @@ const COMPILES = "build-cuda";
 /** The words of the example in a command's help, without the program's name. */
 async function exampleOf(name: string): Promise<readonly string[]> {
   const help = await w.succeed(name, "--help");
-  const [program, ...words] = /\nExample:\n {2}(.+)\n/.exec(help)?.[1]?.split(" ") ?? [];
+  const [program, ...args] = /\nExample:\n {2}(.+)\n/.exec(help)?.[1]?.split(" ") ?? [];
   expect(program).toBe("lockstep");
-  return words;
+  return args;
 }
 
 /** The output of `lockstep help NAME`. */
 async function helpOf(name: string): Promise<{ status: number; out: string; error: string }> {
-  const printed = { out: "", error: "" };
-  const to = (stream: "out" | "error") => ({
+  const outputs = { out: "", error: "" };
+  const writerTo = (stream: "out" | "error") => ({
     write: (text: string) => {
-      printed[stream] += text;
+      outputs[stream] += text;
     },
   });
-  const status = await runCli(["help", name], { stdout: to("out"), stderr: to("error"), binary: NO_BINARY });
-  return { status, ...printed };
+  const status = await runCli(["help", name], {
+    stdout: writerTo("out"),
+    stderr: writerTo("error"),
+    binary: NO_BINARY,
+  });
+  return { status, ...outputs };
 }
 
 /** An operation of PyTorch on the tensor x. */
@@ -51,11 +55,11 @@ describe("the help of a command", () => {
   it.each(COMMANDS.map(({ name }) => name))(
     "of %s has an example of this command with existing options",
     async (name) => {
-      const [command, ...words] = await exampleOf(name);
+      const [command, ...args] = await exampleOf(name);
       expect(command).toBe(name);
-      const options = COMMANDS.find((each) => each.name === name)?.options ?? {};
-      const commandWords = words.includes("--") ? words.slice(0, words.indexOf("--")) : words;
-      for (const word of commandWords.filter((each) => each.startsWith("--")))
+      const options = COMMANDS.find((row) => row.name === name)?.options ?? {};
+      const commandWords = args.includes("--") ? args.slice(0, args.indexOf("--")) : args;
+      for (const word of commandWords.filter((commandWord) => commandWord.startsWith("--")))
         expect(options).toHaveProperty(word.slice(2));
     },
   );
@@ -66,8 +70,8 @@ describe("the help of a command", () => {
       const help = await w.succeed(name, "--help");
       expect(help).not.toContain("undefined");
       expect(await helpOf(name)).toEqual({ status: 0, out: help, error: "" });
-      const shown = Array.from(help.matchAll(/^ {2}(?:-\w, )?--([\w-]+)/gm), ([, option]) => option);
-      expect(shown.sort()).toEqual(Object.keys(options).sort());
+      const shownOptions = Array.from(help.matchAll(/^ {2}(?:-\w, )?--([\w-]+)/gm), ([, option]) => option);
+      expect(shownOptions.sort()).toEqual(Object.keys(options).sort());
       for (const [option, { placeholder = "", help: text }] of Object.entries(options)) {
         const pages = Array.from(text.matchAll(/docs\/[\w-]+\.md/g), ([page]) =>
           readFileSync(`${ROOT}${page}`, "utf8"),
@@ -75,7 +79,7 @@ describe("the help of a command", () => {
         for (const value of placeholder.includes("|") ? placeholder.split("|") : [])
           if (value !== value.toUpperCase() || /^\d/.test(value))
             expect(
-              [text, ...pages].some((each) => new RegExp(`(^|[^\\w-])${value}([^\\w-]|$)`).test(each)),
+              [text, ...pages].some((page) => new RegExp(`(^|[^\\w-])${value}([^\\w-]|$)`).test(page)),
               `--${option} ${value}`,
             ).toBe(true);
       }
@@ -87,9 +91,16 @@ describe("the help of a command", () => {
   )(
     "of %s shows no option that the command refuses whatever its value is",
     async (name, { options, inputs }) => {
-      const missing = inputs.map((_, i) => `@missing-${i}`);
-      for (const [option, { kind }] of Object.entries(options).filter(([each]) => each !== "help")) {
-        const { stderr } = await w.run(name, ...missing, `--${option}`, ...(kind === "flag" ? [] : ["1"]));
+      const missingPaths = inputs.map((_, i) => `@missing-${i}`);
+      for (const [option, { kind }] of Object.entries(options).filter(
+        ([optionName]) => optionName !== "help",
+      )) {
+        const { stderr } = await w.run(
+          name,
+          ...missingPaths,
+          `--${option}`,
+          ...(kind === "flag" ? [] : ["1"]),
+        );
         expect(stderr, option).not.toMatch(new RegExp(`no option|not for ${name}`));
       }
     },
@@ -117,11 +128,11 @@ describe("the help of a command", () => {
     writeFileSync(w.path("text.txt"), "hello hello");
     writeFileSync(w.path("train.mjs"), "if (process.argv[2] !== '--steps') process.exit(1);\n");
     for (const { name } of COMMANDS.filter((command) => command.name !== COMPILES)) {
-      const words = await exampleOf(name);
+      const args = await exampleOf(name);
       // copies the reference's results as the user's correct kernel
       if (name === "compare") copyFileSync(w.path("product.safetensors"), w.path("mine.safetensors"));
-      const isPath = (word: string, i: number): boolean => isFile(word) || words[i - 1] === "-o";
-      const run = await w.run(...words.map((word, i) => (isPath(word, i) ? `@${word}` : word)));
+      const isPath = (word: string, i: number): boolean => isFile(word) || args[i - 1] === "-o";
+      const run = await w.run(...args.map((word, i) => (isPath(word, i) ? `@${word}` : word)));
       // the two dialects of the example differ, so the status is 1
       expect([name, run.status, run.stderr]).toEqual([name, name === "diff" ? 1 : 0, expect.any(String)]);
     }

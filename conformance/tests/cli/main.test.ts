@@ -141,11 +141,11 @@ describe("usage", () => {
 
 describe("the progress bar", () => {
   const run = async (isTTY: boolean, ...options: string[]): Promise<{ stdout: string; stderr: string }> => {
-    const printed = { stdout: "", stderr: "" };
+    const outputs = { stdout: "", stderr: "" };
     const sink = (name: "stdout" | "stderr") => ({
       isTTY,
       columns: 60,
-      write: (text: string) => (printed[name] += text),
+      write: (text: string) => (outputs[name] += text),
     });
     const status = await runCli(["sweep", "--format", "e5m2", "--chunks", "0-1", ...options], {
       stdout: sink("stdout"),
@@ -153,7 +153,7 @@ describe("the progress bar", () => {
       binary: NO_BINARY,
     });
     expect(status).toBe(0);
-    return printed;
+    return outputs;
   };
 
   it("is drawn only on a terminal's stderr, within its width, and erased at the end", async () => {
@@ -179,9 +179,9 @@ describe("encode and decode", () => {
       const step = 2 ** bits / count;
       // encoding never produces the smallest code of a symmetric integer, which is only the sign bit
       const { specials }: ScalarLayout = SCALAR_FORMATS[format];
-      const unwritten = specials === "symmetric" ? count / 2 : -1;
-      const codes = Array.from({ length: count }, (_, i) => (i === unwritten ? i + 1 : i) * step);
-      const stored = {
+      const minusZeroCode = specials === "symmetric" ? count / 2 : -1;
+      const codes = Array.from({ length: count }, (_, i) => (i === minusZeroCode ? i + 1 : i) * step);
+      const storedTensor = {
         4: () =>
           raw(
             "x",
@@ -193,26 +193,26 @@ describe("encode and decode", () => {
         16: () => raw("x", "U16", [2, count / 2], new Uint8Array(Uint16Array.from(codes).buffer)),
         32: () => raw("x", "U32", [2, count / 2], new Uint8Array(Uint32Array.from(codes).buffer)),
       }[storageBits as 4 | 8 | 16 | 32]();
-      await w.write("codes", [stored]);
+      await w.write("codes", [storedTensor]);
       await w.succeed("decode", "@codes", "-o", "@values", "--format", format);
       const values = (await w.read("values")).tensors.x!;
       expect(values).toMatchObject({ dtype: "F32", shape: [2, count / 2] });
       await w.succeed("encode", "@values", "-o", "@again", "--format", format, "--overflow", "nonfinite");
       await w.succeed("decode", "@again", "-o", "@twice", "--format", format);
-      const again = (await w.read("again")).tensors.x!;
-      expect(again).toMatchObject({ dtype: stored.dtype, shape: stored.shape });
+      const reencoded = (await w.read("again")).tensors.x!;
+      expect(reencoded).toMatchObject({ dtype: storedTensor.dtype, shape: storedTensor.shape });
       expect((await w.run("compare", "@values", "@twice")).status).toBe(0);
     },
   );
 
   it("copies other tensors and the metadata, and accepts the 8-bit types of safetensors files", async () => {
-    const others = [raw("n", "I32", [1], [1, 2, 3, 4]), raw("e", "F8_E5M2", [2], [0x3c, 0x40])];
-    await w.write("in", [...others, raw("f", "F8_E4M3", [2], [0x38, 0x7f])], { note: "kept" });
+    const otherTensors = [raw("n", "I32", [1], [1, 2, 3, 4]), raw("e", "F8_E5M2", [2], [0x3c, 0x40])];
+    await w.write("in", [...otherTensors, raw("f", "F8_E4M3", [2], [0x38, 0x7f])], { note: "kept" });
     await w.succeed("decode", "@in", "-o", "@out", "--format", "e4m3");
     const { tensors, metadata } = await w.read("out");
     expect({ ...metadata }).toEqual({ note: "kept" });
     expect([...floats(tensors.f!)]).toEqual([1, Number.NaN]);
-    expect([tensors.n, tensors.e]).toEqual(others);
+    expect([tensors.n, tensors.e]).toEqual(otherTensors);
   });
 
   it("accepts tensors without elements and scalars, and may overwrite its input file", async () => {
@@ -265,8 +265,8 @@ describe("sweep", () => {
 
   it.each(runs.slice(0, 4))(
     "$format $rounding $overflow digests a chunk as an independent implementation does",
-    async (recorded) => {
-      const { format, rounding, overflow } = recorded;
+    async (recordedCase) => {
+      const { format, rounding, overflow } = recordedCase;
       const args = [
         "--format",
         format,
@@ -278,7 +278,7 @@ describe("sweep", () => {
         "66-66",
         "--json",
       ];
-      const chunks = recorded.chunks.filter(([chunk]) => chunk === 66);
+      const chunks = recordedCase.chunks.filter(([chunk]) => chunk === 66);
       expect(JSON.parse(await w.succeed("sweep", ...args))).toEqual({ format, rounding, overflow, chunks });
     },
   );
@@ -286,20 +286,20 @@ describe("sweep", () => {
 
 describe("the program", () => {
   const program = new URL("../../../dist/src/cli/bin.js", import.meta.url).pathname;
-  const built = existsSync(program);
-  const where = built ? "node dist/src/cli/bin.js" : "(not built: npm run build makes dist)";
+  const isBuilt = existsSync(program);
+  const programTitle = isBuilt ? "node dist/src/cli/bin.js" : "(not built: npm run build makes dist)";
 
-  it.skipIf(!built)(`runs as ${where}`, () => {
-    const ran = spawnSync(process.execPath, [program, "info", "--json"], { encoding: "utf8" });
-    expect({ status: ran.status, stderr: ran.stderr }).toEqual({ status: 0, stderr: "" });
-    expect(JSON.parse(ran.stdout)).toMatchObject({ version: "0.1.0" });
-    const wrong = spawnSync(process.execPath, [program, "gemm"], { encoding: "utf8" });
-    expect(wrong).toMatchObject({ status: 2, stdout: "", stderr: "lockstep gemm: IN… is needed\n" });
+  it.skipIf(!isBuilt)(`runs as ${programTitle}`, () => {
+    const infoRun = spawnSync(process.execPath, [program, "info", "--json"], { encoding: "utf8" });
+    expect({ status: infoRun.status, stderr: infoRun.stderr }).toEqual({ status: 0, stderr: "" });
+    expect(JSON.parse(infoRun.stdout)).toMatchObject({ version: "0.1.0" });
+    const failedRun = spawnSync(process.execPath, [program, "gemm"], { encoding: "utf8" });
+    expect(failedRun).toMatchObject({ status: 2, stdout: "", stderr: "lockstep gemm: IN… is needed\n" });
   });
 
   const full = "/dev/full";
-  it.skipIf(!built || !existsSync(full))(
-    `exits 2 where its output cannot be written: ${existsSync(full) ? where : `(there is no ${full})`}`,
+  it.skipIf(!isBuilt || !existsSync(full))(
+    `exits 2 where its output cannot be written: ${existsSync(full) ? programTitle : `(there is no ${full})`}`,
     async () => {
       await w.write("in", [f32("x", [4], ramp(4))]);
       const disk = openSync(full, "w");
@@ -320,18 +320,21 @@ describe("the program", () => {
     },
   );
 
-  it.skipIf(!built)(`ends without an error message if its reader has closed the pipe: ${where}`, async () => {
-    const child = spawn(process.execPath, [programPath("bin"), "--help"], {
-      stdio: ["ignore", "pipe", "pipe"],
-    });
-    child.stdout.destroy();
-    let stderr = "";
-    child.stderr.on("data", (text) => (stderr += text));
-    expect(await once(child, "close")).toEqual([0, null]);
-    expect(stderr).toBe("");
-  });
+  it.skipIf(!isBuilt)(
+    `ends without an error message if its reader has closed the pipe: ${programTitle}`,
+    async () => {
+      const child = spawn(process.execPath, [programPath("bin"), "--help"], {
+        stdio: ["ignore", "pipe", "pipe"],
+      });
+      child.stdout.destroy();
+      let stderr = "";
+      child.stderr.on("data", (text) => (stderr += text));
+      expect(await once(child, "close")).toEqual([0, null]);
+      expect(stderr).toBe("");
+    },
+  );
 
-  it.skipIf(!built)(
+  it.skipIf(!isBuilt)(
     "has every file that it needs in the package, and no source map of a source that the package lacks",
     () => {
       const args = ["pack", "--dry-run", "--json", "--ignore-scripts"];
@@ -339,8 +342,8 @@ describe("the program", () => {
         { files: { path: string }[] },
       ];
       const paths = files.map(({ path }) => path);
-      const needed = ["dist/src/cli/bin.js", "dist/src/index.d.ts", "dist/conformance/index.js"];
-      expect(paths).toEqual(expect.arrayContaining(needed));
+      const neededFiles = ["dist/src/cli/bin.js", "dist/src/index.d.ts", "dist/conformance/index.js"];
+      expect(paths).toEqual(expect.arrayContaining(neededFiles));
       expect(paths.filter((path) => path.endsWith(".map"))).toEqual([]);
     },
   );

@@ -25,11 +25,11 @@ it("a number is rounded to f32 and keeps the sign of zero; what f32 lacks is ref
   fc.assert(
     fc.property(number, (x) => {
       for (const text of texts(x)) {
-        const rounded = Math.fround(x);
-        const expected = Number.isFinite(rounded) ? rounded : undefined;
+        const f32Value = Math.fround(x);
+        const expected = Number.isFinite(f32Value) ? f32Value : undefined;
         expect(parsedBy(float32, 1, text)).toEqual([expected, expected]);
-        const positive = rounded > 0 ? expected : undefined;
-        expect(parsedBy(positiveFloat32, 1, text)).toEqual([positive, positive]);
+        const positiveOrNone = f32Value > 0 ? expected : undefined;
+        expect(parsedBy(positiveFloat32, 1, text)).toEqual([positiveOrNone, positiveOrNone]);
       }
     }),
     { examples: [[-0]] },
@@ -40,16 +40,16 @@ it("a number is rounded to f32 and keeps the sign of zero; what f32 lacks is ref
 
 it("an integer is exact, decimal or hexadecimal, within its range", () => {
   fc.assert(
-    fc.property(fc.bigInt({ min: -1n, max: 2n ** 64n + 1n }), fc.nat(100), fc.nat(100), (x, least, count) => {
+    fc.property(fc.bigInt({ min: -1n, max: 2n ** 64n + 1n }), fc.nat(100), fc.nat(100), (x, min, count) => {
       const expected = x >= 0n && x < 2n ** 64n ? x : undefined;
       for (const text of x < 0n
         ? [`${x}`]
         : [`${x}`, `0x${x.toString(16)}`, `0X${x.toString(16).toUpperCase()}`])
         expect(parsedBy(u64, 0n, text)).toEqual([expected, expected]);
-      const small = Number(x % 256n);
-      const isWithin = small >= least && small <= least + count;
-      const within = isWithin ? small : undefined;
-      expect(parsedBy(integer(least, least + count), 0, `${small}`)).toEqual([within, within]);
+      const byte = Number(x % 256n);
+      const isWithin = byte >= min && byte <= min + count;
+      const valueWithin = isWithin ? byte : undefined;
+      expect(parsedBy(integer(min, min + count), 0, `${byte}`)).toEqual([valueWithin, valueWithin]);
     }),
   );
 });

@@ -36,17 +36,17 @@ describe("the pieces of an output", () => {
     ["many tensors for each", Array.from({ length: 40 }, (_, i) => `${i}`.padStart(200, "x")), {}],
     ["long metadata for each", ["a"], { key: "x".repeat(20_000) }],
   ])("are planned until its header is too long: %s", async (_name, names, metadata) => {
-    let planned = 0;
+    let numPlanned = 0;
     const outputs = names.map((name): TensorPlan => ({ name, dtype: "U8", shape: [0] }));
-    const least = minHeaderBytes(outputs, metadata);
+    const minBytes = minHeaderBytes(outputs, metadata);
     const plan = (entry: TensorEntry) => {
-      planned++;
+      numPlanned++;
       return { subject: entry.name, outputs, metadata, produce: async () => {} };
     };
     const error = await planPieces(new ManyTensors(1_000_000), "out", plan).catch((cause: unknown) => cause);
     expect(error).toBeInstanceOf(FileError);
     expect(String(error)).toContain("out: its header would have more than 100000000 bytes");
-    expect(planned).toBe(Math.floor(MAX_HEADER_BYTES / least) + 1);
+    expect(numPlanned).toBe(Math.floor(MAX_HEADER_BYTES / minBytes) + 1);
   });
 
   it("are counted with no more bytes than their header has", () => {
@@ -62,10 +62,10 @@ describe("the pieces of an output", () => {
       fc.property(plans, fc.dictionary(fc.string(), fc.string()), (tensors, metadata) => {
         fc.pre(tensors.every(({ name }) => name !== "__metadata__"));
         const header = encodeHeader("out", planEntries("out", tensors as TensorPlan[]).values(), metadata);
-        const least = minHeaderBytes(tensors as TensorPlan[], metadata);
+        const minBytes = minHeaderBytes(tensors as TensorPlan[], metadata);
         // the 8 bytes of the header's length outweigh the comma that the last entry lacks
-        expect(least).toBeLessThanOrEqual(header.length);
-        expect(least).toBeGreaterThanOrEqual(48 * tensors.length);
+        expect(minBytes).toBeLessThanOrEqual(header.length);
+        expect(minBytes).toBeGreaterThanOrEqual(48 * tensors.length);
       }),
       { examples: [[[{ name: "", dtype: "U8", shape: [] }], {}]] },
     );

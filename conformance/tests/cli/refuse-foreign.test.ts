@@ -33,7 +33,7 @@ async function expectNamed(command: readonly string[], names: RegExp): Promise<v
 
 const fixture = async (name: string): Promise<FileTensor[]> => {
   const { tensors } = await readContents(join(VECTORS, name));
-  return [...tensors].map(([each, held]) => ({ name: each, ...held }));
+  return [...tensors].map(([tensorName, fileTensor]) => ({ name: tensorName, ...fileTensor }));
 };
 
 describe.each(FIXTURES)("%s", (name) => {
@@ -50,8 +50,8 @@ describe.each(FIXTURES)("%s", (name) => {
       ["e4m3", ["U8", "F8_E4M3"]],
       ["e8m0", ["U8", "F8_E8M0"]],
     ] as const) {
-      const taken = tensors.some(({ dtype }) => (dtypes as readonly string[]).includes(dtype));
-      if (taken)
+      const hasDtype = tensors.some(({ dtype }) => (dtypes as readonly string[]).includes(dtype));
+      if (hasDtype)
         await expectNamed(["decode", "--format", format], /tensor ".*": is part of the quantized weight/);
     }
   });
@@ -66,10 +66,10 @@ describe("codes without scales", () => {
         fc.stringMatching(/^[a-z_]{1,8}(\.[a-z_]{1,8}){0,3}(\.weight)?$/),
         fc.constantFrom(...COMMANDS),
         fc.array(fc.stringMatching(/^[a-z]{1,8}\.bias$/), { maxLength: 3 }),
-        async (dtype, name, command, others) => {
+        async (dtype, name, command, otherNames) => {
           const bytes = new Uint8Array((32 * FILE_DTYPES[dtype].bits) / 8).fill(0x38);
-          const plain = [...new Set(others)].map((each) => f32(each, [32], ramp(32)));
-          await w.write("in", [...plain, raw(name, dtype, [1, 32], bytes)]);
+          const biases = [...new Set(otherNames)].map((otherName) => f32(otherName, [32], ramp(32)));
+          await w.write("in", [...biases, raw(name, dtype, [1, 32], bytes)]);
           await expectNamed(command, new RegExp(`tensor "${name.replaceAll(".", "\\.")}"`));
         },
       ),
@@ -101,29 +101,36 @@ describe("unquantized tensors whose names and types are also those of codes and 
     ".absmax",
     "",
   ];
-  const named = fc.record({
+  const namedTensor = fc.record({
     module: fc.constantFrom("z", "layers.0.mlp"),
     end: fc.constantFrom(...ENDS).map((end) => (end.startsWith("s") ? `.${end}` : end)),
     dtype: fc.constantFrom("U8", "I8", "I32", "F32"),
     shape: fc.constantFrom([32, 1], [32, 32], [32]),
   });
-  const drawn = fc.uniqueArray(named, { maxLength: 4, selector: ({ module, end }) => module + end });
+  const namedTensors = fc.uniqueArray(namedTensor, {
+    maxLength: 4,
+    selector: ({ module, end }) => module + end,
+  });
 
   it("are copied or converted by every command, alone or together", async () => {
     await fc.assert(
-      fc.asyncProperty(drawn, fc.constantFrom(...COMMANDS), async (held, [name = "", ...options]) => {
-        const tensors = held.map(({ module, end, dtype, shape }): FileTensor => {
-          const count = shape.reduce((a: number, b: number) => a * b, 1);
-          return raw(
-            module + end,
-            dtype as FileDType,
-            shape,
-            new Uint8Array(count * (FILE_DTYPES[dtype as FileDType].bits / 8)),
-          );
-        });
-        await w.write("in", [f32("a", [32, 32], ramp(1024)), ...tensors]);
-        await w.succeed(name, "@in", "-o", "@out", ...options, "--force");
-      }),
+      fc.asyncProperty(
+        namedTensors,
+        fc.constantFrom(...COMMANDS),
+        async (drawnTensors, [name = "", ...options]) => {
+          const tensors = drawnTensors.map(({ module, end, dtype, shape }): FileTensor => {
+            const count = shape.reduce((a: number, b: number) => a * b, 1);
+            return raw(
+              module + end,
+              dtype as FileDType,
+              shape,
+              new Uint8Array(count * (FILE_DTYPES[dtype as FileDType].bits / 8)),
+            );
+          });
+          await w.write("in", [f32("a", [32, 32], ramp(1024)), ...tensors]);
+          await w.succeed(name, "@in", "-o", "@out", ...options, "--force");
+        },
+      ),
       {
         numRuns: draws(60),
         examples: [
@@ -144,15 +151,16 @@ describe("unquantized tensors whose names and types are also those of codes and 
       minLength: 1,
     });
     await fc.assert(
-      fc.asyncProperty(names, fc.constantFrom("e4m3", "e8m0", "e2m1", "bf16"), async (all, format) => {
+      fc.asyncProperty(names, fc.constantFrom("e4m3", "e8m0", "e2m1", "bf16"), async (drawnNames, format) => {
         await w.write(
           "in",
-          all.map((each) => f32(each, [32, 32], new Float32Array(1024).fill(2))),
+          drawnNames.map((tensorName) => f32(tensorName, [32, 32], new Float32Array(1024).fill(2))),
         );
         await w.succeed("encode", "@in", "-o", "@out", "--format", format, "--force");
         await w.succeed("decode", "@out", "-o", "@wide", "--format", format, "--force");
         const { tensors } = await w.read("wide");
-        for (const each of all) expect(new Float32Array(tensors[each]!.bytes.slice().buffer)[7]).toBe(2);
+        for (const tensorName of drawnNames)
+          expect(new Float32Array(tensors[tensorName]!.bytes.slice().buffer)[7]).toBe(2);
       }),
       { numRuns: draws(20) },
     );
@@ -163,19 +171,29 @@ describe("--as", () => {
   it("of convert takes the conventions that verify takes, and gives the same values of them", async () => {
     const path = join(VECTORS, "modelopt-nvfp4", "model.safetensors");
     await w.succeed("convert", path, "-o", "@plain", "--to", "f32");
-    const plain = (await w.read("plain/model.safetensors")).tensors;
-    let [taken, refused] = [0, 0];
-    for (const as of ["modelopt-nvfp4", "ct-nvfp4", "ct-mxfp4", "ct-float"]) {
-      const verified = await w.run("verify", path, "--as", as);
-      const { status } = await w.run("convert", path, "-o", "@other", "--to", "f32", "--as", as, "--force");
-      expect([as, status === 0]).toEqual([as, verified.status === 0]);
-      if (status !== 0) refused++;
+    const expectedTensors = (await w.read("plain/model.safetensors")).tensors;
+    let [numTaken, numRefused] = [0, 0];
+    for (const convention of ["modelopt-nvfp4", "ct-nvfp4", "ct-mxfp4", "ct-float"]) {
+      const verified = await w.run("verify", path, "--as", convention);
+      const { status } = await w.run(
+        "convert",
+        path,
+        "-o",
+        "@other",
+        "--to",
+        "f32",
+        "--as",
+        convention,
+        "--force",
+      );
+      expect([convention, status === 0]).toEqual([convention, verified.status === 0]);
+      if (status !== 0) numRefused++;
       else {
-        taken++;
-        expect((await w.read("other/model.safetensors")).tensors).toEqual(plain);
+        numTaken++;
+        expect((await w.read("other/model.safetensors")).tensors).toEqual(expectedTensors);
       }
     }
-    expect(Math.min(taken, refused)).toBeGreaterThan(0);
+    expect(Math.min(numTaken, numRefused)).toBeGreaterThan(0);
   });
 });
 
@@ -185,7 +203,7 @@ describe("--tensors", () => {
       "in",
       ["layers.0.q", "layers.0.k", "layers.1.q", "head"].map((name) => f32(name, [1, 32], ramp(32))),
     );
-    const chosen = async (globs: string): Promise<readonly string[]> => {
+    const chosenNames = async (globs: string): Promise<readonly string[]> => {
       const json = JSON.parse(
         await w.succeed(
           "quantize",
@@ -201,10 +219,10 @@ describe("--tensors", () => {
       );
       return json.quantized;
     };
-    expect(await chosen("*")).toHaveLength(4);
-    expect(await chosen("layers.*.q")).toEqual(["layers.0.q", "layers.1.q"]);
-    expect(await chosen("layers.0.?,head")).toEqual(["layers.0.q", "layers.0.k", "head"]);
-    expect(await chosen("head")).toEqual(["head"]);
+    expect(await chosenNames("*")).toHaveLength(4);
+    expect(await chosenNames("layers.*.q")).toEqual(["layers.0.q", "layers.1.q"]);
+    expect(await chosenNames("layers.0.?,head")).toEqual(["layers.0.q", "layers.0.k", "head"]);
+    expect(await chosenNames("head")).toEqual(["head"]);
     const { status, stderr } = await w.run(
       "quantize",
       "@in",

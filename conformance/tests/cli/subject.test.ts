@@ -13,7 +13,7 @@ import { draws, sampleCases } from "../harness/draws.js";
 const w = useWorkspace();
 const script = new URL("./subject.mjs", import.meta.url).pathname;
 
-const conform = (fault: string, ...words: string[]) =>
+const conform = (fault: string, ...options: string[]) =>
   w.run(
     "conform",
     "--subject",
@@ -22,7 +22,7 @@ const conform = (fault: string, ...words: string[]) =>
     "5",
     "--deadline",
     fault === "hang" ? "0.5" : "10",
-    ...words,
+    ...options,
   );
 
 describe("conform --subject", () => {
@@ -60,7 +60,7 @@ describe("conform --subject", () => {
     const [, replay] = /replay: lockstep (conform .*)/.exec(stdout) ?? [];
     expect(replay).toContain(fault);
     const path = /--path (\S+)/.exec(replay ?? "")?.[1] ?? "";
-    const again = await conform(
+    const replayed = await conform(
       fault,
       "--seed",
       "1",
@@ -69,8 +69,8 @@ describe("conform --subject", () => {
       "--path",
       path,
     );
-    expect(again.status).toBe(1);
-    expect(again.stdout).toMatch(message);
+    expect(replayed.status).toBe(1);
+    expect(replayed.stdout).toMatch(message);
   });
 
   it.each(
@@ -93,12 +93,12 @@ describe("conform --subject", () => {
   });
 
   it("needs a command and --subject for a deadline", async () => {
-    for (const words of [
+    for (const args of [
       ["--deadline", "1"],
       ["--subject", ""],
       ["--subject", "x", "--deadline", "0"],
     ])
-      expect((await w.run("conform", ...words)).status).toBe(2);
+      expect((await w.run("conform", ...args)).status).toBe(2);
     expect((await w.run("conform", "--subject", "/nonexistent/program")).stderr).toMatch(
       /ended with status 127/,
     );
@@ -111,54 +111,57 @@ describe("conform --subject", () => {
   });
 });
 
-const built = existsSync(new URL("../../../dist/src/cli/bin.js", import.meta.url));
+const isBuilt = existsSync(new URL("../../../dist/src/cli/bin.js", import.meta.url));
 
-describe.skipIf(!built)(`conform --subject - ${built ? "" : "(not built: npm run build makes dist)"}`, () => {
-  /** Connects the streams of both programs, and returns the subject's final output. */
-  async function connected(
-    fault: string,
-  ): Promise<{ status: number | null; report: Record<string, unknown> }> {
-    const args = [programPath("bin"), "conform", "--subject", "-", "--runs", "5", "--threads", "1"];
-    const harness = spawn(process.execPath, args, { stdio: ["pipe", "pipe", "inherit"] });
-    const subject = spawn(process.execPath, [script, fault]);
-    for (const { stdin } of [harness, subject]) stdin.on("error", () => {});
-    harness.stdout.pipe(subject.stdin);
-    subject.stdout.pipe(harness.stdin);
-    let output = "";
-    subject.stderr.on("data", (text: Buffer) => {
-      output += text.toString();
-    });
-    const [status] = await Promise.all([
-      new Promise<number | null>((resolve) => harness.on("close", resolve)),
-      new Promise((resolve) => subject.on("close", resolve)),
-    ]);
-    return { status, report: JSON.parse(output) };
-  }
+describe.skipIf(!isBuilt)(
+  `conform --subject - ${isBuilt ? "" : "(not built: npm run build makes dist)"}`,
+  () => {
+    /** Connects the streams of both programs, and returns the subject's final output. */
+    async function runConnected(
+      fault: string,
+    ): Promise<{ status: number | null; report: Record<string, unknown> }> {
+      const args = [programPath("bin"), "conform", "--subject", "-", "--runs", "5", "--threads", "1"];
+      const harness = spawn(process.execPath, args, { stdio: ["pipe", "pipe", "inherit"] });
+      const subject = spawn(process.execPath, [script, fault]);
+      for (const { stdin } of [harness, subject]) stdin.on("error", () => {});
+      harness.stdout.pipe(subject.stdin);
+      subject.stdout.pipe(harness.stdin);
+      let output = "";
+      subject.stderr.on("data", (text: Buffer) => {
+        output += text.toString();
+      });
+      const [status] = await Promise.all([
+        new Promise<number | null>((resolve) => harness.on("close", resolve)),
+        new Promise((resolve) => subject.on("close", resolve)),
+      ]);
+      return { status, report: JSON.parse(output) };
+    }
 
-  const REPORTS = [
-    ["none", 0, { ok: true }],
-    ["wrong", 1, { ok: false }],
-    ["declines", 2, { error: expect.stringMatching(/declined every input/) }],
-  ] as const;
-  it.each(sampleCases<(typeof REPORTS)[number]>(REPORTS, 1))(
-    "tells the program that started it the report (%s)",
-    async (fault, status, report) => {
-      expect(await connected(fault)).toMatchObject({ status, report: { type: "report", ...report } });
-    },
-  );
-});
+    const REPORTS = [
+      ["none", 0, { ok: true }],
+      ["wrong", 1, { ok: false }],
+      ["declines", 2, { error: expect.stringMatching(/declined every input/) }],
+    ] as const;
+    it.each(sampleCases<(typeof REPORTS)[number]>(REPORTS, 1))(
+      "tells the program that started it the report (%s)",
+      async (fault, status, report) => {
+        expect(await runConnected(fault)).toMatchObject({ status, report: { type: "report", ...report } });
+      },
+    );
+  },
+);
 
 describe("numpy", () => {
-  let missing = "";
+  let missingReason = "";
   beforeAll(() => {
     const { status, stderr, error } = spawnSync("python3", ["-I", "-c", "import numpy"], {
       encoding: "utf8",
     });
-    if (status !== 0) missing = error ? String(error) : stderr;
+    if (status !== 0) missingReason = error ? String(error) : stderr;
   });
 
   it("quantizes to MXFP8 by the example", async (context) => {
-    context.skip(missing !== "", `python3 with numpy is not here: ${missing}`);
+    context.skip(missingReason !== "", `python3 with numpy is not here: ${missingReason}`);
     const example = new URL("../../../examples/subjects/mxfp8_numpy.py", import.meta.url).pathname;
     const runs = draws(300);
     const { status, stdout } = await w.run(
@@ -183,13 +186,13 @@ describe("inputs that a subject supports", () => {
   };
 
   it("have the values that it names, and all of them", () => {
-    const drawn = fc.sample(supportedInputs("quantize", quantize).quantize as never, {
+    const inputs = fc.sample(supportedInputs("quantize", quantize).quantize as never, {
       numRuns: draws(300, 60),
       seed: 3,
     });
     for (const [path, values] of Object.entries(quantize)) {
-      const seen = new Set(drawn.map((input) => valueAt(input, path) ?? null));
-      expect([...seen].sort(), path).toEqual([...values].sort());
+      const valuesSeen = new Set(inputs.map((input) => valueAt(input, path) ?? null));
+      expect([...valuesSeen].sort(), path).toEqual([...values].sort());
     }
   });
 

@@ -3,20 +3,20 @@ import { readFileSync } from "node:fs";
 import { expect, it } from "vitest";
 import { ROOT } from "../harness/sources/sources.js";
 
-const read = (path: string): string => readFileSync(`${ROOT}/${path}`, "utf8");
-const { cases } = JSON.parse(read("conformance/vectors/torch-batches.json")) as {
+const readText = (path: string): string => readFileSync(`${ROOT}/${path}`, "utf8");
+const { cases } = JSON.parse(readText("conformance/vectors/torch-batches.json")) as {
   readonly cases: Readonly<Record<string, readonly (readonly number[])[]>>;
 };
-const page = read("docs/referee.md");
+const page = readText("docs/referee.md");
 
 /** The number of invariant cases whose names match, and of all that match. */
-function counted(pattern: RegExp): readonly [invariant: number, all: number] {
+function countVerdicts(pattern: RegExp): readonly [invariant: number, all: number] {
   const matching = Object.entries(cases).filter(([name]) => pattern.test(name));
   return [matching.filter(([, groups]) => groups.length === 1).length, matching.length];
 }
 
 it("has the numbers of all cases", () => {
-  const [invariant, all] = counted(/./);
+  const [invariant, all] = countVerdicts(/./);
   expect(page).toMatch(
     new RegExp(`Of ${all} cases that PyTorch\\n2\\.11 ran .*, ${invariant} are invariant`),
   );
@@ -35,9 +35,9 @@ it.each([
   [/^cumsum/, /`cumsum` \| none of 12 \|/],
   [/^sdpa EFFICIENT/, /EFFICIENT_ATTENTION \| all 8,/],
 ])("has the numbers of %s", (pattern, text) => {
-  const [said = ""] = text.exec(page) ?? [];
-  const [invariant, all] = counted(pattern);
+  const [sentence = ""] = text.exec(page) ?? [];
+  const [invariant, all] = countVerdicts(pattern);
   const expected =
     invariant === all ? `all ${all}` : invariant === 0 ? `none of ${all}` : `${invariant} of ${all}`;
-  expect(said).toContain(expected);
+  expect(sentence).toContain(expected);
 });

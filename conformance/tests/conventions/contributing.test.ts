@@ -21,15 +21,15 @@ const GENERIC = "FAMILY/OPERATION";
 const OPTIONAL = `conformance/tests/${GENERIC}.test.ts`;
 
 const sectionOf = (title: string): string =>
-  PAGE.split(/^## /m).find((each) => each.startsWith(`${title}\n`)) ?? "";
+  PAGE.split(/^## /m).find((section) => section.startsWith(`${title}\n`)) ?? "";
 
 /** The paths in the list items of the section with that title. */
-function listed(title: string): string[] {
+function listedPaths(title: string): string[] {
   return [...sectionOf(title).matchAll(/^- `([^`]+)`/gm)].map(([, path = ""]) => path);
 }
 
 /** The paths of the files that an addition may also need: the first column of the section's table. */
-const further = (title: string): string[] =>
+const optionalPaths = (title: string): string[] =>
   [...sectionOf(title).matchAll(/^\| `(.*?)` \|/gm)].map(([, path = ""]) => path);
 
 const OPERATIONS = [
@@ -54,10 +54,10 @@ function pathsOf(operation: string): string[] {
 /**
  * The paths that most operations have. (Some operations have a folder instead of a file, or are composed of other operations.)
  */
-function most<T>(things: readonly T[]): T[] {
+function mostCommon<T>(items: readonly T[]): T[] {
   const counts = new Map<T, number>();
-  for (const each of things) counts.set(each, (counts.get(each) ?? 0) + 1);
-  return [...counts].filter(([, count]) => count >= OPERATIONS.length * 0.7).map(([each]) => each);
+  for (const item of items) counts.set(item, (counts.get(item) ?? 0) + 1);
+  return [...counts].filter(([, count]) => count >= OPERATIONS.length * 0.7).map(([item]) => item);
 }
 
 /**
@@ -67,33 +67,33 @@ function most<T>(things: readonly T[]): T[] {
 function tablesOfFamilies(): string[] {
   const families = [...new Set(OPERATIONS.map((operation) => operation.split("/")[0] as string))];
   const files = listFiles("src").filter((file) => !file.includes(".gen."));
-  const generic = files.flatMap((file) =>
+  const genericPaths = files.flatMap((file) =>
     families
       .filter((family) => file.endsWith(`/${family}.ts`) || file.includes(`/${family}/`))
       .map((family) => file.replace(new RegExp(`/${family}(/|\\.ts$)`), "/FAMILY$1")),
   );
-  return [...new Set(generic)].filter((path) =>
+  return [...new Set(genericPaths)].filter((path) =>
     families.every((family) => existsSync(join(ROOT, path.replace("FAMILY", family)))),
   );
 }
 
 /** The files that contain all of these names. */
-function naming(names: readonly string[], folder: string): string[] {
-  const words = names.map((name) => new RegExp(`(?<![\\w-])${name}(?![\\w-])`));
+function filesNaming(names: readonly string[], folder: string): string[] {
+  const namePatterns = names.map((name) => new RegExp(`(?<![\\w-])${name}(?![\\w-])`));
   return listFiles(folder).filter((file) => {
     if (!file.endsWith(".ts") || file.includes(".gen.")) return false;
     const text = textOf(file);
-    return words.every((word) => word.test(text));
+    return namePatterns.every((word) => word.test(text));
   });
 }
 
 describe("an operation", () => {
-  const ownFiles = listed("Add an operation").filter((path) => path.includes(GENERIC));
+  const ownFiles = listedPaths("Add an operation").filter((path) => path.includes(GENERIC));
 
   it("has the files of its own that are listed, and the lowerings that it may need", () => {
-    const lowerings = further("Add an operation").filter((path) => path.includes(GENERIC));
+    const lowerings = optionalPaths("Add an operation").filter((path) => path.includes(GENERIC));
     expect([...ownFiles, ...lowerings].sort()).toEqual(
-      most(OPERATIONS.flatMap(pathsOf))
+      mostCommon(OPERATIONS.flatMap(pathsOf))
         .filter((path) => path !== OPTIONAL)
         .sort(),
     );
@@ -116,7 +116,7 @@ describe("an operation", () => {
       .filter((file) => {
         if (file.includes(".gen.")) return false;
         const text = textOf(file);
-        const named = OPERATIONS.filter((operation) => {
+        const namedOperations = OPERATIONS.filter((operation) => {
           const [, stem = ""] = operation.split("/");
           const camel = stem.replace(/-(.)/g, (_, letter: string) => letter.toUpperCase());
           return (
@@ -125,10 +125,10 @@ describe("an operation", () => {
             new RegExp(`\\b${camel}\\b`).test(text)
           );
         });
-        return named.length >= OPERATIONS.length * 0.7;
+        return namedOperations.length >= OPERATIONS.length * 0.7;
       });
     expect(
-      listed("Add an operation")
+      listedPaths("Add an operation")
         .filter((path) => !path.includes(GENERIC) && !path.endsWith(".md"))
         .sort(),
     ).toEqual([...tables, ...tablesOfFamilies()].sort());
@@ -138,10 +138,10 @@ describe("an operation", () => {
 describe("an elementwise operator", () => {
   it("is in each listed file, and the list has every file of src, assembly and the oracle that names all of them", () => {
     const tables = ["src", "assembly", "conformance/oracle"].flatMap((folder) =>
-      naming(OPERATOR_NAMES, folder),
+      filesNaming(OPERATOR_NAMES, folder),
     );
     expect(tables).not.toEqual([]);
-    expect(tables.filter((file) => !listed("Add an elementwise operator").includes(file))).toEqual([]);
+    expect(tables.filter((file) => !listedPaths("Add an elementwise operator").includes(file))).toEqual([]);
   });
 });
 
@@ -156,10 +156,10 @@ describe("a quantizer and a format", () => {
         "conformance/oracle",
         "conformance/arbitraries",
         "conformance/operations",
-      ].flatMap((folder) => naming(names, folder));
+      ].flatMap((folder) => filesNaming(names, folder));
       expect(tables).not.toEqual([]);
       expect(
-        tables.filter((file) => !listed(title).includes(file)),
+        tables.filter((file) => !listedPaths(title).includes(file)),
         title,
       ).toEqual([]);
     }
@@ -171,7 +171,7 @@ describe("a quantizer and a format", () => {
     );
     expect(classes.length).toBeGreaterThan(5);
     const tables = ["src", "conformance/tests/harness/arguments"].flatMap((folder) =>
-      naming(classes, folder),
+      filesNaming(classes, folder),
     );
     expect(tables).toEqual([]);
   });
@@ -187,7 +187,7 @@ describe("a quantizer and a format", () => {
     "Add a command",
     "Add a chip",
   ])("%s: every listed file exists", (title) => {
-    const paths = listed(title).filter((path) => !/FAMILY|NAME/.test(path));
+    const paths = listedPaths(title).filter((path) => !/FAMILY|NAME/.test(path));
     expect(paths.length).toBeGreaterThan(1);
     expect(paths.filter((path) => !existsSync(join(ROOT, path)))).toEqual([]);
   });
@@ -210,10 +210,12 @@ describe("a module, a recipe and a dialect", () => {
   ])("%s: each file that names the example %s is listed", (title, example, folders) => {
     const word = new RegExp(`(?<![\\w-])${example}(?![\\w-])`);
     // modules and models that compute with another module name it
-    const users = /^src\/(?:modules\/multihead-attention\.ts|models\/)/;
-    const files = folders.flatMap(listFiles).filter((file) => word.test(textOf(file)) && !users.test(file));
+    const callerPattern = /^src\/(?:modules\/multihead-attention\.ts|models\/)/;
+    const files = folders
+      .flatMap(listFiles)
+      .filter((file) => word.test(textOf(file)) && !callerPattern.test(file));
     expect(files.length).toBeGreaterThan(3);
-    expect(files.filter((file) => !listed(title).includes(file))).toEqual([]);
+    expect(files.filter((file) => !listedPaths(title).includes(file))).toEqual([]);
   });
 
   it("each table of all recipes is listed", () => {
@@ -224,17 +226,17 @@ describe("a module, a recipe and a dialect", () => {
       "conformance/tests/harness",
       "conformance/tests/recipes",
       "conformance/tests/laws",
-    ].flatMap((folder) => naming(recipes, folder));
+    ].flatMap((folder) => filesNaming(recipes, folder));
     expect(tables).toContain("src/index.ts");
-    expect(tables.filter((file) => !listed("Add a recipe").includes(file))).toEqual([]);
+    expect(tables.filter((file) => !listedPaths("Add a recipe").includes(file))).toEqual([]);
   });
 
   it("each table of all modules is listed", () => {
     const modules = heirsOf("Module", "src/modules");
     expect(modules).toContain("DotProductAttention");
-    const tables = ["src", "conformance/tests/harness"].flatMap((folder) => naming(modules, folder));
+    const tables = ["src", "conformance/tests/harness"].flatMap((folder) => filesNaming(modules, folder));
     expect(tables).toContain("src/index.ts");
-    expect(tables.filter((file) => !listed("Add a module").includes(file))).toEqual([]);
+    expect(tables.filter((file) => !listedPaths("Add a module").includes(file))).toEqual([]);
   });
 });
 
@@ -242,10 +244,10 @@ describe("a chip", () => {
   it("is in each listed file, and the list has every file of src and of the product tests that names all measured devices", () => {
     const devices = CHIPS.flatMap(({ measured }) => measured.map(({ device }) => device));
     const tables = ["src", "conformance/tests/formats", "conformance/tests/gemm"].flatMap((folder) =>
-      naming(devices, folder),
+      filesNaming(devices, folder),
     );
     expect(tables).toContain("src/formats/chips.ts");
-    expect(listed("Add a chip")).toEqual(expect.arrayContaining(tables));
+    expect(listedPaths("Add a chip")).toEqual(expect.arrayContaining(tables));
   });
 });
 
@@ -262,14 +264,14 @@ describe("files that are counted", () => {
     ["Add a dialect", "for a dialect"],
     ["Add a command", "for a command"],
     ["Add a chip", "for a chip"],
-  ])("%s: their number is the listed one, in architecture.md too", (title, words) => {
+  ])("%s: their number is the listed one, in architecture.md too", (title, numberWords) => {
     const count = Number(/^(\d+) files/m.exec(sectionOf(title))?.[1]);
-    expect(listed(title)).toHaveLength(count);
-    expect(ARCHITECTURE.replaceAll(/\s+/g, " ")).toContain(`${count} ${words}`);
+    expect(listedPaths(title)).toHaveLength(count);
+    expect(ARCHITECTURE.replaceAll(/\s+/g, " ")).toContain(`${count} ${numberWords}`);
   });
 
   it.each(["Add an operation", "Add a module"])("%s: the further files that it may need exist", (title) => {
-    const rows = further(title).filter((path) => !path.includes(GENERIC));
+    const rows = optionalPaths(title).filter((path) => !path.includes(GENERIC));
     expect(rows.length).toBeGreaterThan(2);
     expect(rows.filter((path) => !existsSync(join(ROOT, path)))).toEqual([]);
   });
@@ -284,22 +286,22 @@ describe("the list of generated tables", () => {
     "src/backends/wasm/lowerings.gen.ts",
     "src/backends/cuda/lowerings.gen.ts",
   ])("%s is a generated table: it has a line for most operations", (file) => {
-    const found = OPERATIONS.filter((operation) => textOf(file).includes(`/${operation}`));
-    expect(found.length).toBeGreaterThanOrEqual(OPERATIONS.length * 0.7);
+    const importedOperations = OPERATIONS.filter((operation) => textOf(file).includes(`/${operation}`));
+    expect(importedOperations.length).toBeGreaterThanOrEqual(OPERATIONS.length * 0.7);
   });
 });
 
 describe("an export of assembly that is marked @tested", () => {
   it("is called by a test", () => {
-    const marked = listFiles("assembly").flatMap((file) =>
+    const taggedExports = listFiles("assembly").flatMap((file) =>
       [...textOf(file).matchAll(/@tested \*\/\nexport function (\w+)/g)].map(([, name = ""]) => name),
     );
-    expect(marked.length).toBeGreaterThan(3);
+    expect(taggedExports.length).toBeGreaterThan(3);
     const tests = listFiles("conformance/tests")
       .map(textOf)
       .filter((text) => text.includes("stems.js"));
-    const called = (name: string): boolean =>
+    const isCalled = (name: string): boolean =>
       tests.some((text) => new RegExp(`call\\.${name}\\b|"${name}"`).test(text));
-    expect(marked.filter((name) => !called(name))).toEqual([]);
+    expect(taggedExports.filter((name) => !isCalled(name))).toEqual([]);
   });
 });

@@ -31,13 +31,13 @@ describe("a paired difference", () => {
 
   it("has the mean of the accuracies' difference and the error that the counts of changed answers give", () => {
     fc.assert(
-      fc.property(pair, ([ours, theirs]) => {
-        const { mean, error } = pairedDifference([ours], [theirs]);
-        const n = ours.length;
-        const gained = ours.filter((right, i) => right > (theirs[i] as number)).length;
-        const lost = ours.filter((right, i) => right < (theirs[i] as number)).length;
-        expect(mean).toBeCloseTo((100 * (sum(ours) - sum(theirs))) / n, 10);
-        const variance = (gained + lost - (gained - lost) ** 2 / n) / (n - 1);
+      fc.property(pair, ([answersA, answersB]) => {
+        const { mean, error } = pairedDifference([answersA], [answersB]);
+        const n = answersA.length;
+        const numGained = answersA.filter((isRight, i) => isRight > (answersB[i] as number)).length;
+        const numLost = answersA.filter((isRight, i) => isRight < (answersB[i] as number)).length;
+        expect(mean).toBeCloseTo((100 * (sum(answersA) - sum(answersB))) / n, 10);
+        const variance = (numGained + numLost - (numGained - numLost) ** 2 / n) / (n - 1);
         expect(error).toBeCloseTo(100 * Math.sqrt(variance / n), 10);
       }),
     );
@@ -67,13 +67,18 @@ describe("the criterion", () => {
   });
 
   it("names the recipes that fail it, and has no criterion for bf16", () => {
-    const run = (right: readonly number[]) => ({ right, losses: [2, 1], seconds: 3, cpuSeconds: 2 });
-    const good = [run(new Array(100).fill(1))];
-    const bad = [run(Array.from({ length: 100 }, (_, i) => Number(i >= 10)))];
+    const run = (rightAnswers: readonly number[]) => ({
+      right: rightAnswers,
+      losses: [2, 1],
+      seconds: 3,
+      cpuSeconds: 2,
+    });
+    const goodRuns = [run(new Array(100).fill(1))];
+    const worseRuns = [run(Array.from({ length: 100 }, (_, i) => Number(i >= 10)))];
     const rows = [
-      rowOf({ name: "bf16", allowance: undefined }, good, good, 1),
-      rowOf({ name: "same", allowance: 0.5 }, good, good, 1),
-      rowOf({ name: "worse", allowance: 0.5 }, bad, good, 1),
+      rowOf({ name: "bf16", allowance: undefined }, goodRuns, goodRuns, 1),
+      rowOf({ name: "same", allowance: 0.5 }, goodRuns, goodRuns, 1),
+      rowOf({ name: "worse", allowance: 0.5 }, worseRuns, goodRuns, 1),
     ];
     expect(rows.map(({ accuracy, loss }) => [accuracy, loss])).toEqual([
       [100, 1],

@@ -24,11 +24,11 @@ function chartsOf(figure: string): ReadonlyMap<string, string> {
 }
 
 const DEADLINE_MS = 400_000;
-const committed = readFileSync(pathOf("docs/demo.svg"), "utf8");
-const committedCharts = chartsOf(committed);
+const committedPicture = readFileSync(pathOf("docs/demo.svg"), "utf8");
+const committedCharts = chartsOf(committedPicture);
 
 /** The figure that the demo draws. */
-async function drawn(...options: readonly string[]): Promise<string> {
+async function drawDemo(...options: readonly string[]): Promise<string> {
   await run(process.execPath, [pathOf("examples/demo/main.mjs"), "--out", directory, ...options]);
   return readFileSync(join(directory, "demo.svg"), "utf8");
 }
@@ -42,7 +42,7 @@ if (IS_FULL)
   it(
     "docs/demo.svg is what `npm run demo -- --write` writes",
     async () => {
-      expect(committed === (await drawn()), "run `npm run demo -- --write`").toBe(true);
+      expect(committedPicture === (await drawDemo()), "run `npm run demo -- --write`").toBe(true);
     },
     DEADLINE_MS,
   );
@@ -50,7 +50,7 @@ else
   it.each(sampleCases([...committedCharts], 1))(
     "docs/demo.svg has the chart of %s that the demo draws",
     async (name, chart) => {
-      const charts = chartsOf(await drawn("--recipe", name));
+      const charts = chartsOf(await drawDemo("--recipe", name));
       expect([...charts.keys()]).toEqual([name]);
       expect(charts.get(name) === chart, "run `npm run demo -- --write`").toBe(true);
     },

@@ -42,7 +42,7 @@ const DOCUMENTS = [
 ].filter((path) => existsSync(ROOT + path));
 
 interface Example {
-  readonly where: string;
+  readonly location: string;
   readonly file: string;
   readonly language: string;
   readonly source: string;
@@ -50,18 +50,18 @@ interface Example {
 
 /** The ts and js blocks of a document. */
 function examplesOf(path: string): Example[] {
-  const text = read(path);
+  const text = readDocument(path);
   return Array.from(
     text.matchAll(/^```(ts|js)\n(.*?)^```$/gms),
     ({ 1: language = "", 2: source = "", index }) => {
       const line = text.slice(0, index).split("\n").length;
       const file = `${path.replace(/\W/g, "-")}-${line}`;
-      return { where: `${path}:${line}`, file, language, source };
+      return { location: `${path}:${line}`, file, language, source };
     },
   );
 }
 
-function read(path: string): string {
+function readDocument(path: string): string {
   return readFileSync(ROOT + path, "utf8");
 }
 
@@ -75,7 +75,7 @@ function filesIn(folder: string): string[] {
 }
 
 /** The output that an example promises: the comments that start with an arrow. */
-function promised(source: string): string[] {
+function promisedOutput(source: string): string[] {
   return Array.from(source.matchAll(/\/\/ → (.*)$/gm), ([, text = ""]) => text.trim());
 }
 
@@ -89,13 +89,19 @@ describe("examples", () => {
     for (const { file, language, source } of examples) writeFileSync(`${PLACE}/${file}.m${language}`, source);
     // compiles without the browser's types and checks declaration files, to show that the package needs no browser
     // types
-    const strict = {
+    const libraryOptions = {
       lib: ["es2023", "esnext.disposable"],
       skipLibCheck: false,
       // Node's own type declarations have errors under this option
       exactOptionalPropertyTypes: false,
     };
-    const compilerOptions = { ...strict, rootDir: ".", outDir: ".", declaration: false, sourceMap: false };
+    const compilerOptions = {
+      ...libraryOptions,
+      rootDir: ".",
+      outDir: ".",
+      declaration: false,
+      sourceMap: false,
+    };
     writeFileSync(
       `${PLACE}/tsconfig.json`,
       JSON.stringify({ extends: "../../tsconfig.json", compilerOptions, include: ["*.mts"], exclude: [] }),
@@ -111,33 +117,33 @@ describe("examples", () => {
   });
 
   it.each(sampleCases(examples, 2))(
-    "$where runs and prints the output that the document shows",
+    "$location runs and prints the output that the document shows",
     async ({ file, source }) => {
       const { stdout, stderr } = await run(process.execPath, [`${PLACE}/${file}.mjs`], { timeout: 60_000 });
       expect(stderr).not.toContain("garbage collected");
-      const expected = promised(source);
+      const expected = promisedOutput(source);
       if (expected.length > 0) expect(stdout.trimEnd().split("\n")).toEqual(expected);
     },
   );
 });
 
 describe("docs/numerics.md", () => {
-  const text = read("docs/numerics.md");
+  const text = readDocument("docs/numerics.md");
 
   /** The words in a fenced block. */
   function block(name: string): string[] {
-    const found = new RegExp(`^\`\`\`${name}\\n(.*?)^\`\`\``, "ms").exec(text)?.[1];
-    return found?.split(/\s{2,}|\n/).filter((row) => row !== "") ?? [];
+    const content = new RegExp(`^\`\`\`${name}\\n(.*?)^\`\`\``, "ms").exec(text)?.[1];
+    return content?.split(/\s{2,}|\n/).filter((row) => row !== "") ?? [];
   }
 
   it("has the constants of every function, equal to those of the oracle", () => {
     const rows = block("constants");
-    const found = Object.fromEntries(Object.keys(CONSTANTS).map((name) => [name, [] as string[]]));
+    const constants = Object.fromEntries(Object.keys(CONSTANTS).map((name) => [name, [] as string[]]));
     let name = "";
-    for (const cell of rows.map((each) => each.trim()))
-      if (cell in found) name = cell;
-      else found[name]?.push(cell);
-    expect(found).toEqual(CONSTANTS);
+    for (const cell of rows.map((word) => word.trim()))
+      if (cell in constants) name = cell;
+      else constants[name]?.push(cell);
+    expect(constants).toEqual(CONSTANTS);
   });
 
   it("has every scalar format with its limits", () => {
@@ -150,14 +156,14 @@ describe("docs/numerics.md", () => {
       const { max, maxCode, minNormal, minPositive, storageBits } = factsOf(name);
       const code = maxCode.toString(16).toUpperCase();
       const power = (x: number) => `2^${Math.log2(x)}`;
-      const limits = `${written(max)} = 0x${code} ${power(minNormal)} ${power(minPositive)} ${storageBits} bits`;
+      const limits = `${maxNotation(max)} = 0x${code} ${power(minNormal)} ${power(minPositive)} ${storageBits} bits`;
       return `${name} ${Number(signed)}/${exponentBits}/${mantissaBits} ${bias} ${specials} ${limits}`;
     });
     expect(rows).toEqual(expected);
   });
 
   /** A power of two from 2^53 on, or an odd multiple of one, in the table's notation. */
-  function written(max: number): string {
+  function maxNotation(max: number): string {
     if (max < 2 ** 53) return String(max);
     let factor = max;
     let power = 0;
@@ -169,20 +175,20 @@ describe("docs/numerics.md", () => {
     const backend = await openBackend("wasm", { threads: 1 });
     const rows = block("encode").map((row) => row.split(" "));
     expect(rows).toHaveLength(22);
-    const at = (i: number) => rows.map((row) => Number.parseInt(row[i] ?? "", 16));
+    const columnValues = (i: number) => rows.map((row) => Number.parseInt(row[i] ?? "", 16));
     using scope = new Scope();
-    const x = tensor(backend, new Float32Array(Uint32Array.from(at(0)).buffer));
+    const x = tensor(backend, new Float32Array(Uint32Array.from(columnValues(0)).buffer));
     const codes = (
       format: ScalarFormat,
       rounding: "tiesToEven" | "towardPositive",
       overflow: "saturate" | "nonfinite",
     ) => Array.from(encode(x, { format: SCALAR_FORMATS[format], rounding, overflow }).dataSync());
-    expect(codes("e4m3", "tiesToEven", "saturate")).toEqual(at(1));
-    expect(codes("e5m2", "tiesToEven", "saturate")).toEqual(at(2));
+    expect(codes("e4m3", "tiesToEven", "saturate")).toEqual(columnValues(1));
+    expect(codes("e5m2", "tiesToEven", "saturate")).toEqual(columnValues(2));
     const nibbles = codes("e2m1", "tiesToEven", "saturate").flatMap((byte) => [byte & 15, byte >> 4]);
-    expect(nibbles).toEqual(at(3));
-    expect(codes("e8m0", "towardPositive", "saturate")).toEqual(at(4));
-    expect(codes("bf16", "tiesToEven", "nonfinite")).toEqual(at(5));
+    expect(nibbles).toEqual(columnValues(3));
+    expect(codes("e8m0", "towardPositive", "saturate")).toEqual(columnValues(4));
+    expect(codes("bf16", "tiesToEven", "nonfinite")).toEqual(columnValues(5));
 
     const pairs = block("decode").map((row) => row.split(" "));
     expect(pairs.length).toBeGreaterThan(4);
@@ -219,7 +225,7 @@ describe("docs/training.md", () => {
     const expected = recipes.map(([name, Recipe]) => {
       const recipe = new Recipe();
       const { format, formats } = recipe.row;
-      const others = formats.filter((each) => each !== format);
+      const otherFormats = formats.filter((otherFormat) => otherFormat !== format);
       const tensorOf = (role: Role): string => {
         const { tile, rht, stochastic } = recipe.qparams(role);
         const steps = [...(rht ? ["Hadamard"] : []), ...(stochastic ? ["stochastic"] : [])];
@@ -229,7 +235,7 @@ describe("docs/training.md", () => {
       const split = (["fprop", "dgrad", "wgrad"] as const).filter(
         (product) => recipe[product].useSplitAccumulator,
       );
-      return [`\`${name}\``, [format, ...others].join(", or "), ...roles, split.join(", ")];
+      return [`\`${name}\``, [format, ...otherFormats].join(", or "), ...roles, split.join(", ")];
     });
     expect(
       rows.filter(({ length, 1: formats = "" }) => length === 6 && /^(HYBRID|E\dM\d)/.test(formats)),
@@ -240,37 +246,37 @@ describe("docs/training.md", () => {
     const expected = await Promise.all(
       DATAPATH_FAMILIES.map(async (datapath) => {
         const backend = await openBackend("wasm", { threads: 1, datapath });
-        const words = recipes.map(([, Recipe]) => {
+        const verdicts = recipes.map(([, Recipe]) => {
           const support = checkRecipeSupport(new Recipe(), backend);
           return support.ok ? (support.emulated ? "emulated" : "yes") : "no";
         });
         await backend.dispose();
-        return [`\`${datapath}\``, ...words];
+        return [`\`${datapath}\``, ...verdicts];
       }),
     );
-    const named = DATAPATH_FAMILIES.map((datapath) => `\`${datapath}\``);
-    expect(rows.filter(([name = "", ...others]) => named.includes(name) && others.length === 5)).toEqual(
-      expected,
-    );
+    const familyCells = DATAPATH_FAMILIES.map((datapath) => `\`${datapath}\``);
+    expect(
+      rows.filter(([name = "", ...otherCells]) => familyCells.includes(name) && otherCells.length === 5),
+    ).toEqual(expected);
   });
 });
 
 describe("docs/from-transformer-engine.md", () => {
   it("names only identifiers that occur in src", () => {
-    const sources = filesIn("src").map(read).join("\n");
-    const words = new Set(sources.match(/\w+/g));
-    const mapped = rowsOf("docs/from-transformer-engine.md").filter(({ length }) => length === 3);
-    const names = mapped.flatMap(([, here = ""]) =>
-      Array.from(here.matchAll(/`(\w+)`/g), ([, name]) => name as string),
+    const sources = filesIn("src").map(readDocument).join("\n");
+    const sourceWords = new Set(sources.match(/\w+/g));
+    const threeColumnRows = rowsOf("docs/from-transformer-engine.md").filter(({ length }) => length === 3);
+    const names = threeColumnRows.flatMap(([, counterpart = ""]) =>
+      Array.from(counterpart.matchAll(/`(\w+)`/g), ([, name]) => name as string),
     );
     expect(names.length).toBeGreaterThan(90);
-    expect(names.filter((name) => !words.has(name))).toEqual([]);
+    expect(names.filter((name) => !sourceWords.has(name))).toEqual([]);
   });
 });
 
 /** The cells of all table rows of a document. */
 function rowsOf(path: string): string[][] {
-  const lines = read(path).split("\n");
+  const lines = readDocument(path).split("\n");
   return lines
     .filter((line) => line.startsWith("|"))
     .map((line) =>
@@ -285,28 +291,30 @@ const isDocument = (path: string): boolean => path.endsWith(".md");
 
 describe("references", () => {
   const sections = (path: string) =>
-    new Set(Array.from(read(path).matchAll(/^#+ (\d+(?:\.\d+)*)/gm), ([, number]) => number as string));
+    new Set(
+      Array.from(readDocument(path).matchAll(/^#+ (\d+(?:\.\d+)*)/gm), ([, number]) => number as string),
+    );
 
   it("from the source lead to sections that exist", () => {
-    const known = { numerics: sections("docs/numerics.md"), datapath: sections("docs/datapath.md") };
+    const sectionsOf = { numerics: sections("docs/numerics.md"), datapath: sections("docs/datapath.md") };
     const folders = ["src", "assembly", "conformance", "kernels", "native", "scripts"];
     const files = folders.flatMap(filesIn).filter((path) => /\.(ts|mjs|py|cc|h|cuh?)$/.test(path));
     expect(files.length).toBeGreaterThan(50);
-    const broken = files.flatMap((path) =>
+    const brokenReferences = files.flatMap((path) =>
       Array.from(
-        read(path).matchAll(/(numerics|datapath)\.md((?:[^\n]*?§\d+(?:\.\d+)*)+)/g),
-        ([, document, rest]) => {
+        readDocument(path).matchAll(/(numerics|datapath)\.md((?:[^\n]*?§\d+(?:\.\d+)*)+)/g),
+        ([, document, sectionList]) => {
           const numbers = Array.from(
-            (rest ?? "").split(/\w+\.md/)[0]!.matchAll(/§(\d+(?:\.\d+)*)/g),
+            (sectionList ?? "").split(/\w+\.md/)[0]!.matchAll(/§(\d+(?:\.\d+)*)/g),
             ([, number]) => number,
           );
           return numbers
-            .filter((number) => !known[document as keyof typeof known].has(number as string))
+            .filter((number) => !sectionsOf[document as keyof typeof sectionsOf].has(number as string))
             .map((number) => `${path}: ${document}.md §${number}`);
         },
       ).flat(),
     );
-    expect(broken).toEqual([]);
+    expect(brokenReferences).toEqual([]);
   });
 
   const linked = [
@@ -322,55 +330,58 @@ describe("references", () => {
     target === "" ? path : join(dirname(path), target);
 
   it("between the documents lead to files that exist", () => {
-    const broken = linked.flatMap((path) =>
-      Array.from(read(path).matchAll(/\]\((?!http)([^)#]+)/g), ([, target]) => target as string)
+    const brokenLinks = linked.flatMap((path) =>
+      Array.from(readDocument(path).matchAll(/\]\((?!http)([^)#]+)/g), ([, target]) => target as string)
         .filter((target) => !existsSync(ROOT + targetOf(path, target)))
         .map((target) => `${path}: ${target}`),
     );
-    expect(broken).toEqual([]);
+    expect(brokenLinks).toEqual([]);
   });
 
   it("to headings lead to headings that exist", () => {
     const anchorsOf = (path: string) =>
-      Array.from(read(path).matchAll(/^#+ (.*)$/gm), ([, heading = ""]) =>
+      Array.from(readDocument(path).matchAll(/^#+ (.*)$/gm), ([, heading = ""]) =>
         heading
           .toLowerCase()
           .replace(/[^\p{L}\p{N} _-]/gu, "")
           .replaceAll(" ", "-"),
       );
-    const broken = linked
+    const brokenLinks = linked
       .flatMap((path) =>
-        Array.from(read(path).matchAll(/\]\(([\w./-]+\.md)?#([^)]+)\)/g), ([, file = "", anchor = ""]) => ({
-          path,
-          target: targetOf(path, file),
-          anchor,
-        })),
+        Array.from(
+          readDocument(path).matchAll(/\]\(([\w./-]+\.md)?#([^)]+)\)/g),
+          ([, file = "", anchor = ""]) => ({
+            path,
+            target: targetOf(path, file),
+            anchor,
+          }),
+        ),
       )
       .filter(({ target, anchor }) => !anchorsOf(target).includes(anchor));
-    expect(broken).toEqual([]);
+    expect(brokenLinks).toEqual([]);
   });
 
   it("of docs/README.md name every page", () => {
-    const listed = Array.from(
-      read("docs/README.md").matchAll(/^\| \[([^\]]+\.md)\]\(\1\)/gm),
+    const listedPages = Array.from(
+      readDocument("docs/README.md").matchAll(/^\| \[([^\]]+\.md)\]\(\1\)/gm),
       ([, page]) => page,
     );
     const pages = filesIn("docs")
       .filter(isDocument)
       .map((path) => path.slice("docs/".length))
       .filter((page) => page !== "README.md");
-    expect(listed.sort()).toEqual(pages.sort());
+    expect(listedPages.sort()).toEqual(pages.sort());
   });
 
   it("show every picture, each of at most 150 kB", () => {
-    const shown = ["README.md", ...filesIn("docs").filter(isDocument)].flatMap((path) =>
+    const shownPictures = ["README.md", ...filesIn("docs").filter(isDocument)].flatMap((path) =>
       Array.from(
-        read(path).matchAll(/!\[[^\]]+\]\((?:docs\/)?(pictures\/[^)]+)\)/g),
+        readDocument(path).matchAll(/!\[[^\]]+\]\((?:docs\/)?(pictures\/[^)]+)\)/g),
         ([, target]) => `docs/${target}`,
       ),
     );
     const pictures = filesIn("docs").filter((path) => path.endsWith(".png"));
-    expect([...new Set(shown)].sort()).toEqual(pictures.sort());
+    expect([...new Set(shownPictures)].sort()).toEqual(pictures.sort());
     for (const path of pictures) expect(readFileSync(ROOT + path).length, path).toBeLessThanOrEqual(150_000);
   });
 });

@@ -20,17 +20,23 @@ const kinds: readonly ((values: readonly number[]) => Numbers)[] = [
 ];
 
 const areSame = (a: readonly number[], b: readonly number[]): boolean =>
-  a.length === b.length && a.every((each, i) => Object.is(each, b[i]));
+  a.length === b.length && a.every((element, i) => Object.is(element, b[i]));
 
 it("arrays of numbers are equal if all elements are the same, and are left to vitest otherwise", () => {
   fc.assert(
-    fc.property(numbers, numbers, fc.boolean(), fc.constantFrom(...kinds), (a, other, isSame, make) => {
-      const b = isSame ? a : other;
-      expect(equalNumbers(make(a), make(b))).toBe(areSame(a, b) ? true : undefined);
-      const expectation = () => expect({ of: [make(a)] }).toEqual({ of: [make(b)] });
-      if (areSame(a, b)) expectation();
-      else expect(expectation).toThrow();
-    }),
+    fc.property(
+      numbers,
+      numbers,
+      fc.boolean(),
+      fc.constantFrom(...kinds),
+      (a, otherNumbers, isSame, make) => {
+        const b = isSame ? a : otherNumbers;
+        expect(equalNumbers(make(a), make(b))).toBe(areSame(a, b) ? true : undefined);
+        const expectation = () => expect({ of: [make(a)] }).toEqual({ of: [make(b)] });
+        if (areSame(a, b)) expectation();
+        else expect(expectation).toThrow();
+      },
+    ),
     { numRuns: draws(1000, 100) },
   );
 });

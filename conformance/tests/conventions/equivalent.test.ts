@@ -13,19 +13,19 @@ interface Equivalent {
 }
 
 const ROOT = new URL("../../../", import.meta.url);
-const named = JSON.parse(
+const entries = JSON.parse(
   readFileSync(new URL("scripts/mutate/equivalent.json", ROOT), "utf8"),
 ) as readonly Equivalent[];
 
-it.each(named.map(({ file, line }) => [file, line] as const))("%s has the line %s", (file, line) => {
+it.each(entries.map(({ file, line }) => [file, line] as const))("%s has the line %s", (file, line) => {
   const lines = readFileSync(new URL(file, ROOT), "utf8").split("\n");
-  expect(lines.map((each) => each.trim())).toContain(line);
+  expect(lines.map((sourceLine) => sourceLine.trim())).toContain(line);
 });
 
 it("each mutant listed as equivalent has a reason, and is listed once", () => {
-  for (const { reason } of named) expect(reason).toMatch(/\w+ \w+/);
-  const mutants = named.flatMap(({ file, line, mutants = ["any"] }) =>
-    mutants.map((each) => [file, line, each].join("|")),
+  for (const { reason } of entries) expect(reason).toMatch(/\w+ \w+/);
+  const mutants = entries.flatMap(({ file, line, mutants = ["any"] }) =>
+    mutants.map((mutant) => [file, line, mutant].join("|")),
   );
   expect(new Set(mutants).size).toBe(mutants.length);
 });

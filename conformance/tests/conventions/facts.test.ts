@@ -62,7 +62,7 @@ it("the search knows the classes and names that it looks for", () => {
 });
 
 it("the search finds every way to decide by a name", () => {
-  const planted: readonly (readonly [source: string, names: readonly string[]])[] = [
+  const PLANTED_SOURCES: readonly (readonly [source: string, names: readonly string[]])[] = [
     ['if (spec.quantizer === "nvfp4") f();', ["nvfp4"]],
     ['const x = "mxfp8" !== name ? 1 : 2;', ["mxfp8"]],
     ['switch (tile) { case "1x128": f(); }', ["1x128"]],
@@ -73,15 +73,15 @@ it("the search finds every way to decide by a name", () => {
     ['use(RECIPES.delayed, BLOCK_FORMATS["mxfp6"]);', ["delayed", "mxfp6"]],
     ['make("nvfp4", { format: "e2m1" }); const a = ["e4m3"]; if (x.kind === "other") f();', []],
   ];
-  for (const [source, names] of planted) expect(findDecisions(source, WATCHED)).toEqual(names);
+  for (const [source, names] of PLANTED_SOURCES) expect(findDecisions(source, WATCHED)).toEqual(names);
 });
 
 it("only the tables' rows decide by the name of a quantizer, a recipe, a format or a chip", () => {
   const deciding = sources.flatMap((path) => {
     if (ROOMS.some((room) => path.startsWith(room))) return [];
-    const allowed = EXCEPTIONS[path] ?? [];
+    const allowedNames = EXCEPTIONS[path] ?? [];
     const names = findDecisions(readFileSync(path, "utf8"), WATCHED).filter(
-      (name) => !allowed.includes(name),
+      (name) => !allowedNames.includes(name),
     );
     return names.length > 0 ? [`${path}: ${names.join(", ")}`] : [];
   });
@@ -90,7 +90,7 @@ it("only the tables' rows decide by the name of a quantizer, a recipe, a format 
 
 it("every exception is used", () => {
   for (const [path, names] of Object.entries(EXCEPTIONS)) {
-    const found = findDecisions(readFileSync(path, "utf8"), WATCHED);
-    for (const name of names) expect(found, path).toContain(name);
+    const decisions = findDecisions(readFileSync(path, "utf8"), WATCHED);
+    for (const name of names) expect(decisions, path).toContain(name);
   }
 });

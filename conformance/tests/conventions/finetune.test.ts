@@ -33,7 +33,7 @@ interface Recorded {
   readonly host: string;
   readonly runs: Readonly<Record<string, Run>>;
 }
-const recorded = JSON.parse(readFileSync(path("examples/finetune/recorded.json"), "utf8")) as Recorded;
+const record = JSON.parse(readFileSync(path("examples/finetune/recorded.json"), "utf8")) as Recorded;
 
 /** The first steps of the tiny model under each recipe. */
 const TINY_RUNS: Readonly<Record<string, Run>> = {
@@ -66,7 +66,7 @@ interface Model {
   readonly env: () => NodeJS.ProcessEnv;
   readonly lastOf: (recipe: string) => number;
 }
-const SMOLLM2: Model = { runs: recorded.runs, env: () => process.env, lastOf };
+const SMOLLM2: Model = { runs: record.runs, env: () => process.env, lastOf };
 const SMALL: Model = {
   runs: TINY_RUNS,
   env: () => ({ ...process.env, LOCKSTEP_MODELS: folder }),
@@ -74,12 +74,12 @@ const SMALL: Model = {
 };
 
 /** The lines that a program prints. */
-async function printed(
+async function outputOf(
   program: readonly string[],
-  words: readonly string[],
+  args: readonly string[],
   env = process.env,
 ): Promise<readonly string[]> {
-  const { stdout } = await promisify(execFile)(process.execPath, [...program, ...words], { env });
+  const { stdout } = await promisify(execFile)(process.execPath, [...program, ...args], { env });
   return stdout.trimEnd().split("\n");
 }
 
@@ -92,33 +92,33 @@ function expected({ runs }: Model, recipe: string, begin: number, end: number): 
 }
 
 /** Repeats a run that is interrupted, saved and continued by another process. */
-async function interrupted(model: Model, recipe: string): Promise<void> {
+async function runInterrupted(model: Model, recipe: string): Promise<void> {
   const last = model.lastOf(recipe);
-  const middle = last / 2;
+  const middleStep = last / 2;
   const file = join(folder, `${recipe}.safetensors`);
-  const words = ["--recipe", recipe, "--steps"];
-  const first = await printed([MAIN], [...words, `${middle}`, "--save", file], model.env());
-  expect(first).toEqual(expected(model, recipe, 0, middle));
-  const second = await printed([MAIN], [...words, `${last}`, "--resume", file], model.env());
-  expect(second).toEqual(expected(model, recipe, middle, last));
+  const args = ["--recipe", recipe, "--steps"];
+  const firstOutput = await outputOf([MAIN], [...args, `${middleStep}`, "--save", file], model.env());
+  expect(firstOutput).toEqual(expected(model, recipe, 0, middleStep));
+  const secondOutput = await outputOf([MAIN], [...args, `${last}`, "--resume", file], model.env());
+  expect(secondOutput).toEqual(expected(model, recipe, middleStep, last));
 }
 
 /** Repeats a run as two processes, each with one of the windows of a step. */
-async function divided(model: Model, recipe: string): Promise<void> {
+async function runDivided(model: Model, recipe: string): Promise<void> {
   const last = model.lastOf(recipe);
-  const lines = await printed(LAUNCH, ["--recipe", recipe, "--steps", `${last}`], model.env());
+  const lines = await outputOf(LAUNCH, ["--recipe", recipe, "--steps", `${last}`], model.env());
   expect(lines).toEqual(expected(model, recipe, 0, last));
 }
 
-const CASES = Object.keys(recorded.runs).flatMap((recipe) => [
-  ["interrupted", recipe, interrupted] as const,
-  ["as two processes", recipe, divided] as const,
+const CASES = Object.keys(record.runs).flatMap((recipe) => [
+  ["interrupted", recipe, runInterrupted] as const,
+  ["as two processes", recipe, runDivided] as const,
 ]);
 
 describe("fine-tuning repeats its recorded digests", () => {
   it("of three recipes, under which the losses of the same windows fall", () => {
-    expect(Object.keys(recorded.runs)).toEqual(["bf16", "block", "mxfp8"]);
-    for (const { losses, digests } of Object.values(recorded.runs)) {
+    expect(Object.keys(record.runs)).toEqual(["bf16", "block", "mxfp8"]);
+    for (const { losses, digests } of Object.values(record.runs)) {
       expect([losses.length, new Set(digests).size]).toEqual([20, 20]);
       for (const step of [0, 5, 10]) expect(losses[step + 5]).toBeLessThan(losses[step] as number);
     }
@@ -135,9 +135,9 @@ describe("fine-tuning repeats its recorded digests", () => {
 });
 
 it("the table in docs/models.md is that of the recorded runs", () => {
-  const [, shown] =
+  const [, shownOutput] =
     /<!-- finetune -->\n(.*?)<!-- \/finetune -->/s.exec(readFileSync(path("docs/models.md"), "utf8")) ?? [];
-  expect(shown).toBe(section(recorded));
+  expect(shownOutput).toBe(section(record));
 });
 
 it.each(
@@ -148,7 +148,7 @@ it.each(
     ],
     1,
   ),
-)("refuses %j", async (words, reason) => {
-  const error = await printed([MAIN], words).catch((each: unknown) => each);
+)("refuses %j", async (args, reason) => {
+  const error = await outputOf([MAIN], args).catch((cause: unknown) => cause);
   expect(error).toMatchObject({ code: 2, stderr: `finetune: ${reason}\n` });
 });

@@ -49,11 +49,11 @@ it.each([
     () => ({ PYTHONPATH: folder, PYTHONSTARTUP: join(folder, "os/__init__.py") }),
   ],
   ["with relative entries on the PATH", () => ({ PATH: ["", ".", "bin", process.env.PATH].join(delimiter) })],
-])("build-cuda executes no program of the current folder: %s", (_, more) => {
+])("build-cuda executes no program of the current folder: %s", (_, extraArgs) => {
   makeHostile();
   const { CUDA_HOME, CUDA_PATH, ...env } = process.env;
   const script = join(ROOT, "scripts/build-cuda.mjs");
-  const options = { cwd: folder, encoding: "utf8", env: { ...env, ...more() } } as const;
+  const options = { cwd: folder, encoding: "utf8", env: { ...env, ...extraArgs() } } as const;
   const { status, stdout, stderr } = spawnSync(process.execPath, [script, "--print-toolkits"], options);
   expect({ status, stderr }).toEqual({ status: 0, stderr: "" });
   expect(stdout).not.toContain(folder);
@@ -73,14 +73,14 @@ it("build-cuda uses the toolkit in CUDA_HOME", () => {
 });
 
 it("build-cuda uses a toolkit of Python's packages that has the headers that nvcc needs, and no other", () => {
-  const own = spawnSync("python3", ["-I", "-c", "import site; print(site.getusersitepackages())"], {
+  const userSite = spawnSync("python3", ["-I", "-c", "import site; print(site.getusersitepackages())"], {
     encoding: "utf8",
     env: { ...process.env, HOME: folder },
   }).stdout.trim();
-  const toolkit = join(own, "nvidia/cu13");
-  const found = (): string => {
-    const words = [join(ROOT, "scripts/build-cuda.mjs"), "--print-toolkits"];
-    return spawnSync(process.execPath, words, { encoding: "utf8", env: { ...process.env, HOME: folder } })
+  const toolkit = join(userSite, "nvidia/cu13");
+  const toolkits = (): string => {
+    const command = [join(ROOT, "scripts/build-cuda.mjs"), "--print-toolkits"];
+    return spawnSync(process.execPath, command, { encoding: "utf8", env: { ...process.env, HOME: folder } })
       .stdout;
   };
   for (const [file, isFound] of [
@@ -89,7 +89,7 @@ it("build-cuda uses a toolkit of Python's packages that has the headers that nvc
   ] as const) {
     mkdirSync(join(toolkit, dirname(file)), { recursive: true });
     writeFileSync(join(toolkit, file), "");
-    expect(found().split("\n").includes(toolkit), file).toBe(isFound);
+    expect(toolkits().split("\n").includes(toolkit), file).toBe(isFound);
   }
 });
 
@@ -104,7 +104,7 @@ it.each([
   ["python3 -I -m pip", false],
   ['spawnSync("python3", ["-I", "-c", code]', false],
   ["python3 $here/script.py", false],
-])("is isolated: %s (%s)", (line, exposed) => expect(EXPOSED.test(line)).toBe(exposed));
+])("is isolated: %s (%s)", (line, isExposed) => expect(EXPOSED.test(line)).toBe(isExposed));
 
 it("every Python that the project's own scripts run by code or module is isolated", () => {
   const folders = [
@@ -119,15 +119,15 @@ it("every Python that the project's own scripts run by code or module is isolate
     ".",
   ];
   const files = folders.flatMap((name) =>
-    readdirSync(join(ROOT, name), { withFileTypes: true }).flatMap((each) =>
-      each.isFile() ? [join(ROOT, name, each.name)] : [],
+    readdirSync(join(ROOT, name), { withFileTypes: true }).flatMap((entry) =>
+      entry.isFile() ? [join(ROOT, name, entry.name)] : [],
     ),
   );
   expect(files.length).toBeGreaterThan(40);
-  const exposed = files.flatMap((file) =>
+  const exposedLines = files.flatMap((file) =>
     readFileSync(file, "utf8")
       .split("\n")
       .flatMap((line) => (EXPOSED.test(line) ? [`${file}: ${line.trim()}`] : [])),
   );
-  expect(exposed).toEqual([]);
+  expect(exposedLines).toEqual([]);
 });

@@ -10,13 +10,13 @@ import { findCycle, listFiles, ROOT, readImports } from "../harness/sources/sour
 
 const BACKENDS = ["wasm", "cuda"] as const;
 
-interface Floor {
+interface Layer {
   readonly folder: string;
-  readonly ending: string;
+  readonly extension: string;
   /** The folders of this layer that are not families, and a description of the files that they may contain. */
-  readonly rooms?: Readonly<Record<string, string>>;
+  readonly extraFolders?: Readonly<Record<string, string>>;
   /** The operations that have no file in this layer, and where their code is instead. */
-  readonly without?: Readonly<Record<string, string>>;
+  readonly exceptions?: Readonly<Record<string, string>>;
   /** Whether a generated file takes the place of an operation's file. */
   readonly isGenerated?: (operation: string) => boolean;
 }
@@ -42,30 +42,32 @@ function isBound(operation: string): boolean {
   );
   const text = files.map((file) => readFileSync(join(ROOT, file), "utf8")).join("\n");
   const calls = [...text.matchAll(/addon\.(\w)(\w+)\(/g)];
-  return calls.every(([, first = "", rest = ""]) => BOUND.has(first.toUpperCase() + rest));
+  return calls.every(([, initial = "", otherLetters = ""]) =>
+    BOUND.has(initial.toUpperCase() + otherLetters),
+  );
 }
 
-const FLOORS: readonly Floor[] = [
-  { folder: "src/ops", ending: ".ts" },
-  { folder: "src/backends/wasm", ending: ".ts" },
+const LAYERS: readonly Layer[] = [
+  { folder: "src/ops", extension: ".ts" },
+  { folder: "src/backends/wasm", extension: ".ts" },
   {
     folder: "src/backends/cuda",
-    ending: ".ts",
-    rooms: { collective: "what ranks exchange by NCCL: src/backends/exchange.ts" },
+    extension: ".ts",
+    extraFolders: { collective: "what ranks exchange by NCCL: src/backends/exchange.ts" },
   },
   {
     folder: "assembly",
-    ending: ".ts",
-    rooms: {
+    extension: ".ts",
+    extraFolders: {
       checkpoints: "stored weights, which the command line calls by itself: src/checkpoints/kernels",
       core: "arithmetic and memory that families share",
     },
-    without: COMPOSED,
+    exceptions: COMPOSED,
   },
   {
     folder: "kernels",
-    ending: ".cu",
-    rooms: {
+    extension: ".cu",
+    extraFolders: {
       core: "arithmetic, in the words of assembly/core",
       device: "how a GPU reads, reduces and launches",
       collective: "what the parts of several ranks combine to",
@@ -73,24 +75,26 @@ const FLOORS: readonly Floor[] = [
   },
   {
     folder: "native",
-    ending: ".cc",
+    extension: ".cc",
     isGenerated: isBound,
-    rooms: { core: "calls, memory and streams of the addon", collective: "communicators of NCCL" },
+    extraFolders: { core: "calls, memory and streams of the addon", collective: "communicators of NCCL" },
   },
   {
     folder: "conformance/operations",
-    ending: ".ts",
-    without: { "cast/sweep": "digests of all inputs, not drawn ones: conformance/tests/cast/sweep.test.ts" },
+    extension: ".ts",
+    exceptions: {
+      "cast/sweep": "digests of all inputs, not drawn ones: conformance/tests/cast/sweep.test.ts",
+    },
   },
   {
     folder: "conformance/oracle",
-    ending: ".ts",
-    rooms: {
+    extension: ".ts",
+    extraFolders: {
       core: "exact arithmetic that families share",
       collective: "operations of a group of ranks, which no backend has: src/collectives",
       training: "a training step in plain arithmetic",
     },
-    without: {
+    exceptions: {
       "cast/cast": "every oracle rounds by it: core/scalar.ts",
       "cast/sweep": "every oracle rounds by it: core/scalar.ts",
       "elementwise/special-function": "core/special-instructions.ts",
@@ -102,8 +106,8 @@ const FLOORS: readonly Floor[] = [
 ];
 
 const foldersIn = (folder: string): string[] =>
-  readdirSync(join(ROOT, folder), { withFileTypes: true }).flatMap((each) =>
-    each.isDirectory() ? [each.name] : [],
+  readdirSync(join(ROOT, folder), { withFileTypes: true }).flatMap((entry) =>
+    entry.isDirectory() ? [entry.name] : [],
   );
 
 /** The operations of a backend: the families' files that its table of lowerings imports. */
@@ -125,13 +129,13 @@ const OPERATIONS = loweringsOf("wasm");
  * Whether an operation has a file in a layer, which may be generated, or a folder of its name that contains such a file. An
  * operation with the name of its family uses the family's folder.
  */
-function hasRoom({ folder, ending }: Floor, operation: string): boolean {
+function hasFile({ folder, extension }: Layer, operation: string): boolean {
   const files = listFiles(folder);
   const [family, stem] = operation.split("/");
   if (family === stem)
-    return files.some((file) => file.startsWith(`${folder}/${family}/`) && file.endsWith(ending));
+    return files.some((file) => file.startsWith(`${folder}/${family}/`) && file.endsWith(extension));
   return [operation, `${operation}/${stem}`, `${operation}.gen`].some((path) =>
-    files.includes(`${folder}/${path}${ending}`),
+    files.includes(`${folder}/${path}${extension}`),
   );
 }
 
@@ -153,20 +157,22 @@ describe("operations", () => {
   });
 });
 
-describe.each(FLOORS)("$folder", (floor) => {
-  const { folder, rooms = {}, without = {}, isGenerated = () => false } = floor;
+describe.each(LAYERS)("$folder", (layer) => {
+  const { folder, extraFolders = {}, exceptions = {}, isGenerated = () => false } = layer;
 
   it("has a file for every operation", () => {
-    const missing = OPERATIONS.filter((operation) => !hasRoom(floor, operation) && !isGenerated(operation));
-    expect(missing).toEqual(Object.keys(without).sort());
+    const operationsWithoutFile = OPERATIONS.filter(
+      (operation) => !hasFile(layer, operation) && !isGenerated(operation),
+    );
+    expect(operationsWithoutFile).toEqual(Object.keys(exceptions).sort());
   });
 
   it("has a folder for each family of src/ops, and the further ones that are listed", () => {
-    const others = Object.keys(rooms);
-    expect(foldersIn(folder).filter((name) => !FAMILIES.includes(name) && !others.includes(name))).toEqual(
-      [],
-    );
-    expect(foldersIn(folder)).toEqual(expect.arrayContaining(Object.keys(rooms)));
+    const extraNames = Object.keys(extraFolders);
+    expect(
+      foldersIn(folder).filter((name) => !FAMILIES.includes(name) && !extraNames.includes(name)),
+    ).toEqual([]);
+    expect(foldersIn(folder)).toEqual(expect.arrayContaining(Object.keys(extraFolders)));
   });
 });
 
@@ -181,15 +187,15 @@ describe("sources that dependency-cruiser does not read", () => {
       ["kernels/core/", "kernels/device/", "native/core/", "native/addon.h", "native/gemm/plan.h"],
     ],
     ["native/", ["kernels/", "native/"]],
-  ])("of %s import nothing from outside of %j", (from, to) => {
-    const taken = listFiles(from.split("/")[0] ?? "").filter((file) => file.startsWith(from));
-    expect(taken).not.toEqual([]);
-    const wrong = taken.flatMap((file) =>
+  ])("of %s import nothing from outside of %j", (folder, allowedPrefixes) => {
+    const files = listFiles(folder.split("/")[0] ?? "").filter((file) => file.startsWith(folder));
+    expect(files).not.toEqual([]);
+    const forbiddenImports = files.flatMap((file) =>
       readImports(file).flatMap((path) =>
-        to.some((each) => path.startsWith(each)) ? [] : [`${file} takes ${path}`],
+        allowedPrefixes.some((prefix) => path.startsWith(prefix)) ? [] : [`${file} takes ${path}`],
       ),
     );
-    expect(wrong).toEqual([]);
+    expect(forbiddenImports).toEqual([]);
   });
 
   it.each(["assembly", "kernels", "native"])("have no circular import in %s", (folder) => {
@@ -212,12 +218,12 @@ describe("a short source", () => {
     for (const file of sources)
       for (const target of new Set(readImports(file)))
         importers.set(target, [...(importers.get(target) ?? []), file]);
-    const lone = sources.filter((file) => {
+    const filesWithOneImporter = sources.filter((file) => {
       if (ROWS.test(file) || !isShort(file)) return false;
-      const [importer, ...others] = importers.get(file) ?? [];
-      return importer !== undefined && others.length === 0 && !/(\.gen|\/index)\.ts$/.test(importer);
+      const [importer, ...otherImporters] = importers.get(file) ?? [];
+      return importer !== undefined && otherImporters.length === 0 && !/(\.gen|\/index)\.ts$/.test(importer);
     });
-    expect(lone).toEqual([]);
+    expect(filesWithOneImporter).toEqual([]);
   });
 });
 
@@ -251,7 +257,7 @@ describe("a test file", () => {
   /** Whether a path below conformance/tests, without its ending, names a source, a folder or an aspect of a source. */
   const hasSource = (path: string): boolean =>
     candidates(path).some((candidate) => stems.has(candidate) || isFolder(candidate)) ||
-    candidates(dirname(path)).some((each) => stems.has(each));
+    candidates(dirname(path)).some((folder) => stems.has(folder));
 
   it("has the name of a source or of a folder of sources, is in a folder with the name of a source, or is in laws/", () => {
     const paths = listFiles("conformance/tests")
@@ -273,8 +279,8 @@ describe("a test file", () => {
     ["modules/linear/forward/fast/path", false],
     ["training/model", false],
     ["backwards", false],
-  ])("may be %s: %s", (path, allowed) => {
-    expect(hasSource(path)).toBe(allowed);
+  ])("may be %s: %s", (path, isAllowed) => {
+    expect(hasSource(path)).toBe(isAllowed);
   });
 });
 

@@ -8,11 +8,11 @@ import { type AssemblyFunction, assemblyFunctions } from "../harness/sources/ass
 const LIMIT = 5;
 
 const keyOf = ({ file, name }: AssemblyFunction): string => `${file} ${name}`;
-const exceeding = (functions: readonly AssemblyFunction[]): readonly string[] =>
+const functionsAboveLimit = (functions: readonly AssemblyFunction[]): readonly string[] =>
   functions.filter(({ parameters }) => parameters.length > LIMIT).map(keyOf);
 
 it(`no function of assembly/ has more than ${LIMIT} parameters`, () => {
   const functions = assemblyFunctions();
   expect(functions.length).toBeGreaterThan(500);
-  expect(exceeding(functions)).toEqual([]);
+  expect(functionsAboveLimit(functions)).toEqual([]);
 });

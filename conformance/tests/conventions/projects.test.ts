@@ -31,19 +31,19 @@ function projectOf(file: string): string {
 }
 
 /** The test files that vitest finds for a config, each with its project, or with the config if that has no projects. */
-function listed(config: string): readonly (readonly [file: string, project: string])[] {
-  const found = execFileSync(
+function filesAndProjects(config: string): readonly (readonly [file: string, project: string])[] {
+  const listing = execFileSync(
     process.execPath,
     ["node_modules/vitest/vitest.mjs", "list", "--filesOnly", "--json", "--config", config],
     { cwd: ROOT, encoding: "utf8", env: { ...process.env, NODE_OPTIONS: "" } },
   );
-  const rows = JSON.parse(found) as readonly { readonly file: string; readonly projectName?: string }[];
+  const rows = JSON.parse(listing) as readonly { readonly file: string; readonly projectName?: string }[];
   return rows.map(({ file, projectName = config }) => [relative(ROOT, file), projectName]);
 }
 
 it("each test file runs once, in the project of its folder", () => {
   const projects = new Map(FILES.map((file) => [file, [] as string[]]));
-  for (const [file, project] of CONFIGS.flatMap(listed))
+  for (const [file, project] of CONFIGS.flatMap(filesAndProjects))
     projects.set(file, [...(projects.get(file) ?? []), project]);
   expect(Object.fromEntries(projects)).toEqual(
     Object.fromEntries(FILES.map((file) => [file, [projectOf(file)]])),

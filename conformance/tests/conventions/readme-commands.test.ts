@@ -17,8 +17,8 @@ const HAS_NUMPY = spawnSync("python3", ["-I", "-c", "import numpy"]).status === 
 
 /** The words of a command, one of which may be quoted. Paths in the repository become absolute. */
 function wordsOf(command: string): readonly string[] {
-  return Array.from(command.matchAll(/"([^"]*)"|(\S+)/g), ([, quoted, plain]) =>
-    (quoted ?? plain ?? "").replace(/(conformance|examples)\//, `${ROOT}$&`),
+  return Array.from(command.matchAll(/"([^"]*)"|(\S+)/g), ([, quoted, bareWord]) =>
+    (quoted ?? bareWord ?? "").replace(/(conformance|examples)\//, `${ROOT}$&`),
   ).slice(2);
 }
 
@@ -27,16 +27,16 @@ describe("README's first table", () => {
     expect(COMMANDS).toHaveLength(3);
     expect(OWN).toHaveLength(2);
     const { scripts } = JSON.parse(readFileSync(`${ROOT}package.json`, "utf8"));
-    for (const command of COMMANDS.filter((each) => !OWN.includes(each)))
+    for (const command of COMMANDS.filter((commandLine) => !OWN.includes(commandLine)))
       expect(Object.keys(scripts)).toContain(command.replace("npm run ", ""));
   });
 
   for (const command of OWN) {
     const isSkipped = command.includes("numpy") && !HAS_NUMPY;
     it.skipIf(isSkipped)(`${command}${isSkipped ? " (skipped: numpy is not installed)" : ""}`, async () => {
-      const words = wordsOf(command);
+      const args = wordsOf(command);
       // fewer inputs for each law than the default
-      await w.succeed(...words, ...(words[0] === "conform" ? ["--runs", "10"] : []));
+      await w.succeed(...args, ...(args[0] === "conform" ? ["--runs", "10"] : []));
     });
   }
 });
@@ -44,9 +44,9 @@ describe("README's first table", () => {
 it("README shows what the language model prints", async ({ skip }) => {
   if (missingSmolLM2) return skip(missingSmolLM2);
   const example = /```console\n\$ npx lockstep generate "\$\(scripts\/fetch-model\)" (.*)\n([\s\S]*?)```/;
-  const [, options = "", shown = ""] = example.exec(readFileSync(`${ROOT}README.md`, "utf8")) ?? [];
-  const words = wordsOf(`npx lockstep ${options}`);
+  const [, options = "", shownOutput = ""] = example.exec(readFileSync(`${ROOT}README.md`, "utf8")) ?? [];
+  const args = wordsOf(`npx lockstep ${options}`);
   const withoutSpeed = (output: string): string => output.replace(/[\d.]+ tokens\/s/, "");
-  const printed = await w.succeed("generate", SMOLLM2, ...words);
-  expect(withoutSpeed(printed)).toBe(withoutSpeed(shown));
+  const output = await w.succeed("generate", SMOLLM2, ...args);
+  expect(withoutSpeed(output)).toBe(withoutSpeed(shownOutput));
 });

@@ -19,15 +19,15 @@ const PROSE = text("README.md")
 
 const NUMBER = /(?<![\w.,/^-])\d[\d,.]*(?:\^\d+)?(?![\w/-])|(?<=\()-?1(?= and -1\))|(?<=1 and )-1/g;
 
-const exhausted = vectors("exhaustive") as readonly { format: string }[];
+const exhaustiveRuns = vectors("exhaustive") as readonly { format: string }[];
 const policies = (format: keyof typeof SCALAR_FORMATS): number =>
   isIntegral(SCALAR_FORMATS[format].specials) ? 1 : 2;
-const whole = SCALAR_FORMAT_NAMES.filter(
+const exhaustiveFormats = SCALAR_FORMAT_NAMES.filter(
   (format) =>
-    exhausted.filter((each) => each.format === format).length === ROUNDINGS.length * policies(format),
+    exhaustiveRuns.filter((run) => run.format === format).length === ROUNDINGS.length * policies(format),
 );
 const quantizations = vectors("te-quantizations");
-const grouped = (n: number): string => n.toLocaleString("en-US");
+const withCommas = (n: number): string => n.toLocaleString("en-US");
 
 /**
  * The statements of README, each with the number in its source. Facts about other programs are written here, with their source.
@@ -49,17 +49,17 @@ const STATEMENTS: readonly (readonly [says: RegExp, source: () => readonly strin
   [/\(Node (\d+) or later\)/, () => [oldestNode()]],
   [/needs Node (\d+) or later/, () => [oldestNode()]],
   // a format that is not compared over all inputs makes this fail
-  [/For all (\d+) formats/, () => [String(whole.length)]],
+  [/For all (\d+) formats/, () => [String(exhaustiveFormats.length)]],
   [/\*all\* (2\^\d+)\s+inputs/, () => [`2^${Math.log2(vectors("sweep-digests").inputs)}`]],
   [/digests of all (\d+)\s+encodings/, () => [String(ENCODINGS.length)]],
-  [/ran ([\d,]+) quantizations/, () => [grouped(quantizations.quantizations.length)]],
+  [/ran ([\d,]+) quantizations/, () => [withCommas(quantizations.quantizations.length)]],
   [
     /TransformerEngine ([\d.]+)(?=,)/,
     () => [/TransformerEngine ([\d.]+),/.exec(quantizations.origin.version)?.[1] ?? ""],
   ],
-  [/, (\d+) of its NVFP4 reference/, () => [grouped(vectors("te-nvfp4").nvfp4.length)]],
-  [/and (\d+)\s+programs/, () => [grouped(vectors("te-modules").modules.length)]],
-  [/also ran (\d+) layers/, () => [grouped(vectors("te-layers").layers.length)]],
+  [/, (\d+) of its NVFP4 reference/, () => [withCommas(vectors("te-nvfp4").nvfp4.length)]],
+  [/and (\d+)\s+programs/, () => [withCommas(vectors("te-modules").modules.length)]],
+  [/also ran (\d+) layers/, () => [withCommas(vectors("te-layers").layers.length)]],
   [/norm\s+is exact \((1) and (-1)\)/, () => ["1", "-1"]],
   [/choice (\d+)\)/, () => [/^(\d+)\. \*\*Comparison\*\*.*NaN/m.exec(text("docs/numerics.md"))?.[1] ?? ""]],
 ];
@@ -73,10 +73,10 @@ it("has the numbers of their sources", () => {
 });
 
 it("has no number without a source", () => {
-  const rest = STATEMENTS.reduce((left, [says]) => left.replace(says, ""), PROSE);
-  expect(Array.from(rest.matchAll(NUMBER), ([number]) => number)).toEqual([]);
+  const remainingProse = STATEMENTS.reduce((prose, [says]) => prose.replace(says, ""), PROSE);
+  expect(Array.from(remainingProse.matchAll(NUMBER), ([number]) => number)).toEqual([]);
 });
 
 it("says that all formats are compared over all inputs, and they are", () => {
-  expect(whole).toEqual(SCALAR_FORMAT_NAMES);
+  expect(exhaustiveFormats).toEqual(SCALAR_FORMAT_NAMES);
 });

@@ -8,8 +8,8 @@ const w = useWorkspace();
 const PAGE = readFileSync(new URL("../../../docs/special-functions.md", import.meta.url), "utf8");
 
 it("has the output of its command", async () => {
-  const [, command = "", printed = ""] = /^ {4}\$ lockstep (.+)\n((?: {4}.+\n)+)/m.exec(PAGE) ?? [];
-  expect(await w.succeed(...command.split(" "))).toBe(printed.replaceAll(/^ {4}/gm, ""));
+  const [, command = "", output = ""] = /^ {4}\$ lockstep (.+)\n((?: {4}.+\n)+)/m.exec(PAGE) ?? [];
+  expect(await w.succeed(...command.split(" "))).toBe(output.replaceAll(/^ {4}/gm, ""));
 });
 
 it("lists the instructions with what was measured of each", () => {

@@ -40,8 +40,8 @@ function identifiersIn(cell: string): string[] {
 /** Whether a row is about a name. A method may stand beside its class: "`Quantizer`: `quantize`". */
 function isAbout({ names }: Row, name: string): boolean {
   const [owner = "", member] = name.split(".");
-  const beside = member !== undefined && owner !== "ops" && names.has(owner) && names.has(member);
-  return beside || names.has(name);
+  const isOwnedMember = member !== undefined && owner !== "ops" && names.has(owner) && names.has(member);
+  return isOwnedMember || names.has(name);
 }
 
 describe("docs/from-transformer-engine.md", () => {
@@ -53,12 +53,12 @@ describe("docs/from-transformer-engine.md", () => {
   });
 
   it("says why something is not here, and has a name where something is", () => {
-    const absent = rows.filter(({ counterpart }) => counterpart === "not here");
-    expect(absent.filter(({ remark }) => remark === "").map(({ names }) => [...names])).toEqual([]);
-    const unnamed = rows.filter(
-      (row) => row.names.size > 0 && !absent.includes(row) && !/`|the same/.test(row.counterpart),
+    const absentRows = rows.filter(({ counterpart }) => counterpart === "not here");
+    expect(absentRows.filter(({ remark }) => remark === "").map(({ names }) => [...names])).toEqual([]);
+    const unnamedRows = rows.filter(
+      (row) => row.names.size > 0 && !absentRows.includes(row) && !/`|the same/.test(row.counterpart),
     );
-    expect(unnamed.map(({ names }) => [...names])).toEqual([]);
+    expect(unnamedRows.map(({ names }) => [...names])).toEqual([]);
   });
 
   it("says which version the list of names has", () => {

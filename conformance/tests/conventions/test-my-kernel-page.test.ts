@@ -9,13 +9,13 @@ const root = new URL("../../../", import.meta.url).pathname;
 const program = join(root, "dist/src/cli/bin.js");
 const page = readFileSync(join(root, "docs/test-my-kernel.md"), "utf8");
 const numpy = spawnSync("python3", ["-c", "import numpy"], { encoding: "utf8" });
-const missing = !existsSync(program)
+const missingReason = !existsSync(program)
   ? "not built: npm run build makes dist"
   : numpy.status === 0
     ? ""
     : `python3 with numpy is not here: ${numpy.stderr}`;
 
-describe.skipIf(missing !== "")(`docs/test-my-kernel.md ${missing}`, () => {
+describe.skipIf(missingReason !== "")(`docs/test-my-kernel.md ${missingReason}`, () => {
   const folder = mkdtempSync(join(tmpdir(), "lockstep-page-"));
   symlinkSync(join(root, "examples"), join(folder, "examples"));
   afterAll(() => rmSync(folder, { recursive: true }));

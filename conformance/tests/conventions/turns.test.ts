@@ -36,7 +36,7 @@ function unmarked(text: string): string {
 }
 
 /** How often a keyword starts a statement of a source. Comments, strings and names do not count. */
-function words(source: string, pattern: RegExp): number {
+function countKeywords(source: string, pattern: RegExp): number {
   const code = source
     .replace(/\/\/.*|\/\*[\s\S]*?\*\//g, "")
     .replace(/"(?:[^"\\\n]|\\.)*"/g, '""')
@@ -48,29 +48,29 @@ describe.each(sampleCases(FILES, 24))("%s", (file) => {
   it("is changed only by added marks", () => {
     const source = sourceOf(file);
     const { text, sites } = instrument(parser, source, { branches: true });
-    const opened = [...unmarked(text)].filter((c) => c === OPENED).length;
+    const numOpened = [...unmarked(text)].filter((c) => c === OPENED).length;
     // each mark also adds closing characters: " }" or "))"
     expect(text.length - source.length).toBeGreaterThanOrEqual(2 * sites.length);
-    let at = 0;
+    let position = 0;
     let closings = "";
     for (const c of unmarked(text).replaceAll(OPENED, "")) {
-      if (c === source[at]) at++;
+      if (c === source[position]) position++;
       else closings += c;
     }
-    expect(at).toBe(source.length);
+    expect(position).toBe(source.length);
     expect(closings.replace(/ \}|\)\)|[ })]/g, "")).toBe("");
-    expect(opened > 0).toBe(sites.length > 0);
+    expect(numOpened > 0).toBe(sites.length > 0);
   });
 
   it("has no loop that the parser missed", () => {
     const source = sourceOf(file);
     const { loops } = instrument(parser, source);
-    expect(loops).toBe(words(source, /\b(?:for|while)\s*\(/g));
+    expect(loops).toBe(countKeywords(source, /\b(?:for|while)\s*\(/g));
   });
 });
 
 describe("a loop", () => {
-  const marked = (body: string, parameters = "int n"): readonly Site[] =>
+  const sitesOf = (body: string, parameters = "int n"): readonly Site[] =>
     instrument(parser, `template <int width>\n__device__ void f(${parameters}) {\n${body}\n}\n`).sites;
 
   it.each([
@@ -84,7 +84,7 @@ describe("a loop", () => {
     "for (const auto& each : list) g(each);",
     "if (n) for (int i = 0; i < n; ++i) g(i); else h();",
   ])("whose number of iterations depends on its input is marked: %s", (body) => {
-    expect(marked(body)).toHaveLength(1);
+    expect(sitesOf(body)).toHaveLength(1);
   });
 
   it.each([
@@ -94,7 +94,7 @@ describe("a loop", () => {
     "for (int k = 0; k < Map::kEights; ++k) g(k);",
     "for (const int& each : {1, 2}) g(each);",
   ])("whose number of iterations is constant is not marked: %s", (body) => {
-    expect(marked(body)).toEqual([]);
+    expect(sitesOf(body)).toEqual([]);
   });
 
   it("keeps its pragma directly before it", () => {
@@ -123,12 +123,12 @@ describe("the verdict on which loops iterated", () => {
   });
 
   it("names the loops that had no second iteration, and a header's loops by the header", () => {
-    const seen = tally(sites, [
+    const counts = tally(sites, [
       marks("kernels/a.cu", 1, 0, 1, 0),
       marks("kernels/b.cu", 0, 0, 1, 1),
       marks("kernels/a.cu", 0, 0, 0, 0, 1, 0),
     ]);
-    const { missing, branches } = verdict(sites, seen, []);
+    const { missing, branches } = verdict(sites, counts, []);
     expect(missing.map(({ text, units }) => [text, units])).toEqual([
       ["for a", ""],
       ["for h", "kernels/a.cu"],
@@ -138,27 +138,30 @@ describe("the verdict on which loops iterated", () => {
 
   it("is that nothing is missing if every loop had two iterations, in whichever runs", () => {
     fc.assert(
-      fc.property(fc.array(fc.constantFrom(0, 1), { minLength: 6, maxLength: 6 }), (first) => {
-        const second = first.map((bit) => 1 - bit);
-        const seen = tally(sites, [marks("kernels/a.cu", ...first), marks("kernels/a.cu", ...second)]);
-        expect(verdict(sites, seen, [])).toMatchObject({ missing: [], branches: [] });
+      fc.property(fc.array(fc.constantFrom(0, 1), { minLength: 6, maxLength: 6 }), (firstRun) => {
+        const secondRun = firstRun.map((bit) => 1 - bit);
+        const counts = tally(sites, [
+          marks("kernels/a.cu", ...firstRun),
+          marks("kernels/a.cu", ...secondRun),
+        ]);
+        expect(verdict(sites, counts, [])).toMatchObject({ missing: [], branches: [] });
       }),
     );
   });
 
   it("applies an exception to the loop of its file and text, and names an exception that matches no loop", () => {
     const exception = { file: "kernels/a.cu", text: "for a", reason: "r" };
-    const none = tally(sites, []);
-    expect(verdict(sites, none, [exception]).missing.map(({ text }) => text)).toEqual(["for h"]);
-    const all = tally(sites, [marks("kernels/a.cu", 1, 1, 1, 1)]);
-    expect(verdict(sites, all, [exception]).stale).toEqual([exception]);
+    const noRuns = tally(sites, []);
+    expect(verdict(sites, noRuns, [exception]).missing.map(({ text }) => text)).toEqual(["for h"]);
+    const completeRun = tally(sites, [marks("kernels/a.cu", 1, 1, 1, 1)]);
+    expect(verdict(sites, completeRun, [exception]).stale).toEqual([exception]);
   });
 
   it("has exceptions that name existing loops, each with its reason", () => {
     for (const { file, text, reason } of EXCEPTIONS) {
-      const { sites: own } = instrument(parser, sourceOf(file));
+      const { sites: ownSites } = instrument(parser, sourceOf(file));
       expect(
-        own.map((each) => each.text),
+        ownSites.map((ownSite) => ownSite.text),
         file,
       ).toContain(text);
       expect(reason.length).toBeGreaterThan(10);

@@ -18,7 +18,7 @@ import { type Refusal, refusals, untyped } from "../harness/refusals.js";
 import { useBackend } from "../harness/suite.js";
 
 const backend = useBackend({ threads: 1, datapath: "hopper" });
-const none = untyped(undefined);
+const missing = untyped(undefined);
 
 function forward(inFeatures: number, outFeatures: number): void {
   using layer = new Linear(backend(), inFeatures, outFeatures);
@@ -33,12 +33,12 @@ refusals("mistakes of a new user are refused", [
     () =>
       autocast(
         untyped(() => 1),
-        none,
+        missing,
       ),
     ArgumentError,
     ["autocast", "body"],
   ],
-  ["options without a body", () => autocast({}, none), ArgumentError, ["autocast", "body"]],
+  ["options without a body", () => autocast({}, missing), ArgumentError, ["autocast", "body"]],
   [
     "a recipe in place of options",
     () => autocast(untyped(new MXFP8BlockScaling()), () => 1),
@@ -56,14 +56,14 @@ refusals("mistakes of a new user are refused", [
     () =>
       quantizedModelInit(
         untyped(() => 1),
-        none,
+        missing,
       ),
     ArgumentError,
     ["quantizedModelInit", "body"],
   ],
   [
     "a layer without a backend",
-    () => new Linear(untyped(64), 32, none),
+    () => new Linear(untyped(64), 32, missing),
     ArgumentError,
     ["Linear", "openBackend"],
   ],
@@ -76,7 +76,7 @@ refusals("mistakes of a new user are refused", [
   ["a tensor without one", () => tensor(untyped([1, 2]), [2]), ArgumentError, ["tensor", "openBackend"]],
   [
     "a list of layers",
-    () => new Sequential(backend(), untyped([() => none])),
+    () => new Sequential(backend(), untyped([() => missing])),
     ArgumentError,
     ["Sequential", "layers[0]", "an argument"],
   ],
@@ -143,22 +143,22 @@ refusals("mistakes of a new user are refused", [
       ],
     ),
   ),
-  ["noGrad without a body", () => noGrad(none), ArgumentError, ["noGrad", "body"]],
+  ["noGrad without a body", () => noGrad(missing), ArgumentError, ["noGrad", "body"]],
   [
     "a custom recipe without options",
-    () => new CustomRecipe(none),
+    () => new CustomRecipe(missing),
     ArgumentError,
     ["CustomRecipe", "quantizerFactory"],
   ],
   ...[SGD, AdamW].map(
-    (Made): Refusal => [
-      `${Made.name} without options`,
+    (Class): Refusal => [
+      `${Class.name} without options`,
       () => {
         using layer = new Linear(backend(), 64, 32);
-        new Made(layer, none);
+        new Class(layer, missing);
       },
       ArgumentError,
-      [Made.name, "learningRate"],
+      [Class.name, "learningRate"],
     ],
   ),
   [

@@ -23,11 +23,11 @@ const start: fc.Arbitrary<InitialState> = fc.record({
 it("every state and every bit agree with a model in plain numbers, for any sequence of calls", async () => {
   const commands = fc.commands([...ALL_COMMANDS], { maxCommands: 40, size: "max" });
   await fc.assert(
-    fc.asyncProperty(start, commands, async (drawn, cmds) => {
-      const before = backend().memoryUse();
-      const model = createModel(drawn);
-      const world = new World(backend(), drawn);
-      const warned = vi.spyOn(console, "warn").mockImplementation(() => {
+    fc.asyncProperty(start, commands, async (startState, cmds) => {
+      const memoryBefore = backend().memoryUse();
+      const model = createModel(startState);
+      const world = new World(backend(), startState);
+      const warn = vi.spyOn(console, "warn").mockImplementation(() => {
         world.warnings++;
       });
       try {
@@ -35,9 +35,9 @@ it("every state and every bit agree with a model in plain numbers, for any seque
         await world.leaveRegions(model);
       } finally {
         world.dispose();
-        warned.mockRestore();
+        warn.mockRestore();
       }
-      expectNoLeak(backend(), before);
+      expectNoLeak(backend(), memoryBefore);
     }),
     { numRuns: RUNS, seed: derivedSeed(71) },
   );

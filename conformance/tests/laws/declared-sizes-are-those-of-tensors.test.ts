@@ -23,8 +23,8 @@ const LOWERINGS = Object.entries(TENSORS).flatMap(([name, { lowering }]) =>
 );
 
 /** The value of a call's argument that is not a tensor: a size of a tensor, or an argument of the operation. */
-function numberOf(args: Values, name: string, taken: string): number {
-  const [tensor = "", part] = taken.split(".");
+function numberOf(args: Values, name: string, sizeName: string): number {
+  const [tensor = "", part] = sizeName.split(".");
   if (part === undefined) return args[name] as number;
   const { shape, size } = args[tensor] as Tensor;
   const [rows, columns] = asMatrix(shape);
@@ -34,39 +34,45 @@ function numberOf(args: Values, name: string, taken: string): number {
 /** The tensors whose number of elements differs from the declared one, as strings. */
 function wrongSizes(args: Values, takes: Takes): string[] {
   const numbers = new Map(
-    Object.entries(takes).flatMap(([name, taken]) =>
-      typeof taken === "string" ? [[name, numberOf(args, name, taken)] as const] : [],
+    Object.entries(takes).flatMap(([name, size]) =>
+      typeof size === "string" ? [[name, numberOf(args, name, size)] as const] : [],
     ),
   );
-  return Object.entries(takes).flatMap(([key, taken]) => {
+  return Object.entries(takes).flatMap(([key, size]) => {
     const tensor = args[key.replace(/\?$/, "")];
-    if (typeof taken === "string" || !(tensor instanceof Tensor)) return [];
-    const factors = taken[1].split(" * ").map((factor) => numbers.get(factor) ?? Number(factor));
-    const declared = factors.reduce((a, b) => a * b, 1);
-    return declared === tensor.size
+    if (typeof size === "string" || !(tensor instanceof Tensor)) return [];
+    const factors = size[1].split(" * ").map((factor) => numbers.get(factor) ?? Number(factor));
+    const declaredSize = factors.reduce((a, b) => a * b, 1);
+    return declaredSize === tensor.size
       ? []
-      : [`${key} has ${tensor.size} elements, not ${taken[1]} = ${declared}`];
+      : [`${key} has ${tensor.size} elements, not ${size[1]} = ${declaredSize}`];
   });
 }
 
 /** The declaration with one size replaced by another in the size of one tensor. */
 function misstated(takes: Takes): Takes[] {
   const sizes = Object.keys(takes).filter((name) => String(takes[name]).includes("."));
-  return Object.entries(takes).flatMap(([key, taken]) => {
-    if (typeof taken === "string") return [];
-    const [element, elements] = taken;
-    const [first = ""] = elements.split(" * ");
-    const others = sizes.filter((size) => size !== first);
-    return others.map((size) => ({ ...takes, [key]: [element, elements.replace(first, size)] as const }));
+  return Object.entries(takes).flatMap(([key, size]) => {
+    if (typeof size === "string") return [];
+    const [element, elements] = size;
+    const [firstSize = ""] = elements.split(" * ");
+    const otherSizes = sizes.filter((size) => size !== firstSize);
+    return otherSizes.map((size) => ({
+      ...takes,
+      [key]: [element, elements.replace(firstSize, size)] as const,
+    }));
   });
 }
 
 /** Records the arguments of an operation. */
 class Noting extends PassingBackend {
-  readonly noted = new Map<OpName, Values[]>();
+  readonly argumentsByOperation = new Map<OpName, Values[]>();
 
   override run<K extends OpName>(op: K, args: OpArgs[K]): void {
-    this.noted.set(op, [...(this.noted.get(op) ?? []), args as unknown as Values]);
+    this.argumentsByOperation.set(op, [
+      ...(this.argumentsByOperation.get(op) ?? []),
+      args as unknown as Values,
+    ]);
     expect(wrongSizes(args as unknown as Values, (TENSORS[op].lowering?.takes ?? {}) as Takes)).toEqual([]);
     super.run(op, args);
   }
@@ -76,16 +82,16 @@ describe("a declared lowering", () => {
   const backend = useBackend();
 
   it.each(LOWERINGS)("%s has the sizes of its tensors", (name, takes) => {
-    const noting = new Noting(backend());
+    const recorder = new Noting(backend());
     const { arbitrary, run } = OPERATIONS[name];
     for (const input of fc.sample(arbitrary as fc.Arbitrary<never>, {
       numRuns: draws(80),
       seed: derivedSeed(5),
     })) {
       using _scope = new Scope();
-      run(noting, input);
+      run(recorder, input);
     }
-    const calls = noting.noted.get(name) ?? [];
+    const calls = recorder.argumentsByOperation.get(name) ?? [];
     for (const wrong of misstated(takes))
       expect(calls.some((args) => wrongSizes(args, wrong).length > 0)).toBe(true);
   });

@@ -25,9 +25,9 @@ function codesAround(source: ScalarFormat | ScalarLayout): number[] {
   const { bits } = derive(layout);
   const count = 2 ** bits;
   const step = Math.max(1, Math.floor(count / 4096));
-  const all = Array.from({ length: Math.min(count, 4096) }, (_, i) => (i * step + (step >> 1)) % count);
+  const codes = Array.from({ length: Math.min(count, 4096) }, (_, i) => (i * step + (step >> 1)) % count);
   const edges = [0, 1, 2, 3].flatMap((i) => [count - 1 - i, count / 2 - 1 - i, count / 2 + i]);
-  return [...all, ...edges.filter((code) => code >= 0 && code < count)];
+  return [...codes, ...edges.filter((code) => code >= 0 && code < count)];
 }
 
 /** Decodes codes and compares the bits of each NaN, and in f32 the bits of every value. */

@@ -33,7 +33,7 @@ describe("the bound", () => {
   const [rows, columns] = [6, 6];
   type Alter = (grad: Float32Array) => Float32Array;
   /** Gradients that are slightly wrong. */
-  const wrong: Record<string, Alter> = {
+  const WRONG_GRADIENTS: Record<string, Alter> = {
     "1 % too large": (grad) => grad.map((g) => g * 1.01),
     "1 % too small": (grad) => grad.map((g) => g * 0.99),
     doubled: (grad) => grad.map((g) => 2 * g),
@@ -53,7 +53,7 @@ describe("the bound", () => {
   };
 
   /** Returns the number of draws in which a derivative is rejected if the gradient of one leaf is altered. */
-  function refused(altered: "x" | "weight" | "nothing", alter: Alter): number {
+  function countRefusals(alteredLeaf: "x" | "weight" | "nothing", alter: Alter): number {
     const seeds = fc.sample(fc.noBias(fc.nat()), DRAWS);
     return seeds.filter((seed) => {
       using _scope = new Scope();
@@ -61,27 +61,27 @@ describe("the bound", () => {
         Variable,
         Variable,
       ];
-      const through = (leaf: Variable, name: string): Variable =>
+      const withAlteredGradient = (leaf: Variable, name: string): Variable =>
         differentiableOne([leaf], () => ({
           result: scaled(leaf.tensor, 1),
           backward: (grad) => {
-            if (name !== altered) return [grad];
-            const given = (grad as Tensor<"f32">).dataSync();
-            return [tensor(backend(), alter(given.slice()), leaf.shape)];
+            if (name !== alteredLeaf) return [grad];
+            const gradValues = (grad as Tensor<"f32">).dataSync();
+            return [tensor(backend(), alter(gradValues.slice()), leaf.shape)];
           },
         }));
-      const run = (): Variable => product(through(x, "x"), through(weight, "weight"));
-      const found = derivatives({ leaves: [x, weight], run }, seed);
-      return found.some(({ gradient, difference, bound }) => Math.abs(gradient - difference) > bound);
+      const run = (): Variable => product(withAlteredGradient(x, "x"), withAlteredGradient(weight, "weight"));
+      const comparisons = derivatives({ leaves: [x, weight], run }, seed);
+      return comparisons.some(({ gradient, difference, bound }) => Math.abs(gradient - difference) > bound);
     }).length;
   }
 
-  it.each(Object.entries(wrong))("refuses a gradient %s", (_, alter) => {
-    for (const altered of ["x", "weight"] as const)
-      expect(refused(altered, alter), altered).toBeGreaterThanOrEqual(0.8 * DRAWS);
+  it.each(Object.entries(WRONG_GRADIENTS))("refuses a gradient %s", (_, alter) => {
+    for (const alteredLeaf of ["x", "weight"] as const)
+      expect(countRefusals(alteredLeaf, alter), alteredLeaf).toBeGreaterThanOrEqual(0.8 * DRAWS);
   });
 
   it("accepts the correct gradients", () => {
-    expect(refused("nothing", (grad) => grad)).toBe(0);
+    expect(countRefusals("nothing", (grad) => grad)).toBe(0);
   });
 });

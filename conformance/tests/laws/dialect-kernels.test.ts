@@ -78,21 +78,25 @@ describe.each(sampleCases(DIALECT_NAMES, 5))("kernels of %s", (dialect) => {
     const { quantize } = supportedInputs("quantize", supported.quantize);
     const inputs = { quantize: (quantize as fc.Arbitrary<QuantizeCase>).filter(isSmall) };
     const options = { ...FEW, inputs, comparing: true };
-    const right = await compareWith({ quantize: ORACLE.quantize }, ORACLE, options);
-    expect(right.laws.map(({ runs, failure }) => [runs, failure])).toEqual([[FEW.runs, undefined]]);
+    const correctReport = await compareWith({ quantize: ORACLE.quantize }, ORACLE, options);
+    expect(correctReport.laws.map(({ runs, failure }) => [runs, failure])).toEqual([[FEW.runs, undefined]]);
     // shrinking and explaining a counterexample takes seconds
     if (!REFUSED.some((name) => name === dialect)) return;
-    const wrong = async (input: QuantizeCase) => withFlippedBit(await ORACLE.quantize(input));
-    expect((await compareWith({ quantize: wrong }, ORACLE, options)).ok).toBe(false);
+    const wrongKernel = async (input: QuantizeCase) => withFlippedBit(await ORACLE.quantize(input));
+    expect((await compareWith({ quantize: wrongKernel }, ORACLE, options)).ok).toBe(false);
   });
 
   it("have notes on non-finite inputs exactly for the dialects that exclude some", () => {
     const { nonFinite = {} }: Dialect = DIALECTS[dialect];
     const notes = notesOf(supportOf("quantize", { dialect }));
-    for (const why of Object.values(nonFinite)) expect(notes.join("\n")).toContain(why);
+    for (const reason of Object.values(nonFinite)) expect(notes.join("\n")).toContain(reason);
     expect(notes.length > 0).toBe(Object.keys(nonFinite).length > 0);
-    const all = supportOf("quantize", { dialect, "x.hasNaN": [true, false], "x.hasInfinity": [true, false] });
-    expect(notesOf(all).filter((note) => note.startsWith("no input"))).toEqual([]);
+    const support = supportOf("quantize", {
+      dialect,
+      "x.hasNaN": [true, false],
+      "x.hasInfinity": [true, false],
+    });
+    expect(notesOf(support).filter((note) => note.startsWith("no input"))).toEqual([]);
   });
 });
 
@@ -112,8 +116,10 @@ describe("recipes of any numbers", () => {
           const limits = blockFormat(quantizer).options.includes("amaxLimit");
           const amaxLimit = limits && exponent > 0 ? Math.max(amaxEpsilon, 2 ** exponent / 3) : 0;
           const spec = makeSpec(quantizer, { amaxEpsilon, amaxLimit });
-          const named = Object.entries(spec).map(([name, value]) => [`spec.${name}`, [value]] as const);
-          for (const each of draw(Object.fromEntries(named), 3)) expect(each.spec).toEqual(spec);
+          const fieldsOfSpec = Object.entries(spec).map(
+            ([name, value]) => [`spec.${name}`, [value]] as const,
+          );
+          for (const input of draw(Object.fromEntries(fieldsOfSpec), 3)) expect(input.spec).toEqual(spec);
         },
       ),
       { numRuns: draws(20) },
@@ -144,8 +150,8 @@ describe("answers of dialects", () => {
     const expected = new PlainTensor("e4m3", [3], Uint8Array.of(0x7f, 0x7f, 0x7e));
     const codes = Uint8Array.of(0xff, 0x7e, 0xff);
     expect([...withExpectedNaN("torchao-fp8-row", codes, expected)]).toEqual([0x7f, 0x7e, 0xff]);
-    for (const strict of ["te", "ocp-mxfp8", undefined] as const)
-      expect(withExpectedNaN(strict, codes, expected)).toBe(codes);
+    for (const profile of ["te", "ocp-mxfp8", undefined] as const)
+      expect(withExpectedNaN(profile, codes, expected)).toBe(codes);
   });
 });
 
@@ -160,10 +166,10 @@ describe("dequantizations", () => {
       dtype: ["f32"],
     };
     const { dequantize } = supportedInputs("dequantize", supported);
-    const drawn = fc.sample(dequantize ?? fc.constant(undefined as never), { numRuns: draws(50), seed: 1 });
-    for (const each of drawn) {
-      expect([each.spec.quantizer, each.spec.format, each.spec.tile]).toEqual(["mxfp8", "e4m3", "1x32"]);
-      expect([each.direction, each.scaleLayout, each.dtype]).toEqual(["rowwise", "logical", "f32"]);
+    const inputs = fc.sample(dequantize ?? fc.constant(undefined as never), { numRuns: draws(50), seed: 1 });
+    for (const input of inputs) {
+      expect([input.spec.quantizer, input.spec.format, input.spec.tile]).toEqual(["mxfp8", "e4m3", "1x32"]);
+      expect([input.direction, input.scaleLayout, input.dtype]).toEqual(["rowwise", "logical", "f32"]);
     }
   });
 });

@@ -51,28 +51,30 @@ beforeEach(() => {
   });
 });
 
-const of = <D extends DType>(dtype: D, shape: Shape): Tensor<D> => empty(backend(), dtype, shape);
-const bf16 = (shape: Shape) => of("bf16", shape);
-const f32 = (shape: Shape) => of("f32", shape);
+const emptyTensor = <D extends DType>(dtype: D, shape: Shape): Tensor<D> => empty(backend(), dtype, shape);
+const bf16 = (shape: Shape) => emptyTensor("bf16", shape);
+const f32 = (shape: Shape) => emptyTensor("f32", shape);
 const double = (shape: Shape): Shape => [...shape.slice(0, -1), 2 * (shape.at(-1) as number)];
 
 const LAYOUTS: readonly ScaleLayout[] = ["logical", "padded", "swizzled"];
 
 /** Every quantizer, with both copies, in every layout that it has. */
 function quantizers(): readonly Quantizer[] {
-  const one = tensor(backend(), [2]);
+  const pair = tensor(backend(), [2]);
   return LAYOUTS.flatMap((scaleLayout) => {
     const options = { columnwise: true, scaleLayout };
-    const all = { ...options, scale: one, amax: tensor(backend(), [0]) };
-    const named = BLOCK_FORMAT_NAMES.filter(
+    const scaleOptions = { ...options, scale: pair, amax: tensor(backend(), [0]) };
+    const names = BLOCK_FORMAT_NAMES.filter(
       (name) => scaleLayout !== "swizzled" || blockFormat(name).padding === "tiles",
-    ).flatMap((name) => blockFormat(name).tiles.map((tile) => quantizerNamed(name, { ...all, tile })));
-    return [...named, new NVFP4Quantizer({ ...options, rht: true })];
+    ).flatMap((name) =>
+      blockFormat(name).tiles.map((tile) => quantizerNamed(name, { ...scaleOptions, tile })),
+    );
+    return [...names, new NVFP4Quantizer({ ...options, rht: true })];
   });
 }
 
 /** Calls `use` with every quantizer. Anything it throws must be an error of this library. */
-function each(use: (quantizer: Quantizer) => unknown): void {
+function forEachQuantizer(use: (quantizer: Quantizer) => unknown): void {
   for (const quantizer of quantizers()) attempt(() => use(quantizer));
 }
 
@@ -88,81 +90,85 @@ function attempt(body: () => unknown): unknown {
 
 /** Operations for which the rows of arguments do not determine how tensor sizes depend on one shape. */
 const OWN: { readonly [K in OpName]?: (shape: Shape) => void } = {
-  activationQuantize: (s) => {
-    each((q) => q.activationQuantize(bf16(s), { kind: "gelu" }));
-    each((q) => q.activationQuantize(bf16(double(s)), { kind: "silu", gated: true }));
-    each((q) => q.activationQuantize(bf16(double(s)), { kind: "silu", gated: true, grad: bf16(s) }));
+  activationQuantize: (shape) => {
+    forEachQuantizer((quantizer) => quantizer.activationQuantize(bf16(shape), { kind: "gelu" }));
+    forEachQuantizer((quantizer) =>
+      quantizer.activationQuantize(bf16(double(shape)), { kind: "silu", gated: true }),
+    );
+    forEachQuantizer((quantizer) =>
+      quantizer.activationQuantize(bf16(double(shape)), { kind: "silu", gated: true, grad: bf16(shape) }),
+    );
   },
-  amax: (s) => {
+  amax: (shape) => {
     const out = f32([1]);
-    execute(backend(), "amax", { x: bf16(s), out });
+    execute(backend(), "amax", { x: bf16(shape), out });
     expect(out.dataSync()).toEqual(Float32Array.of(0));
   },
-  biasGradQuantize: (s) => each((q) => q.biasGradQuantize(bf16(s))),
-  dequantize: (s) => {
-    each((q) => {
-      const quantized = q.quantize(bf16(s));
-      quantized.dequantize();
-      quantized.updateUsage({ rowwise: false }).dequantize();
+  biasGradQuantize: (shape) => forEachQuantizer((quantizer) => quantizer.biasGradQuantize(bf16(shape))),
+  dequantize: (shape) => {
+    forEachQuantizer((quantizer) => {
+      const quantizedTensor = quantizer.quantize(bf16(shape));
+      quantizedTensor.dequantize();
+      quantizedTensor.updateUsage({ rowwise: false }).dequantize();
     });
   },
-  gather: (s) => {
-    for (const axis of s.keys()) {
+  gather: (shape) => {
+    for (const axis of shape.keys()) {
       const ids = (size: number) =>
-        of(
+        emptyTensor(
           "i32",
-          s.map((each, i) => (i === axis ? size : each)),
+          shape.map((length, i) => (i === axis ? size : length)),
         );
-      gather(bf16(s), axis, ids(0));
-      gather(bf16(s), axis, ids(2));
+      gather(bf16(shape), axis, ids(0));
+      gather(bf16(shape), axis, ids(2));
     }
   },
-  gatherBackward: (s) => {
-    for (const axis of s.keys()) {
-      gatherBackward(bf16(s), axis, of("i32", s), 0);
-      gatherBackward(bf16(s), axis, of("i32", s), 2);
+  gatherBackward: (shape) => {
+    for (const axis of shape.keys()) {
+      gatherBackward(bf16(shape), axis, emptyTensor("i32", shape), 0);
+      gatherBackward(bf16(shape), axis, emptyTensor("i32", shape), 2);
     }
   },
-  rowIdMap: (s) => {
-    const map = of("i32", asMatrix(s));
+  rowIdMap: (shape) => {
+    const map = emptyTensor("i32", asMatrix(shape));
     attempt(() => rowIdMap(map, { numOutTokens: 2 }));
     attempt(() => rowIdMap(map, { numOutTokens: 0, numExperts: 3 }));
   },
-  topk: (s) => {
-    attempt(() => topk(bf16(asMatrix(s)), 1));
-    attempt(() => topk(bf16(asMatrix(s)), 2, { numGroups: 2, groupTopk: 1 }));
+  topk: (shape) => {
+    attempt(() => topk(bf16(asMatrix(shape)), 1));
+    attempt(() => topk(bf16(asMatrix(shape)), 2, { numGroups: 2, groupTopk: 1 }));
   },
-  takeRows: (s) => {
-    attempt(() => takeRows(bf16(asMatrix(s)), of("i32", [0])));
-    attempt(() => takeRows(bf16(asMatrix(s)), of("i32", [2]), { entriesPerRow: 2 }));
+  takeRows: (shape) => {
+    attempt(() => takeRows(bf16(asMatrix(shape)), emptyTensor("i32", [0])));
+    attempt(() => takeRows(bf16(asMatrix(shape)), emptyTensor("i32", [2]), { entriesPerRow: 2 }));
   },
-  combineRows: (s) => {
-    const [rows, columns] = asMatrix(s);
-    attempt(() => combineRows(bf16([rows, columns]), of("i32", [0, 2])));
-    attempt(() => combineRows(bf16([rows, columns]), of("i32", [2, 0])));
-    attempt(() => combineRows(bf16([2, 2]), of("i32", [rows, columns])));
+  combineRows: (shape) => {
+    const [rows, columns] = asMatrix(shape);
+    attempt(() => combineRows(bf16([rows, columns]), emptyTensor("i32", [0, 2])));
+    attempt(() => combineRows(bf16([rows, columns]), emptyTensor("i32", [2, 0])));
+    attempt(() => combineRows(bf16([2, 2]), emptyTensor("i32", [rows, columns])));
   },
-  rowDots: (s) => {
-    const [rows, columns] = asMatrix(s);
-    attempt(() => rowDots(bf16([0, columns]), bf16([rows, columns]), of("i32", [0, 2])));
-    attempt(() => rowDots(bf16([2, columns]), bf16([rows, columns]), of("i32", [2, 1])));
-    attempt(() => rowDots(bf16([rows, 2]), bf16([2, 2]), of("i32", [rows, columns])));
+  rowDots: (shape) => {
+    const [rows, columns] = asMatrix(shape);
+    attempt(() => rowDots(bf16([0, columns]), bf16([rows, columns]), emptyTensor("i32", [0, 2])));
+    attempt(() => rowDots(bf16([2, columns]), bf16([rows, columns]), emptyTensor("i32", [2, 1])));
+    attempt(() => rowDots(bf16([rows, 2]), bf16([2, 2]), emptyTensor("i32", [rows, columns])));
   },
-  embedding: (s) => {
-    const [rows, columns] = asMatrix(s);
-    attempt(() => embedding(bf16([rows, columns]), of("i32", [0])));
-    attempt(() => embedding(bf16([rows, columns]), of("i32", [3])));
-    attempt(() => embedding(bf16([0, columns]), of("i32", [rows])));
-    attempt(() => embedding(bf16([3, columns]), of("i32", [rows])));
+  embedding: (shape) => {
+    const [rows, columns] = asMatrix(shape);
+    attempt(() => embedding(bf16([rows, columns]), emptyTensor("i32", [0])));
+    attempt(() => embedding(bf16([rows, columns]), emptyTensor("i32", [3])));
+    attempt(() => embedding(bf16([0, columns]), emptyTensor("i32", [rows])));
+    attempt(() => embedding(bf16([3, columns]), emptyTensor("i32", [rows])));
   },
-  embeddingBackward: (s) => {
-    const [rows, columns] = asMatrix(s);
-    attempt(() => embeddingBackward(bf16([rows, columns]), of("i32", [rows]), 0));
-    attempt(() => embeddingBackward(bf16([0, columns]), of("i32", [0]), rows));
+  embeddingBackward: (shape) => {
+    const [rows, columns] = asMatrix(shape);
+    attempt(() => embeddingBackward(bf16([rows, columns]), emptyTensor("i32", [rows]), 0));
+    attempt(() => embeddingBackward(bf16([0, columns]), emptyTensor("i32", [0]), rows));
     attempt(() => embeddingBackward(bf16([3, columns]), zeros(backend(), "i32", [3]), rows));
   },
-  gemm: (s) => {
-    const [rows, columns] = asMatrix(s);
+  gemm: (shape) => {
+    const [rows, columns] = asMatrix(shape);
     for (const [m, n, k] of [
       [rows, columns, 0],
       [rows, 0, columns],
@@ -173,14 +179,28 @@ const OWN: { readonly [K in OpName]?: (shape: Shape) => void } = {
       [0, 0, columns],
     ] as const) {
       for (const outDtype of ["f32", "e4m3"] as const)
-        attempt(() => gemm({ a: of("e4m3", [m, k]), b: of("e4m3", [n, k]), datapath: "hopper", outDtype }));
-      attempt(() => gemm({ a: of("f32", [k, m]), b: of("f32", [k, n]), layout: "NT", datapath: "fp32" }));
+        attempt(() =>
+          gemm({
+            a: emptyTensor("e4m3", [m, k]),
+            b: emptyTensor("e4m3", [n, k]),
+            datapath: "hopper",
+            outDtype,
+          }),
+        );
+      attempt(() =>
+        gemm({
+          a: emptyTensor("f32", [k, m]),
+          b: emptyTensor("f32", [k, n]),
+          layout: "NT",
+          datapath: "fp32",
+        }),
+      );
       for (const batch of [rows, columns])
         attempt(() => batchedGemm({ a: bf16([batch, m, k]), b: bf16([batch, n, k]), datapath: "fp32" }));
     }
   },
-  rotaryEmbedding: (s) => {
-    const [rows, columns] = asMatrix(s);
+  rotaryEmbedding: (shape) => {
+    const [rows, columns] = asMatrix(shape);
     for (const [batch, length, heads] of [
       [rows, columns, 1],
       [1, rows, columns],
@@ -193,53 +213,58 @@ const OWN: { readonly [K in OpName]?: (shape: Shape) => void } = {
       }
     attempt(() => rotaryEmbedding(bf16([rows, columns, 1, 4]), f32([0, 2]), f32([0, 2])));
   },
-  lossMaximum: (s) => lossMaximum(bf16(s)),
-  lossOfSums: (s) => {
-    const [rows] = asMatrix(s);
-    lossOfSums(f32([2, rows]), of("i32", [rows]), { classes: 3 });
+  lossMaximum: (shape) => lossMaximum(bf16(shape)),
+  lossOfSums: (shape) => {
+    const [rows] = asMatrix(shape);
+    lossOfSums(f32([2, rows]), emptyTensor("i32", [rows]), { classes: 3 });
   },
-  lossSums: (s) => {
-    const [rows] = asMatrix(s);
-    const terms = { logits: bf16(s), targets: of("i32", [rows]), maximum: f32([rows]) };
+  lossSums: (shape) => {
+    const [rows] = asMatrix(shape);
+    const terms = { logits: bf16(shape), targets: emptyTensor("i32", [rows]), maximum: f32([rows]) };
     lossSums(terms, { first: 0 });
   },
-  normQuantize: (s) => {
-    each((q) => q.normQuantize(bf16(s), { gamma: f32([asMatrix(s)[1]]) }));
+  normQuantize: (shape) => {
+    forEachQuantizer((quantizer) =>
+      quantizer.normQuantize(bf16(shape), { gamma: f32([asMatrix(shape)[1]]) }),
+    );
   },
-  pieceSums: (s) => execute(backend(), "pieceSums", { x: bf16(s), sums: f32([0]) }),
-  quantize: (s) => {
-    each((q) => {
-      const quantized = attempt(() => q.quantize(bf16(s)));
+  pieceSums: (shape) => execute(backend(), "pieceSums", { x: bf16(shape), sums: f32([0]) }),
+  quantize: (shape) => {
+    forEachQuantizer((quantizer) => {
+      const quantizedTensor = attempt(() => quantizer.quantize(bf16(shape)));
       // empty tensors of a huge size are quantized like empty tensors of any other size
-      if (quantized instanceof Error) expect(quantized).not.toBeInstanceOf(OutOfMemoryError);
-      else expect(scalars(quantized as QuantizedTensor)).toEqual(scalars(q.quantize(bf16([0, 0]))));
+      if (quantizedTensor instanceof Error) expect(quantizedTensor).not.toBeInstanceOf(OutOfMemoryError);
+      else
+        expect(scalars(quantizedTensor as QuantizedTensor)).toEqual(
+          scalars(quantizer.quantize(bf16([0, 0]))),
+        );
     });
   },
-  relayout: (s) => {
-    each((q) => {
-      const quantized = q.quantize(bf16(s));
-      for (const to of LAYOUTS) attempt(() => relayoutScales(quantized, "columnwise", to));
+  relayout: (shape) => {
+    forEachQuantizer((quantizer) => {
+      const quantizedTensor = quantizer.quantize(bf16(shape));
+      for (const layout of LAYOUTS) attempt(() => relayoutScales(quantizedTensor, "columnwise", layout));
     });
   },
-  swapAxes: (s) => {
-    for (const axis of s.keys()) swapAxes(bf16(s), axis, -1);
+  swapAxes: (shape) => {
+    for (const axis of shape.keys()) swapAxes(bf16(shape), axis, -1);
   },
-  copySlice: (s) => {
-    for (const axis of s.keys()) {
-      slice(bf16(s), axis, 0);
-      slice(bf16(s), axis, 0, 0);
-      concatenate([bf16(s), bf16(s)], axis);
+  copySlice: (shape) => {
+    for (const axis of shape.keys()) {
+      slice(bf16(shape), axis, 0);
+      slice(bf16(shape), axis, 0, 0);
+      concatenate([bf16(shape), bf16(shape)], axis);
     }
-    expand(bf16(s), [2, ...s]);
-    expand(bf16([1, 1]), s);
+    expand(bf16(shape), [2, ...shape]);
+    expand(bf16([1, 1]), shape);
   },
-  transpose: (s) => {
-    transpose(bf16(s));
-    transpose(of("e2m1", s));
+  transpose: (shape) => {
+    transpose(bf16(shape));
+    transpose(emptyTensor("e2m1", shape));
   },
-  sumPieces: (s) => execute(backend(), "sumPieces", { sums: f32(s), out: f32([1]) }),
-  updateScales: (s) => {
-    const [length, slots] = asMatrix(s);
+  sumPieces: (shape) => execute(backend(), "sumPieces", { sums: f32(shape), out: f32([1]) }),
+  updateScales: (shape) => {
+    const [length, slots] = asMatrix(shape);
     updateScales({ amaxHistory: f32([length, slots]), scale: f32([slots]), formatMax: 448 });
   },
 };
@@ -263,8 +288,8 @@ const CALLS = Object.entries(completeRows(declarations, OPERATION_ROWS))
   );
 
 /** The values of the scales and amaxes of a tensor with one element. */
-function scalars(t: QuantizedTensor): readonly unknown[] {
-  return t.members.filter(({ size }) => size === 1).map((member) => member.dataSync());
+function scalars(quantizedTensor: QuantizedTensor): readonly unknown[] {
+  return quantizedTensor.members.filter(({ size }) => size === 1).map((member) => member.dataSync());
 }
 
 /**
@@ -283,7 +308,7 @@ const emptyShape: fc.Arbitrary<Shape> = (() => {
   );
   return fc
     .tuple(fc.array(size, { minLength: 1, maxLength: 2 }), fc.nat(2))
-    .map(([sizes, at]) => sizes.toSpliced(Math.min(at, sizes.length), 0, 0));
+    .map(([sizes, index]) => sizes.toSpliced(Math.min(index, sizes.length), 0, 0));
 })();
 
 const EXAMPLES: readonly Shape[] = [
@@ -312,13 +337,13 @@ describe("of tensors without elements, however large their other sizes,", () => 
     it(`${name} returns or throws at once, and leaks no memory`, () => {
       fc.assert(
         fc.property(emptyShape, (shape) => {
-          const before = backend().memoryUse();
+          const memoryBefore = backend().memoryUse();
           {
             using _scope = new Scope();
             attempt(() => run(shape));
           }
           const { live, blocks } = backend().memoryUse();
-          expect({ live, blocks }).toEqual({ live: before.live, blocks: before.blocks });
+          expect({ live, blocks }).toEqual({ live: memoryBefore.live, blocks: memoryBefore.blocks });
         }),
         { numRuns: draws(40, EXAMPLES.length + 3), examples: EXAMPLES.map((shape) => [shape]) },
       );

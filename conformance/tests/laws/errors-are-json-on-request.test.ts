@@ -71,39 +71,45 @@ const CASES: readonly Case[] = [
   ["an unknown command", "encrypt"],
   ["help of an unknown command", "help", "encrypt"],
   ...JSON_COMMANDS.flatMap(({ name, inputs, options }): Case[] => {
-    const good = SUCCESSFUL_ARGUMENTS[name] ?? [];
+    const validArguments = SUCCESSFUL_ARGUMENTS[name] ?? [];
     const mistakes: Case[] = [
-      ["an unknown option", name, ...good, "--frobnicate"],
-      ["an unknown short option", name, ...good, "-z"],
-      ["a value of --json", name, ...good, "--json=yes"],
-      ["--json twice", name, ...good, "--json"],
+      ["an unknown option", name, ...validArguments, "--frobnicate"],
+      ["an unknown short option", name, ...validArguments, "-z"],
+      ["a value of --json", name, ...validArguments, "--json=yes"],
+      ["--json twice", name, ...validArguments, "--json"],
     ];
-    if (!inputs.at(-1)?.endsWith("…")) mistakes.push(["one argument too many", name, ...good, "@in"]);
+    if (!inputs.at(-1)?.endsWith("…"))
+      mistakes.push(["one argument too many", name, ...validArguments, "@in"]);
     for (const [option, row] of Object.entries(options)) {
       if (option === "json" || option === "help") continue;
-      const mistake = (label: string, ...words: string[]): void => {
-        mistakes.push([`${label} of --${option}`, ...withOption(name, option, ...words)]);
+      const addCase = (label: string, ...args: string[]): void => {
+        mistakes.push([`${label} of --${option}`, ...withOption(name, option, ...args)]);
       };
-      if (row.kind === "flag") mistake("a value", `--${option}=1`);
-      else mistake("no value", `--${option}`);
-      for (const text of WRONG) if (refuses(row, text)) mistake("a wrong value", `--${option}=${text}`);
-      if (row.required) mistake("absence");
+      if (row.kind === "flag") addCase("a value", `--${option}=1`);
+      else addCase("no value", `--${option}`);
+      for (const text of WRONG) if (refuses(row, text)) addCase("a wrong value", `--${option}=${text}`);
+      if (row.required) addCase("absence");
       if (row.file === "read")
-        for (const kind of Object.keys(BAD_FILES)) mistake(kind, `--${option}`, `@${kind}`);
-      if (row.file === "written") mistake("a missing folder", `--${option}`, "@none/out");
+        for (const kind of Object.keys(BAD_FILES)) addCase(kind, `--${option}`, `@${kind}`);
+      if (row.file === "written") addCase("a missing folder", `--${option}`, "@none/out");
     }
     for (const [i, input] of inputs.entries()) {
-      mistakes.push([`absence of ${input}`, name, ...good.slice(0, i), ...good.slice(inputs.length)]);
+      mistakes.push([
+        `absence of ${input}`,
+        name,
+        ...validArguments.slice(0, i),
+        ...validArguments.slice(inputs.length),
+      ]);
       for (const kind of Object.keys(BAD_FILES))
-        mistakes.push([`${kind} ${input}`, name, ...good.with(i, `@${kind}`)]);
+        mistakes.push([`${kind} ${input}`, name, ...validArguments.with(i, `@${kind}`)]);
     }
     return mistakes;
   }),
 ];
 
-async function expectJsonError(what: string, args: readonly string[]): Promise<void> {
+async function expectJsonError(title: string, args: readonly string[]): Promise<void> {
   const { status, stdout, stderr } = await w.run(...args);
-  const call = `${what}: ${args.join(" ")}`;
+  const call = `${title}: ${args.join(" ")}`;
   expect(status, call).toBe(2);
   expect(stderr, call).toMatch(/^lockstep[^\n]*\n$/);
   expect(stdout, call).toMatch(/^[^\n]*\n$/);
@@ -115,21 +121,21 @@ async function expectJsonError(what: string, args: readonly string[]): Promise<v
   expect(stderr, call).toContain(error.message.slice(-40));
 }
 
-it.each(sampleCases(CASES, 30))("%s: %s %s", async (what, ...args) => {
+it.each(sampleCases(CASES, 30))("%s: %s %s", async (title, ...args) => {
   await w.write("in", TENSORS);
   for (const [kind, create] of Object.entries(BAD_FILES))
     if (args.some((word) => word === `@${kind}`)) create(w.path(kind));
-  const before = w.names;
-  const [name = "--json", ...rest] = args;
+  const namesBefore = w.names;
+  const [name = "--json", ...commandArguments] = args;
   await expectJsonError(
-    what,
+    title,
     name === "--json"
       ? [name]
-      : rest.some((word) => word.startsWith("--json="))
+      : commandArguments.some((word) => word.startsWith("--json="))
         ? args
-        : [name, "--json", ...rest],
+        : [name, "--json", ...commandArguments],
   );
-  expect(w.names).toEqual(before);
+  expect(w.names).toEqual(namesBefore);
 });
 
 it("an option that takes --json for its value is told so in JSON, and an argument after -- is none", async () => {
@@ -149,8 +155,8 @@ it("a command that is not asked for JSON prints none", async () => {
 
 it("docs/cli.md lists every exit status and the object of an error", () => {
   const page = readFileSync(new URL("../../../docs/cli.md", import.meta.url), "utf8");
-  const statuses = Array.from(page.matchAll(/^\| ([\d, ]+) \|/gm), ([, each]) => each);
+  const statuses = Array.from(page.matchAll(/^\| ([\d, ]+) \|/gm), ([, cell]) => cell);
   expect(statuses).toEqual(["0", "1", "2", "129, 130, 143"]);
-  const [shown = ""] = page.match(/\{"ok": false, "error": \{[^}]*\}\}/) ?? [];
-  expect(JSON.parse(shown.replace("…", '"…"'))).toMatchObject({ ok: false, error: { message: "…" } });
+  const [example = ""] = page.match(/\{"ok": false, "error": \{[^}]*\}\}/) ?? [];
+  expect(JSON.parse(example.replace("…", '"…"'))).toMatchObject({ ok: false, error: { message: "…" } });
 });

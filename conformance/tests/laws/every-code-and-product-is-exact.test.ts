@@ -40,16 +40,16 @@ describe("every code", () => {
     testInScope(`a finite code of ${format} is the encoding of its value under every rounding`, () => {
       const x = upload(backend(), values);
       // encoding does not write the least code of a symmetric integer
-      const unwritten = SCALAR_FORMATS[format].specials === "symmetric" ? values.codes.length / 2 : -1;
+      const minusZeroCode = SCALAR_FORMATS[format].specials === "symmetric" ? values.codes.length / 2 : -1;
       const numbers = Array.from(
         values.codes,
-        (bits, code) => Number.isFinite(fromBits(bits)) && code !== unwritten,
+        (bits, code) => Number.isFinite(fromBits(bits)) && code !== minusZeroCode,
       );
       for (const rounding of ROUNDINGS) {
         for (const overflow of OVERFLOWS) {
           const back = download(encode(x, { format, rounding, overflow, seed: 1n })).codes;
-          const wrong = numbers.findIndex((finite, code) => finite && back[code] !== code);
-          expect(wrong, `${rounding} ${overflow}`).toBe(-1);
+          const wrongCode = numbers.findIndex((finite, code) => finite && back[code] !== code);
+          expect(wrongCode, `${rounding} ${overflow}`).toBe(-1);
         }
       }
     });
@@ -63,15 +63,17 @@ function product(a: number, b: number): number {
 }
 
 describe("every product of two codes", () => {
-  for (const left of ["e4m3", "e5m2"] as const) {
-    for (const right of ["e4m3", "e5m2"] as const) {
-      const [lefts, rights] = [allValues(left), allValues(right)].map((bits) => Array.from(bits, fromBits));
+  for (const xFormat of ["e4m3", "e5m2"] as const) {
+    for (const wFormat of ["e4m3", "e5m2"] as const) {
+      const [lefts, rights] = [allValues(xFormat), allValues(wFormat)].map((bits) =>
+        Array.from(bits, fromBits),
+      );
       const products = rights?.flatMap((y) => lefts?.map((x) => bitsOf(product(x, y))) ?? []) ?? [];
 
       for (const datapath of ["exact", "fp32", "hopper"] as const) {
-        testInScope(`${left} by ${right}, alone in its sum, is exact on datapath ${datapath}`, () => {
+        testInScope(`${xFormat} by ${wFormat}, alone in its sum, is exact on datapath ${datapath}`, () => {
           const column = (format: ScalarFormat) => upload(backend(), allCodes(format)).reshape([256, 1]);
-          const { out } = gemm({ a: column(left), b: column(right), datapath, outDtype: "f32" });
+          const { out } = gemm({ a: column(xFormat), b: column(wFormat), datapath, outDtype: "f32" });
           assertSame("products", download(out), fromCodes("f32", [256, 256], products));
         });
       }

@@ -34,7 +34,7 @@ function moduleClasses(): readonly { readonly name: string; readonly isAbstract:
     ),
   );
   const heirsOf = (base: string): typeof classes =>
-    classes.filter((each) => each.base === base).flatMap((each) => [each, ...heirsOf(each.name)]);
+    classes.filter((heir) => heir.base === base).flatMap((heir) => [heir, ...heirsOf(heir.name)]);
   return heirsOf("Module");
 }
 
@@ -60,9 +60,9 @@ describe("the table of modules", () => {
 
 describe.each(rowsWhere())("the row of %s", (_, row) => {
   /** The results of a module in a region, without gradients. */
-  const run = (built: BuiltModule, recipe: Recipe | undefined): readonly Variable[] => {
-    const inputs = createInputs(backend(), built, SIZES);
-    return noGrad(() => autocast(regionOptions(recipe), () => built.run(inputs)));
+  const run = (builtModule: BuiltModule, recipe: Recipe | undefined): readonly Variable[] => {
+    const inputs = createInputs(backend(), builtModule, SIZES);
+    return noGrad(() => autocast(regionOptions(recipe), () => builtModule.run(inputs)));
   };
 
   it("lists the settings of its constructor", () => {
@@ -81,8 +81,11 @@ describe.each(rowsWhere())("the row of %s", (_, row) => {
 
   it("lists the sizes of its constructor", () => {
     for (const [name, size] of Object.entries(row.sizes))
-      for (const wrong of [0, -1, 1.5, Number.NaN])
-        expect(() => row.build(backend(), { ...SIZES, [size]: wrong }), `${name} ${wrong}`).toThrow(name);
+      for (const invalidSize of [0, -1, 1.5, Number.NaN])
+        expect(
+          () => row.build(backend(), { ...SIZES, [size]: invalidSize }),
+          `${name} ${invalidSize}`,
+        ).toThrow(name);
   });
 
   it("lists the options of a call", () => {
@@ -93,44 +96,44 @@ describe.each(rowsWhere())("the row of %s", (_, row) => {
       ["fp8Output", () => true],
       ["fp8Grad", () => true],
     ] as const) {
-      using built = row.build(backend(), SIZES, seeded());
-      const inputs = createInputs(backend(), built, SIZES);
+      using builtModule = row.build(backend(), SIZES, seeded());
+      const inputs = createInputs(backend(), builtModule, SIZES);
       const call = { [name]: value() };
-      const called = () =>
-        autocast({ recipe: new Float8CurrentScaling() }, () => built.runUnfiltered(inputs, call));
+      const runCall = () =>
+        autocast({ recipe: new Float8CurrentScaling() }, () => builtModule.runUnfiltered(inputs, call));
       if (row.call.includes(name))
-        expect(called()[0]?.value instanceof QuantizedTensor).toBe(name === "fp8Output");
-      else if (row.call.length > 0) expect(called, name).toThrow(LockstepError);
+        expect(runCall()[0]?.value instanceof QuantizedTensor).toBe(name === "fp8Output");
+      else if (row.call.length > 0) expect(runCall, name).toThrow(LockstepError);
     }
   });
 
   it("says whether a recipe quantizes its products", () => {
     using _scope = new Scope();
-    const [plain, quantized] = [undefined, new MXFP8BlockScaling()].map((recipe) => {
-      using built = row.build(backend(), SIZES, seeded());
-      return run(built, recipe).map(({ tensor }) => [...tensor.dataSync()].join());
+    const [plainResults, quantizedResults] = [undefined, new MXFP8BlockScaling()].map((recipe) => {
+      using builtModule = row.build(backend(), SIZES, seeded());
+      return run(builtModule, recipe).map(({ tensor }) => [...tensor.dataSync()].join());
     });
-    expect(plain?.[0] !== quantized?.[0]).toBe(row.quantizes);
+    expect(plainResults?.[0] !== quantizedResults?.[0]).toBe(row.quantizes);
   });
 
   it("says whether it computes attention", () => {
     using _scope = new Scope();
-    using built = row.build(exact(), SIZES, seeded());
-    const inputs = createInputs(exact(), built, SIZES);
-    const called = () => noGrad(() => built.run(inputs));
-    if (row.attends) expect(called).toThrow(UnsupportedError);
-    else expect(called).not.toThrow();
+    using builtModule = row.build(exact(), SIZES, seeded());
+    const inputs = createInputs(exact(), builtModule, SIZES);
+    const runCall = () => noGrad(() => builtModule.run(inputs));
+    if (row.attends) expect(runCall).toThrow(UnsupportedError);
+    else expect(runCall).not.toThrow();
   });
 
   it("lists its products and its last biases, and whether it consists of modules", () => {
     using _scope = new Scope();
-    using built = row.build(backend(), SIZES, seeded());
-    const { module } = built;
-    const [out] = run(built, undefined);
+    using builtModule = row.build(backend(), SIZES, seeded());
+    const { module } = builtModule;
+    const [out] = run(builtModule, undefined);
     const shapes = new Map([...module.namedParameters()].map(([name, { shape }]) => [name, shape]));
-    for (const { weight, bias, from, to } of row.products?.(SIZES) ?? []) {
-      expect(shapes.get(weight)).toEqual([to, from]);
-      expect(shapes.get(bias)).toEqual([to]);
+    for (const { weight, bias, from, to: outFeatures } of row.products?.(SIZES) ?? []) {
+      expect(shapes.get(weight)).toEqual([outFeatures, from]);
+      expect(shapes.get(bias)).toEqual([outFeatures]);
     }
     if (row.products) expect(module.namedQuantizations().size).toBe(row.products(SIZES).length);
     expect(row.lastBiases !== undefined).toBe(row.hasBiasMethod);
@@ -140,7 +143,7 @@ describe.each(rowsWhere())("the row of %s", (_, row) => {
   });
 
   it("finds the inputs of a module that was created elsewhere", () => {
-    using built = row.build(backend(), SIZES, seeded());
-    expect(wrapModule(built.module)?.inputs(8)).toEqual(built.inputs(8));
+    using builtModule = row.build(backend(), SIZES, seeded());
+    expect(wrapModule(builtModule.module)?.inputs(8)).toEqual(builtModule.inputs(8));
   });
 });

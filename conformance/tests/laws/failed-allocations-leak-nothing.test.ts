@@ -72,19 +72,19 @@ describe("if any one of its allocations fails,", () => {
             if (error instanceof UnsupportedError) return;
             throw error;
           }
-          const [needed, before, use] = [
+          const [allocationsNeeded, memoryBefore, use] = [
             pieces.allocationCount,
             new Set(pieces.liveAddresses),
             backend.memoryUse(),
           ];
-          for (let k = 0; k < Math.min(needed, MAX_PIECES); k++) {
+          for (let k = 0; k < Math.min(allocationsNeeded, MAX_PIECES); k++) {
             pieces.failAt(k);
             try {
               assertSameAnswer(answer(input), expected);
             } catch (error) {
               if (!(error instanceof OutOfMemoryError)) throw error;
             }
-            expect(pieces.liveAddresses).toEqual(before);
+            expect(pieces.liveAddresses).toEqual(memoryBefore);
             expect(backend.memoryUse()).toMatchObject({ live: use.live, blocks: use.blocks });
           }
           pieces.failAt(Number.POSITIVE_INFINITY);

@@ -102,7 +102,7 @@ describe("a pass that runs out of memory leaves sharded main gradients usable, a
   it.each(product({ delayWgradCompute: [false, true], isFirstMicrobatch: [false, true] }))(
     "%j",
     ({ delayWgradCompute, isFirstMicrobatch }) => {
-      const seen = new Set<string>();
+      const gradStrings = new Set<string>();
       expectAllFreed(
         () => {
           const random = new RandomState(1n);
@@ -116,7 +116,7 @@ describe("a pass that runs out of memory leaves sharded main gradients usable, a
         },
         (model) => {
           using _ = new Scope();
-          for (const each of model.parameters()) each.clearGrads();
+          for (const parameter of model.parameters()) parameter.clearGrads();
           const shape = [SIZES.rows, SIZES.from] as const;
           const x = wideTensor(
             backend(),
@@ -126,10 +126,12 @@ describe("a pass that runs out of memory leaves sharded main gradients usable, a
           );
           model.forward(x, { isFirstMicrobatch }).backward(x);
           if (delayWgradCompute) model.backwardDw();
-          seen.add(String(model.parameters().map(({ grad, mainGrad }) => (mainGrad ?? grad)?.dataSync())));
+          gradStrings.add(
+            String(model.parameters().map(({ grad, mainGrad }) => (mainGrad ?? grad)?.dataSync())),
+          );
         },
       );
-      expect(seen.size).toBe(1);
+      expect(gradStrings.size).toBe(1);
     },
   );
 });

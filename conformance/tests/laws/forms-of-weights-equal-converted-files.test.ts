@@ -55,13 +55,13 @@ async function outcomeOfFiles(
   { weights, ...options }: LoadCausalLMOptions & { readonly weights: ConversionTarget },
 ): Promise<Outcome> {
   const openBackend = async () => backend();
-  const [converted, wide] = [newPath(), newPath()];
+  const [convertedPath, widePath] = [newPath(), newPath()];
   try {
-    await convertCheckpoint(path, converted, { to: weights, openBackend });
+    await convertCheckpoint(path, convertedPath, { to: weights, openBackend });
     // a GGUF file from a hub folder has the hub's names, and no GGUF file is loaded by these names
     const isGguf = weights.startsWith("gguf-") && !path.endsWith(".gguf");
-    if (isGguf) await convertCheckpoint(converted, wide, { to: "f32", openBackend });
-    return await outcomeOf(isGguf ? wide : converted, { dtype: "bf16", ...options });
+    if (isGguf) await convertCheckpoint(convertedPath, widePath, { to: "f32", openBackend });
+    return await outcomeOf(isGguf ? widePath : convertedPath, { dtype: "bf16", ...options });
   } catch (error) {
     return errorOf(error);
   }
@@ -87,20 +87,21 @@ it("in every form, of a file of bf16", async () => {
   await writeHub(path, tinyModel(TINY));
   const stored = parametersOf(await outcomeOf(path, { dtype: "f32" }));
   const names = [...(stored?.keys() ?? [])];
-  const refused: string[] = [];
+  const refusals: string[] = [];
   const tested = sampleCases(CONVERSION_TARGETS, 8);
   for (const weights of tested) {
     const parameters = parametersOf(await requireEqual(path, { weights, dtype: "f32" }));
-    if (!parameters) refused.push(weights);
+    if (!parameters) refusals.push(weights);
     else {
-      const changed = names.filter((name) => parameters.get(name) !== stored?.get(name));
-      expect(changed.length > 0, weights).toBe(!HAVE_ALL_VALUES.has(weights));
-      for (const name of changed) expect(name).toMatch(/layers\.\d+\.(self_attn|mlp)\.\w+_proj\.weight$/);
+      const changedNames = names.filter((name) => parameters.get(name) !== stored?.get(name));
+      expect(changedNames.length > 0, weights).toBe(!HAVE_ALL_VALUES.has(weights));
+      for (const name of changedNames)
+        expect(name).toMatch(/layers\.\d+\.(self_attn|mlp)\.\w+_proj\.weight$/);
     }
   }
   // two are forms of matrices of whole 128x128 blocks, one of stacks of experts
   const isRefused = new Set<string>(["modelopt-fp8-block", "transformers-fp8-block", "gpt-oss"]);
-  expect(refused).toEqual(tested.filter((weights) => isRefused.has(weights)));
+  expect(refusals).toEqual(tested.filter((weights) => isRefused.has(weights)));
 });
 
 it("of drawn models, from files in every form", async () => {
@@ -116,9 +117,9 @@ it("of drawn models, from files in every form", async () => {
       const type = source === "F32" || source === "F16" ? source : "BF16";
       await writeHub(path, tinyModel(choices), { type, shards });
       const isWide = source === type;
-      const quantized = isWide ? path : newPath();
-      if (!isWide) await convertCheckpoint(path, quantized, { to: source as ConversionTarget });
-      await requireEqual(quantized, { weights, dtype });
+      const quantizedPath = isWide ? path : newPath();
+      if (!isWide) await convertCheckpoint(path, quantizedPath, { to: source as ConversionTarget });
+      await requireEqual(quantizedPath, { weights, dtype });
     }),
     { numRuns: draws(200, 5) },
   );

@@ -22,13 +22,13 @@ const matrix = ({ rows, columns }: DrawnCase): Shape => [rows, columns];
 
 /** A function of one random leaf. */
 function ofLeaf(
-  shape: (drawn: DrawnCase) => Shape,
-  run: (x: Variable, drawn: DrawnCase) => Variable,
+  shape: (drawnCase: DrawnCase) => Shape,
+  run: (x: Variable, drawnCase: DrawnCase) => Variable,
   edges = false,
 ): Make {
-  return (b, each) => {
-    const x = gridLeaf(b, each.seed, shape(each));
-    return { leaves: [x], hasKinks: edges, run: () => run(x, each) };
+  return (b, drawnCase) => {
+    const x = gridLeaf(b, drawnCase.seed, shape(drawnCase));
+    return { leaves: [x], hasKinks: edges, run: () => run(x, drawnCase) };
   };
 }
 
@@ -61,8 +61,11 @@ describe("functions", () => {
     20,
   );
   for (const [name, run] of Object.entries({ add: functional.add, multiply: functional.multiply }))
-    differentiates(name, (b, each) => {
-      const [x, y] = [gridLeaf(b, each.seed, matrix(each)), gridLeaf(b, each.seed + 1, matrix(each))];
+    differentiates(name, (b, drawnCase) => {
+      const [x, y] = [
+        gridLeaf(b, drawnCase.seed, matrix(drawnCase)),
+        gridLeaf(b, drawnCase.seed + 1, matrix(drawnCase)),
+      ];
       return { leaves: [x, y], run: () => run(x, y) };
     });
   differentiates(
@@ -75,10 +78,13 @@ describe("functions", () => {
   );
   differentiates(
     "reshape",
-    ofLeaf(matrix, (x, each) => functional.reshape(x, [each.columns, 1, each.rows])),
+    ofLeaf(matrix, (x, drawnCase) => functional.reshape(x, [drawnCase.columns, 1, drawnCase.rows])),
   );
-  differentiates("divide", (b, each) => {
-    const [x, y] = [gridLeaf(b, each.seed, matrix(each)), gridLeaf(b, each.seed + 1, matrix(each))];
+  differentiates("divide", (b, drawnCase) => {
+    const [x, y] = [
+      gridLeaf(b, drawnCase.seed, matrix(drawnCase)),
+      gridLeaf(b, drawnCase.seed + 1, matrix(drawnCase)),
+    ];
     // divisors from 1 to 3, where quotients have small derivatives
     const divisor = () => functional.add(y, tensor(b, [2], [1]));
     return { leaves: [x, y], run: () => functional.divide(x, divisor()) };
@@ -87,9 +93,12 @@ describe("functions", () => {
     add: functional.add,
     multiply: functional.multiply,
   }))
-    differentiates(`${name} of a row or a column to a matrix`, (b, each) => {
-      const small = each.firstFlag ? [each.columns] : [each.rows, 1];
-      const [x, y] = [gridLeaf(b, each.seed, matrix(each)), gridLeaf(b, each.seed + 1, small)];
+    differentiates(`${name} of a row or a column to a matrix`, (b, drawnCase) => {
+      const smallShape = drawnCase.firstFlag ? [drawnCase.columns] : [drawnCase.rows, 1];
+      const [x, y] = [
+        gridLeaf(b, drawnCase.seed, matrix(drawnCase)),
+        gridLeaf(b, drawnCase.seed + 1, smallShape),
+      ];
       return { leaves: [x, y], run: () => run(x, y) };
     });
   differentiates(
@@ -100,10 +109,13 @@ describe("functions", () => {
     "rsqrt",
     ofLeaf(matrix, (x) => functional.rsqrt(functional.add(x, tensor(x.backend, [2], [1])))),
   );
-  differentiates("where", (b, each) => {
-    const [x, y] = [gridLeaf(b, each.seed, matrix(each)), gridLeaf(b, each.seed + 1, matrix(each))];
-    const flags = labels(b, each.seed, each.rows * each.columns, 2);
-    const condition = tensor(b, Float32Array.from(flags.dataSync()), matrix(each));
+  differentiates("where", (b, drawnCase) => {
+    const [x, y] = [
+      gridLeaf(b, drawnCase.seed, matrix(drawnCase)),
+      gridLeaf(b, drawnCase.seed + 1, matrix(drawnCase)),
+    ];
+    const flags = labels(b, drawnCase.seed, drawnCase.rows * drawnCase.columns, 2);
+    const condition = tensor(b, Float32Array.from(flags.dataSync()), matrix(drawnCase));
     return { leaves: [x, y], run: () => functional.where(condition, x, y) };
   });
   differentiates(
@@ -140,11 +152,13 @@ describe("functions", () => {
     "dropout",
     ofLeaf(matrix, (x, { seed }) => functional.dropout(x, { probability: 0.25, seed: BigInt(seed) })),
   );
-  differentiates("gather along any dimension", (b, each) => {
-    const x = gridLeaf(b, each.seed, matrix(each));
-    const dim = Number(each.firstFlag);
-    const shape = dim === 0 ? [each.extra, each.columns] : [each.rows, each.extra];
-    const index = labels(b, each.seed, elementCount(shape), matrix(each)[dim] as number).reshape(shape);
+  differentiates("gather along any dimension", (b, drawnCase) => {
+    const x = gridLeaf(b, drawnCase.seed, matrix(drawnCase));
+    const dim = Number(drawnCase.firstFlag);
+    const shape = dim === 0 ? [drawnCase.extra, drawnCase.columns] : [drawnCase.rows, drawnCase.extra];
+    const index = labels(b, drawnCase.seed, elementCount(shape), matrix(drawnCase)[dim] as number).reshape(
+      shape,
+    );
     return { leaves: [x], run: () => functional.gather(x, dim, index) };
   });
   differentiates(
@@ -170,31 +184,38 @@ describe("functions", () => {
         true,
       ),
     );
-  differentiates("moePermuteWithProbs and moeUnpermute", (b, each) => {
-    const x = gridLeaf(b, each.seed, matrix(each));
-    const shape = [each.rows, 3];
-    const experts = labels(b, each.seed + 1, 3 * each.rows, each.extra).reshape(shape);
-    const probs = gridLeaf(b, each.seed + 2, shape);
+  differentiates("moePermuteWithProbs and moeUnpermute", (b, drawnCase) => {
+    const x = gridLeaf(b, drawnCase.seed, matrix(drawnCase));
+    const shape = [drawnCase.rows, 3];
+    const experts = labels(b, drawnCase.seed + 1, 3 * drawnCase.rows, drawnCase.extra).reshape(shape);
+    const probs = gridLeaf(b, drawnCase.seed + 2, shape);
     const options = {
       mapType: "index",
-      numExperts: each.extra,
+      numExperts: drawnCase.extra,
       alignSize: 4,
-      numOutTokens: 4 * each.rows,
+      numOutTokens: 4 * drawnCase.rows,
     } as const;
     const run = () => {
       const { output, permutedProbs, rowIdMap } = functional.moePermuteWithProbs(x, probs, experts, options);
-      const scaled = functional.multiply(output, functional.reshape(permutedProbs, [4 * each.rows, 1]));
-      return functional.moeUnpermute(scaled, rowIdMap, { mergingProbs: each.firstFlag ? probs : undefined });
+      const scaledOutput = functional.multiply(
+        output,
+        functional.reshape(permutedProbs, [4 * drawnCase.rows, 1]),
+      );
+      return functional.moeUnpermute(scaledOutput, rowIdMap, {
+        mergingProbs: drawnCase.firstFlag ? probs : undefined,
+      });
     };
     return { leaves: [x, probs], run };
   });
-  differentiates("moeSortChunksByIndex, padding and unpadding", (b, each) => {
-    const x = gridLeaf(b, each.seed, matrix(each));
-    const splits = [each.rows - 1, 0, 1];
+  differentiates("moeSortChunksByIndex, padding and unpadding", (b, drawnCase) => {
+    const x = gridLeaf(b, drawnCase.seed, matrix(drawnCase));
+    const splits = [drawnCase.rows - 1, 0, 1];
     const run = () => {
-      const sorted = functional.moeSortChunksByIndex(x, splits, [2, 0, 1]);
-      const padded = functional.padding(sorted, [1, each.rows - 1, 0], 4);
-      return each.firstFlag ? padded.output : functional.unpadding(padded.output, [1, each.rows - 1, 0], 4);
+      const sortedChunks = functional.moeSortChunksByIndex(x, splits, [2, 0, 1]);
+      const paddedChunks = functional.padding(sortedChunks, [1, drawnCase.rows - 1, 0], 4);
+      return drawnCase.firstFlag
+        ? paddedChunks.output
+        : functional.unpadding(paddedChunks.output, [1, drawnCase.rows - 1, 0], 4);
     };
     return { leaves: [x], run };
   });
@@ -217,10 +238,10 @@ describe("functions", () => {
       );
     }),
   );
-  differentiates("concatenate", (b, each) => {
+  differentiates("concatenate", (b, drawnCase) => {
     const [x, y] = [
-      gridLeaf(b, each.seed, matrix(each)),
-      gridLeaf(b, each.seed + 1, [each.rows, each.extra]),
+      gridLeaf(b, drawnCase.seed, matrix(drawnCase)),
+      gridLeaf(b, drawnCase.seed + 1, [drawnCase.rows, drawnCase.extra]),
     ];
     return { leaves: [x, y], run: () => functional.concatenate([x, y, x], -1) };
   });
@@ -249,17 +270,17 @@ describe("functions", () => {
       ofLeaf(halves, (x) => functional.gated(x, kind), KINKED_ACTIVATIONS.includes(kind)),
     );
   }
-  differentiates("rotaryEmbedding", (b, each) => {
-    const { rows, columns, extra, firstFlag, secondFlag } = each;
-    const x = gridLeaf(b, each.seed, [rows, columns, 2, 2 * extra + 1]);
+  differentiates("rotaryEmbedding", (b, drawnCase) => {
+    const { rows, columns, extra, firstFlag, secondFlag } = drawnCase;
+    const x = gridLeaf(b, drawnCase.seed, [rows, columns, 2, 2 * extra + 1]);
     const rotary = new RotaryPositionEmbedding(b, 2 * extra, { interleaved: firstFlag });
     const { cos, sin, interleaved } = rotary.forward(secondFlag ? columns : rows);
     const layout = secondFlag ? ("bshd" as const) : ("sbhd" as const);
     return { leaves: [x], run: () => functional.rotaryEmbedding(x, cos, sin, { layout, interleaved }) };
   });
-  differentiates("embedding", (b, each) => {
-    const table = gridLeaf(b, each.seed, [each.extra, each.columns]);
-    const ids = labels(b, each.seed, 2 * each.rows, each.extra).reshape([2, each.rows]);
+  differentiates("embedding", (b, drawnCase) => {
+    const table = gridLeaf(b, drawnCase.seed, [drawnCase.extra, drawnCase.columns]);
+    const ids = labels(b, drawnCase.seed, 2 * drawnCase.rows, drawnCase.extra).reshape([2, drawnCase.rows]);
     return { leaves: [table], run: () => functional.embedding(table, ids) };
   });
   differentiates(

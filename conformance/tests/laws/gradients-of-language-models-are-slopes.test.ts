@@ -31,12 +31,12 @@ function lossOf(model: CausalLM, text: Int32Array): Variable {
 function lossAfter(model: CausalLM, text: Int32Array, parameter: Parameter, step: Float32Array): number {
   using _scope = new Scope();
   const value = parameter.tensor;
-  const before = value.dataSync().slice() as Float32Array;
-  const put = (elements: Float32Array) =>
+  const original = value.dataSync().slice() as Float32Array;
+  const write = (elements: Float32Array) =>
     value.paste(tensor(backend(), elements, [elements.length], "f32"), 0);
-  put(before.map((each, i) => each + (step[i] as number)));
+  write(original.map((element, i) => element + (step[i] as number)));
   const loss = noGrad(() => lossOf(model, text).tensor.dataSync()[0] as number);
-  put(before);
+  write(original);
   return loss;
 }
 
@@ -47,34 +47,38 @@ it.each(sampleCases(WITNESS_NAMES))("%s", async (name) => {
   {
     using _scope = new Scope();
     lossOf(model, tokens).backward();
-    for (const [each, parameter] of model.namedParameters()) {
-      if (parameter.grad) gradients.set(each, parameter.grad.dataSync().slice() as Float32Array);
+    for (const [parameterName, parameter] of model.namedParameters()) {
+      if (parameter.grad) gradients.set(parameterName, parameter.grad.dataSync().slice() as Float32Array);
       parameter.zeroGrad();
     }
   }
   const parameters = [...model.namedParameters()];
-  const without = parameters.filter(([each]) => !gradients.has(each)).map(([each]) => each);
-  expect(without.filter((each) => !/e_score_correction_bias|experts\./.test(each))).toEqual([]);
+  const missing = parameters
+    .filter(([parameterName]) => !gradients.has(parameterName))
+    .map(([parameterName]) => parameterName);
+  expect(missing.filter((parameterName) => !/e_score_correction_bias|experts\./.test(parameterName))).toEqual(
+    [],
+  );
 
   const kinds = new Set<string>();
-  for (const [each, parameter] of parameters) {
-    const gradient = gradients.get(each);
-    const kind = each.replaceAll(/\.\d+\./g, ".");
+  for (const [parameterName, parameter] of parameters) {
+    const gradient = gradients.get(parameterName);
+    const kind = parameterName.replaceAll(/\.\d+\./g, ".");
     if (!gradient || kinds.has(kind)) continue;
     kinds.add(kind);
     const slope = Math.hypot(...gradient);
-    const isSlope = (change: number): boolean => {
-      const step = gradient.map((element) => (element * change) / slope ** 2);
-      const after = lossAfter(model, tokens, parameter, step);
-      const before = lossAfter(
+    const isSlope = (distance: number): boolean => {
+      const step = gradient.map((element) => (element * distance) / slope ** 2);
+      const lossAbove = lossAfter(model, tokens, parameter, step);
+      const lossBelow = lossAfter(
         model,
         tokens,
         parameter,
         step.map((element) => -element),
       );
-      return Math.abs((after - before) / (2 * change) - 1) < 0.02;
+      return Math.abs((lossAbove - lossBelow) / (2 * distance) - 1) < 0.02;
     };
-    expect(CHANGES.some(isSlope), each).toBe(true);
+    expect(CHANGES.some(isSlope), parameterName).toBe(true);
   }
   expect(kinds.size).toBeGreaterThan(10);
 });

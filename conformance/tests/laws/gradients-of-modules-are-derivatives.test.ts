@@ -50,11 +50,11 @@ const settingsOf = ({ seed, firstFlag, secondFlag }: DrawnCase): ModuleSettings 
 });
 
 /** The elements of several variables. */
-function flattened(all: readonly Variable[]): Variable {
-  const [first, ...others] = all as [Variable, ...Variable[]];
-  if (others.length === 0) return first;
+function flattened(variables: readonly Variable[]): Variable {
+  const [firstVariable, ...otherVariables] = variables as [Variable, ...Variable[]];
+  if (otherVariables.length === 0) return firstVariable;
   return functional.concatenate(
-    all.map((x) => functional.reshape(x, [elementCount(x.shape)])),
+    variables.map((x) => functional.reshape(x, [elementCount(x.shape)])),
     0,
   );
 }
@@ -63,22 +63,26 @@ function flattened(all: readonly Variable[]): Variable {
 function ofRow(
   row: ModuleRow,
   { activation }: ModuleSettings = {},
-  run = (built: BuiltModule, inputs: readonly Variable[]): readonly Variable[] => built.run(inputs),
+  run = (builtModule: BuiltModule, inputs: readonly Variable[]): readonly Variable[] =>
+    builtModule.run(inputs),
 ): Make {
-  return (b, each, using) => {
-    const { rows, columns, extra, seed } = each;
+  return (b, drawnCase, disposeAfter) => {
+    const { rows, columns, extra, seed } = drawnCase;
     // a norm after the module is nearly a step function if it has very few columns
-    const to = row.composed ? extra + 4 : extra;
-    const sizes = { rows, from: columns, to, middle: extra };
-    const built = row.build(b, sizes, { ...settingsOf(each), ...(activation ? { activation } : {}) });
-    using(built.module);
-    const inputs = built.inputs(rows).map(({ shape, ids }, i) => {
+    const outFeatures = row.composed ? extra + 4 : extra;
+    const sizes = { rows, from: columns, to: outFeatures, middle: extra };
+    const builtModule = row.build(b, sizes, {
+      ...settingsOf(drawnCase),
+      ...(activation ? { activation } : {}),
+    });
+    disposeAfter(builtModule.module);
+    const inputs = builtModule.inputs(rows).map(({ shape, ids }, i) => {
       if (ids === undefined) return gridLeaf(b, seed + 100 * i, shape);
       return new Variable(labels(b, seed, elementCount(shape), ids).reshape(shape));
     });
-    const leaves = [...inputsWithGradients(inputs), ...parametersOf(built.module, seed)];
+    const leaves = [...inputsWithGradients(inputs), ...parametersOf(builtModule.module, seed)];
     const edges = row.edges === true || KINKED_ACTIVATIONS.includes(activation ?? "");
-    return { leaves, hasKinks: edges, run: () => flattened(run(built, inputs)) };
+    return { leaves, hasKinks: edges, run: () => flattened(run(builtModule, inputs)) };
   };
 }
 
@@ -96,7 +100,7 @@ const CASES = ROWS.flatMap(([name, row]) =>
 describe("modules", () => {
   for (const [name, row, activation] of testedCases(
     CASES,
-    ([, each]) => each,
+    ([, drawnCase]) => drawnCase,
     () => false,
   ))
     if (activation) differentiatesRow(row)(`${name} of ${activation}`, ofRow(row, { activation }), 6);
@@ -105,7 +109,10 @@ describe("modules", () => {
   for (const [name, row] of sampleCases(ROWS))
     differentiatesRow(row)(
       `${name}, computed again, and its inputs, which are used twice`,
-      ofRow(row, {}, (built, inputs) => [recomputeModule(built, inputs), ...inputsWithGradients(inputs)]),
+      ofRow(row, {}, (builtModule, inputs) => [
+        recomputeModule(builtModule, inputs),
+        ...inputsWithGradients(inputs),
+      ]),
     );
 
   for (const [name, options] of Object.entries({
@@ -128,33 +135,33 @@ describe("modules", () => {
       ),
       6,
     );
-  differentiates("Embedding, as the first of several layers", (b, each, using) => {
-    const table = new Embedding(b, each.extra, each.columns, F32);
-    const module = new Sequential(b, table, new Linear(b, each.columns, each.rows, F32));
-    using(module);
-    const ids = tensor(b, Int32Array.of(0, each.extra - 1, 0), [3], "i32");
-    return { leaves: parametersOf(module, each.seed), run: () => module.forward(ids) };
+  differentiates("Embedding, as the first of several layers", (b, drawnCase, disposeAfter) => {
+    const table = new Embedding(b, drawnCase.extra, drawnCase.columns, F32);
+    const module = new Sequential(b, table, new Linear(b, drawnCase.columns, drawnCase.rows, F32));
+    disposeAfter(module);
+    const ids = tensor(b, Int32Array.of(0, drawnCase.extra - 1, 0), [3], "i32");
+    return { leaves: parametersOf(module, drawnCase.seed), run: () => module.forward(ids) };
   });
 
-  differentiates("Embedding, of ids that repeat", (b, each, using) => {
-    const module = new Embedding(b, each.extra, each.columns, F32);
-    using(module);
-    const ids = labels(b, each.seed, each.rows + 2, each.extra);
-    return { leaves: parametersOf(module, each.seed), run: () => module.forward(ids) };
+  differentiates("Embedding, of ids that repeat", (b, drawnCase, disposeAfter) => {
+    const module = new Embedding(b, drawnCase.extra, drawnCase.columns, F32);
+    disposeAfter(module);
+    const ids = labels(b, drawnCase.seed, drawnCase.rows + 2, drawnCase.extra);
+    return { leaves: parametersOf(module, drawnCase.seed), run: () => module.forward(ids) };
   });
 });
 
 /** A module as a function of x and its parameters. */
 function ofModule<M extends Module>(
-  make: (b: Backend, drawn: DrawnCase) => M,
+  make: (b: Backend, sizes: DrawnCase) => M,
   forward: (module: M, x: Variable) => Variable,
   edges = false,
 ): Make {
-  return (b, each, using) => {
-    const module = make(b, each);
-    using(module);
-    const x = gridLeaf(b, each.seed, [each.rows, each.columns]);
-    const leaves = [x, ...parametersOf(module, each.seed)];
+  return (b, drawnCase, disposeAfter) => {
+    const module = make(b, drawnCase);
+    disposeAfter(module);
+    const x = gridLeaf(b, drawnCase.seed, [drawnCase.rows, drawnCase.columns]);
+    const leaves = [x, ...parametersOf(module, drawnCase.seed)];
     return { leaves, hasKinks: edges, run: () => forward(module, x) };
   };
 }
@@ -184,12 +191,13 @@ describe("values that are used twice", () => {
       },
     ),
   );
-  differentiates("one table looked up twice", (b, each, using) => {
-    const module = new Embedding(b, each.extra, each.columns, F32);
-    using(module);
-    const look = (seed: number): Variable => module.forward(labels(b, seed, each.rows, each.extra));
+  differentiates("one table looked up twice", (b, drawnCase, disposeAfter) => {
+    const module = new Embedding(b, drawnCase.extra, drawnCase.columns, F32);
+    disposeAfter(module);
+    const lookUp = (seed: number): Variable =>
+      module.forward(labels(b, seed, drawnCase.rows, drawnCase.extra));
     const run = (): Variable =>
-      functional.add(look(each.seed), functional.activation(look(each.seed + 1), "silu"));
-    return { leaves: parametersOf(module, each.seed), run };
+      functional.add(lookUp(drawnCase.seed), functional.activation(lookUp(drawnCase.seed + 1), "silu"));
+    return { leaves: parametersOf(module, drawnCase.seed), run };
   });
 });

@@ -39,7 +39,7 @@ class Altered extends GuardedBackend {
 
   constructor(
     inner: Backend,
-    private readonly change: {
+    private readonly overrides: {
       readonly name?: Backend["name"];
       readonly run?: (op: OpName, args: OpArgs[OpName], run: () => void) => void;
       readonly supports?: (op: OpName) => Support;
@@ -49,22 +49,22 @@ class Altered extends GuardedBackend {
   }
 
   override get name(): Backend["name"] {
-    return this.change.name ?? this.inner.name;
+    return this.overrides.name ?? this.inner.name;
   }
 
   override supports<K extends OpName>(op: K, args: OpArgs[K]): Support {
-    return this.change.supports?.(op) ?? this.inner.supports(op, args);
+    return this.overrides.supports?.(op) ?? this.inner.supports(op, args);
   }
 
   override run<K extends OpName>(op: K, args: OpArgs[K]): void {
     const run = (): void => this.inner.run(op, args);
-    if (this.change.run) this.change.run(op, args, run);
+    if (this.overrides.run) this.overrides.run(op, args, run);
     else run();
   }
 }
 
-const decodeLaw = async (altered: Backend) => {
-  const { ok, laws } = await runConformance({ backend: altered, operations: ["decode"], runs: 60 });
+const decodeLaw = async (alteredBackend: Backend) => {
+  const { ok, laws } = await runConformance({ backend: alteredBackend, operations: ["decode"], runs: 60 });
   return { ok, ...(laws[0] as (typeof laws)[number]) };
 };
 
@@ -105,43 +105,48 @@ describe("comparison", () => {
 
 describe("a backend is caught", () => {
   it("that forgets to write a result", async () => {
-    const forgetful = new Altered(backend, { run: (op, _, run) => (op === "decode" ? undefined : run()) });
-    expect(await decodeLaw(forgetful)).toMatchObject({ ok: false, failure: { message: /elements differ/ } });
+    const forgetfulBackend = new Altered(backend, {
+      run: (op, _, run) => (op === "decode" ? undefined : run()),
+    });
+    expect(await decodeLaw(forgetfulBackend)).toMatchObject({
+      ok: false,
+      failure: { message: /elements differ/ },
+    });
   });
 
   it("that writes past the end of a result", async () => {
-    const careless = new Altered(backend, {
+    const overwritingBackend = new Altered(backend, {
       run(_, args, run) {
         run();
         if (!("out" in args)) return;
         backend.memory.write(args.out.address + args.out.byteLength, Uint8Array.of(0));
       },
     });
-    expect(await decodeLaw(careless)).toMatchObject({
+    expect(await decodeLaw(overwritingBackend)).toMatchObject({
       ok: false,
       failure: { message: /wrote outside a tensor/ },
     });
   });
 
   it("that keeps memory", async () => {
-    const kept: { dispose(): void }[] = [];
-    const leaking: Subject = {
+    const leaks: { dispose(): void }[] = [];
+    const leakingSubject: Subject = {
       decode(input) {
-        const before = backend.memoryUse();
+        const memoryBefore = backend.memoryUse();
         const address = backend.memory.allocate(8);
-        kept.push({ dispose: () => backend.memory.free(address) });
+        leaks.push({ dispose: () => backend.memory.free(address) });
         const answer = backendSubject(backend).decode(input);
-        expectNoLeak(backend, before);
+        expectNoLeak(backend, memoryBefore);
         return answer;
       },
     };
-    const { laws } = await compareWith(leaking, ORACLE, { runs: 5 });
-    for (const each of kept) each.dispose();
+    const { laws } = await compareWith(leakingSubject, ORACLE, { runs: 5 });
+    for (const tensor of leaks) tensor.dispose();
     expect(laws[0]?.failure?.message).toMatch(/8 bytes in 1 blocks were not given back/);
   });
 
   it("that differs from the reference, by comparison with it", async () => {
-    const broken = new Altered(backend, {
+    const brokenBackend = new Altered(backend, {
       name: "cuda",
       run(op, args, run) {
         run();
@@ -149,13 +154,13 @@ describe("a backend is caught", () => {
           backend.memory.write(args.out.address, Uint8Array.of(1));
       },
     });
-    expect(await decodeLaw(broken)).toMatchObject({ ok: false });
+    expect(await decodeLaw(brokenBackend)).toMatchObject({ ok: false });
     expect(await decodeLaw(new Altered(backend, { name: "cuda" }))).toMatchObject({ ok: true });
   });
 });
 
 describe("a report", () => {
-  const off: Subject = {
+  const wrongSubject: Subject = {
     async decode(input): Promise<Answer> {
       const { values } = await ORACLE.decode(input);
       const codes = values?.codes.map((code, i) => (i === 3 ? code ^ 1 : code)) ?? [];
@@ -164,26 +169,26 @@ describe("a report", () => {
   };
 
   it("of a failure has a counterexample that its seed and path replay at once", async () => {
-    const { ok, laws } = await compareWith(off, ORACLE, { runs: 100, seed: derivedSeed(5) });
+    const { ok, laws } = await compareWith(wrongSubject, ORACLE, { runs: 100, seed: derivedSeed(5) });
     const failure = laws[0]?.failure;
     expect(ok).toBe(false);
     expect(failure?.message).toMatch(/first at \[3\]/);
     const replay = { law: laws[0]?.law ?? "", path: failure?.path ?? "" };
-    const again = await compareWith(off, ORACLE, { runs: 100, seed: failure?.seed ?? 0, replay });
-    expect(again.laws[0]?.failure?.counterexample).toBe(failure?.counterexample);
-    expect(again.laws[0]).toMatchObject({ runs: 1, failure: { shrinks: 0 } });
+    const rerun = await compareWith(wrongSubject, ORACLE, { runs: 100, seed: failure?.seed ?? 0, replay });
+    expect(rerun.laws[0]?.failure?.counterexample).toBe(failure?.counterexample);
+    expect(rerun.laws[0]).toMatchObject({ runs: 1, failure: { shrinks: 0 } });
   });
 
   it("counts declined inputs by reason, and not as runs", async () => {
-    const picky = new Altered(backend, {
+    const pickyBackend = new Altered(backend, {
       supports: (op) => (op === "decode" ? { ok: false, reason: "not today" } : { ok: true, agrees: "bits" }),
     });
     const declined = [{ reason: "decode: not today", count: 60 }];
-    expect(await decodeLaw(picky)).toMatchObject({ ok: true, runs: 0, declined });
+    expect(await decodeLaw(pickyBackend)).toMatchObject({ ok: true, runs: 0, declined });
   });
 
   it("is the same for the same seed, with the same inputs", async () => {
-    const seen = async (seed: number) => {
+    const inputsSeen = async (seed: number) => {
       const inputs: string[] = [];
       const spy: Subject = {
         amax(input) {
@@ -194,17 +199,17 @@ describe("a report", () => {
       await compareWith(spy, ORACLE, { runs: 20, seed });
       return inputs;
     };
-    expect(await seen(3)).toEqual(await seen(3));
-    expect(await seen(3)).not.toEqual(await seen(4));
+    expect(await inputsSeen(3)).toEqual(await inputsSeen(3));
+    expect(await inputsSeen(3)).not.toEqual(await inputsSeen(4));
   });
 
   it("gives the progress of all laws together", async () => {
-    const done: number[] = [];
+    const counts: number[] = [];
     await compareWith({ transpose: ORACLE.transpose }, ORACLE, {
       runs: 10,
-      onProgress: (progress) => done.push(progress.done / progress.planned),
+      onProgress: (progress) => counts.push(progress.done / progress.planned),
     });
-    expect(done).toEqual(Array.from({ length: 10 }, (_, i) => (i + 1) / 10));
+    expect(counts).toEqual(Array.from({ length: 10 }, (_, i) => (i + 1) / 10));
   });
 
   it("is refused for unknown names, and if no law would run", async () => {
@@ -232,8 +237,10 @@ describe("a single kernel under test", () => {
 
   const kernel: Subject = {
     encode({ x, format, rounding, overflow, scale }) {
-      const does = format === "bf16" && rounding === "tiesToEven" && overflow === "nonfinite" && scale === 1;
-      if (!does || x.dtype !== "f32") throw new UnsupportedError("encode", "f32 to bf16, ties to even, only");
+      const isSupported =
+        format === "bf16" && rounding === "tiesToEven" && overflow === "nonfinite" && scale === 1;
+      if (!isSupported || x.dtype !== "f32")
+        throw new UnsupportedError("encode", "f32 to bf16, ties to even, only");
       return { codes: new PlainTensor("u16", x.shape, toBf16(x.data as Float32Array)) };
     },
   };
@@ -246,19 +253,19 @@ describe("a single kernel under test", () => {
   });
 
   it("can be tested on given inputs only", async () => {
-    const mine = { rounding: "tiesToEven", overflow: "nonfinite", scale: 1 } as const;
+    const support = { rounding: "tiesToEven", overflow: "nonfinite", scale: 1 } as const;
     const inputs = {
       encode: encodeCase(fc.constant("bf16"))
         .filter(({ x }) => x.dtype === "f32")
-        .map((each) => ({ ...each, ...mine })),
+        .map((entry) => ({ ...entry, ...support })),
     };
-    const [agreement] = (await compareWith(kernel, ORACLE, { runs: 200, inputs })).laws;
-    expect(agreement).toMatchObject({
+    const [agreementLaw] = (await compareWith(kernel, ORACLE, { runs: 200, inputs })).laws;
+    expect(agreementLaw).toMatchObject({
       law: "encode agrees with the reference",
       runs: 200,
       declined: [],
     });
-    const truncating: Subject = {
+    const truncatingSubject: Subject = {
       encode: ({ x }) => ({
         codes: fromCodes(
           "u16",
@@ -267,8 +274,8 @@ describe("a single kernel under test", () => {
         ),
       }),
     };
-    const [failed] = (await compareWith(truncating, ORACLE, { runs: 200, inputs })).laws;
-    expect(failed?.failure?.counterexample).toMatch(/"format":"bf16"/);
+    const [failedLaw] = (await compareWith(truncatingSubject, ORACLE, { runs: 200, inputs })).laws;
+    expect(failedLaw?.failure?.counterexample).toMatch(/"format":"bf16"/);
   });
 });
 

@@ -31,7 +31,7 @@ import { INVALID_VALUES, isFunction, pathsOf, replaceAt } from "../harness/argum
 import { drawsOr, SEED } from "../harness/draws.js";
 
 const backends = useBackends();
-const cheap = rows.filter(([, , { isSlow }]) => !isSlow);
+const fastRows = rows.filter(([, , { isSlow }]) => !isSlow);
 
 /** The arguments of a valid call. */
 function argsOf(row: Row, call: number): readonly unknown[] {
@@ -44,59 +44,60 @@ function argsOf(row: Row, call: number): readonly unknown[] {
 /**
  * A callable and one of its valid calls, as indices: a counterexample with the objects would print the declarations of all types.
  */
-const calls = fc.record({ callable: fc.nat(cheap.length - 1), call: fc.nat(9) });
+const calls = fc.record({ callable: fc.nat(fastRows.length - 1), call: fc.nat(9) });
 
-function chosen({ callable: n, call: k }: { readonly callable: number; readonly call: number }) {
-  const [name, callable, row] = cheap[n] as (typeof cheap)[number];
+function chooseCall({ callable: n, call: k }: { readonly callable: number; readonly call: number }) {
+  const [name, callable, row] = fastRows[n] as (typeof fastRows)[number];
   return { name, callable, row, call: k % row.calls.length };
 }
 
 describe("hostile arguments", () => {
   it("that answer otherwise each time are read once, and imitations of the library's objects are refused", async () => {
-    const plain = new Map<string, Outcome>();
-    const drawn = fc.record({ at: calls, costume: fc.nat(), later: fc.nat() });
+    const plainOutcomes = new Map<string, Outcome>();
+    const choices = fc.record({ target: calls, costume: fc.nat(), later: fc.nat() });
     await fc.assert(
-      fc.asyncProperty(drawn, async ({ at, costume: n, later }) => {
-        const { name, callable, row, call } = chosen(at);
+      fc.asyncProperty(choices, async ({ target, costume: n, later }) => {
+        const { name, callable, row, call } = chooseCall(target);
         const costumes = costumesOf(argsOf(row, call));
         const costume = costumes[n % Math.max(1, costumes.length)];
         if (!costume) return;
         const key = `${name} ${call}`;
         const expected =
-          plain.get(key) ?? (await outcomeOf(resolveTarget(callable), row, call, backends(), (args) => args));
-        plain.set(key, expected);
-        let turn = later;
-        const other = (): unknown => LATER_VALUES[turn++ % LATER_VALUES.length];
+          plainOutcomes.get(key) ??
+          (await outcomeOf(resolveTarget(callable), row, call, backends(), (args) => args));
+        plainOutcomes.set(key, expected);
+        let valueIndex = later;
+        const nextValue = (): unknown => LATER_VALUES[valueIndex++ % LATER_VALUES.length];
         const outcome = await outcomeOf(resolveTarget(callable), row, call, backends(), (args) =>
-          disguiseArgument(args, costume, other),
+          disguiseArgument(args, costume, nextValue),
         );
-        const what = `${key}: ${costume.path.join(".")} as ${costume.kind}`;
-        expect(outcome.fault && `${what}: ${outcome.fault}`).toBeUndefined();
+        const title = `${key}: ${costume.path.join(".")} as ${costume.kind}`;
+        expect(outcome.fault && `${title}: ${outcome.fault}`).toBeUndefined();
         if (outcome.result !== undefined && costume.isFaithful && expected.result !== undefined)
-          expect(`${what} ${outcome.result}`).toBe(`${what} ${expected.result}`);
+          expect(`${title} ${outcome.result}`).toBe(`${title} ${expected.result}`);
       }),
       { numRuns: drawsOr(1500), seed: SEED },
     );
   });
 
   it("of any kind are refused by typed errors with short messages, at once", async () => {
-    const drawn = fc.record({
-      at: calls,
+    const choices = fc.record({
+      target: calls,
       spot: fc.nat(),
       value: fc.constantFrom(...Object.keys(INVALID_VALUES)),
     });
     await fc.assert(
-      fc.asyncProperty(drawn, async ({ at, spot: n, value }) => {
-        const { name, callable, row, call } = chosen(at);
+      fc.asyncProperty(choices, async ({ target, spot: n, value }) => {
+        const { name, callable, row, call } = chooseCall(target);
         const spots = pathsOf(argsOf(row, call));
-        const spot = spots[n % Math.max(1, spots.length)];
+        const spotIndex = spots[n % Math.max(1, spots.length)];
         // a caller's function may throw anything
-        if (!spot || (isFunction(argsOf(row, call), spot) && /class|function/.test(value))) return;
+        if (!spotIndex || (isFunction(argsOf(row, call), spotIndex) && /class|function/.test(value))) return;
         const outcome = await outcomeOf(resolveTarget(callable), row, call, backends(), (args) =>
-          replaceAt(args, spot, (INVALID_VALUES[value] as () => unknown)()),
+          replaceAt(args, spotIndex, (INVALID_VALUES[value] as () => unknown)()),
         );
         expect(
-          outcome.fault && `${name} ${call}: ${spot.join(".")} is ${value}: ${outcome.fault}`,
+          outcome.fault && `${name} ${call}: ${spotIndex.join(".")} is ${value}: ${outcome.fault}`,
         ).toBeUndefined();
       }),
       { numRuns: drawsOr(1500), seed: SEED },
@@ -105,14 +106,14 @@ describe("hostile arguments", () => {
 });
 
 /** An object whose accessors return each value once, and `later` from then on. */
-function once<T extends object>(value: T, later: unknown): T {
+function readOnce<T extends object>(value: T, later: unknown): T {
   let reads = 0;
   return Object.defineProperties(
     {} as T,
     Object.fromEntries(
-      Object.entries(value).map(([key, first]) => [
+      Object.entries(value).map(([key, firstValue]) => [
         key,
-        { enumerable: true, get: () => (reads++ < Object.keys(value).length ? first : later) },
+        { enumerable: true, get: () => (reads++ < Object.keys(value).length ? firstValue : later) },
       ]),
     ),
   );
@@ -122,12 +123,12 @@ describe("objects that were read twice", () => {
   it("sgd steps by the tensors that it has checked", () => {
     using _scope = new Scope();
     const { backend } = backends();
-    const [x, grad, large] = [
+    const [x, grad, largeTensor] = [
       tensor(backend, [1, 2]),
       tensor(backend, [1, 1]),
       zeros(backend, "f32", [4096]),
     ];
-    sgd(once({ parameter: x, grad }, large), once({ learningRate: 0.5 }, "x"));
+    sgd(readOnce({ parameter: x, grad }, largeTensor), readOnce({ learningRate: 0.5 }, "x"));
     expect([...x.dataSync()]).toEqual([0.5, 1.5]);
   });
 
@@ -159,9 +160,9 @@ describe("objects that were read twice", () => {
       "an heir with other properties",
       (x: Tensor) => Object.create(x, { shape: { value: [4096] } }) as Tensor,
     ],
-  ])("%s of a tensor is refused with what to do", (_, imitation) => {
+  ])("%s of a tensor is refused with what to do", (_, lookalike) => {
     using _scope = new Scope();
-    const x = imitation(zeros(backends().backend, "f32", [4]));
+    const x = lookalike(zeros(backends().backend, "f32", [4]));
     expect(() => scaled(x, 2)).toThrow(/give the object itself/);
     expect(() => scaled(x, 2)).toThrow(DTypeError);
   });
@@ -174,8 +175,8 @@ describe("objects that were read twice", () => {
     class Larger extends Tensor {}
     expect(() => new Larger(backend, "f32", [4])).toThrow(ArgumentError);
     const place: unknown[] = [backend, "f32", [2 ** 20], { address: 0, memory: backend.memory }, 0];
-    using impostor = Reflect.construct(Tensor, place) as Tensor;
-    expect(impostor.address).not.toBe(0);
+    using lookalike = Reflect.construct(Tensor, place) as Tensor;
+    expect(lookalike.address).not.toBe(0);
   });
 
   it("the memory of a backend is only what was allocated there, and run takes only what was checked", async () => {

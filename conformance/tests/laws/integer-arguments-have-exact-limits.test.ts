@@ -17,27 +17,27 @@ const f32 = (...shape: readonly number[]) => zeros(backend(), "f32", shape);
 const i32 = (...shape: readonly number[]) => zeros(backend(), "i32", shape);
 /** The inputs of a gradient of one row. */
 const row = (columns: number) => {
-  const each = { grad: f32(1), maximum: f32(1), total: f32(1) };
-  return { ...each, logits: f32(1, columns), targets: i32(1) };
+  const scalars = { grad: f32(1), maximum: f32(1), total: f32(1) };
+  return { ...scalars, logits: f32(1, columns), targets: i32(1) };
 };
 
 interface Range {
-  readonly least: number;
+  readonly min: number;
   /** The maximum; undefined if there is none. */
-  readonly most?: number;
+  readonly max?: number;
   readonly call: (value: number) => unknown;
   /** A slow call whose range other tests reach. */
   readonly costly?: boolean;
 }
 
-const INDEX = { least: 0, most: 2 ** 31 - 1 };
-const COUNT = { least: 0, most: 2 ** 31 };
+const INDEX = { min: 0, max: 2 ** 31 - 1 };
+const COUNT = { min: 0, max: 2 ** 31 };
 const STEP = { learningRate: 1 };
 const SWEEP = { format: "e4m3", rounding: "tiesToEven", overflow: "saturate" } as const;
 
 const RANGES: Readonly<Record<string, Range>> = {
   "hadamard: signs": {
-    ...{ least: 0, most: 2 ** 16 - 1 },
+    ...{ min: 0, max: 2 ** 16 - 1 },
     call: (signs) => hadamard(zeros(backend(), "bf16", [16, 16]), signs),
   },
   "embedding: first": { ...INDEX, call: (first) => embedding(f32(1, 1), i32(1), { first }) },
@@ -54,7 +54,7 @@ const RANGES: Readonly<Record<string, Range>> = {
     call: (vocabulary) => embeddingBackward(f32(1, 0), i32(1), vocabulary),
   },
   "crossEntropy: ignore": {
-    ...{ least: -(2 ** 31), most: 2 ** 31 - 1 },
+    ...{ min: -(2 ** 31), max: 2 ** 31 - 1 },
     call: (ignore) => crossEntropy(f32(1, 1), i32(1), { ignore }),
   },
   "crossEntropyBackward: first": { ...INDEX, call: (first) => crossEntropyBackward(row(1), { first }) },
@@ -63,38 +63,38 @@ const RANGES: Readonly<Record<string, Range>> = {
     call: (classes) => crossEntropyBackward(row(0), { classes }),
   },
   "updateScales: margin": {
-    ...{ least: -256, most: 256 },
+    ...{ min: -256, max: 256 },
     call: (margin) => {
       const formatMax = margin > 0 ? 2 ** 127 : 2 ** -149;
       updateScales({ amaxHistory: f32(1, 1), scale: f32(1), formatMax, margin });
     },
   },
   "adamw: step": {
-    least: 1,
+    min: 1,
     call: (step) => adamw({ parameter: f32(1), grad: f32(1), m: f32(1), v: f32(1) }, { ...STEP, step }),
   },
   "gemm: splitK": {
-    least: 1,
+    min: 1,
     call: (splitK) => gemm({ x: f32(1, 1), w: f32(1, 1), datapath: "fp32", splitK }),
   },
   "sweepChunk: chunk": {
-    ...{ least: 0, most: 255, costly: true },
+    ...{ min: 0, max: 255, costly: true },
     call: (chunk) => sweepChunk(backend(), chunk, SWEEP),
   },
 };
 
-it.each(Object.entries(RANGES))("%s", async (name, { least, most, costly, call }) => {
-  const refused = async (value: number): Promise<void> => {
+it.each(Object.entries(RANGES))("%s", async (name, { min, max, costly, call }) => {
+  const expectRefused = async (value: number): Promise<void> => {
     using _scope = new Scope();
     const error = await Promise.resolve(value)
       .then(call)
       .catch((thrown: unknown) => thrown);
     expect(error).toBeInstanceOf(ArgumentError);
-    const range = most === undefined ? `from ${least}` : `from ${least} to ${most}`;
+    const range = max === undefined ? `from ${min}` : `from ${min} to ${max}`;
     expect((error as Error).message).toBe(`${name} is ${value}; it must be a whole number ${range}`);
   };
-  for (const value of [least - 1, ...(most === undefined ? [] : [most + 1])]) await refused(value);
+  for (const value of [min - 1, ...(max === undefined ? [] : [max + 1])]) await expectRefused(value);
   if (costly) return;
   using _scope = new Scope();
-  for (const value of [least, most ?? least]) expect(() => call(value), String(value)).not.toThrow();
+  for (const value of [min, max ?? min]) expect(() => call(value), String(value)).not.toThrow();
 });

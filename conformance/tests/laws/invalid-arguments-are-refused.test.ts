@@ -51,9 +51,9 @@ function trialsFor(callable: Callable): readonly Trial[] {
   const { name } = callable;
   const row = ROWS[name];
   if (!row) return [];
-  const all = trialsOfCall.get(name) ?? enumerateTrials(declarations, callable, row, backends());
-  trialsOfCall.set(name, all);
-  return row.isSlow ? all.filter(({ mustRefuse }) => mustRefuse) : all;
+  const trials = trialsOfCall.get(name) ?? enumerateTrials(declarations, callable, row, backends());
+  trialsOfCall.set(name, trials);
+  return row.isSlow ? trials.filter(({ mustRefuse }) => mustRefuse) : trials;
 }
 
 describe("arguments", () => {
@@ -61,17 +61,19 @@ describe("arguments", () => {
     const { exports } = JSON.parse(readFileSync("package.json", "utf8")) as {
       readonly exports: Readonly<Record<string, string | { readonly types: string }>>;
     };
-    const types = Object.values(exports).flatMap((each) => (typeof each === "string" ? [] : [each.types]));
+    const types = Object.values(exports).flatMap((entry) => (typeof entry === "string" ? [] : [entry.types]));
     expect(ENTRIES.map(([path]) => `./${path}`).sort()).toEqual(types.sort());
   });
 
   it("every export is covered, and every row covers an export", () => {
-    const left = testedCallables
+    const uncoveredNames = testedCallables
       .filter(({ name }) => !ROWS[name] && !WITHOUT_LAW[name])
       .map(({ name }) => name);
-    expect(left, "exports without a row that says how they are called").toEqual([]);
-    const stale = [...Object.keys(ROWS), ...Object.keys(WITHOUT_LAW)].filter((name) => !callables.has(name));
-    expect(stale, "rows of what is not exported").toEqual([]);
+    expect(uncoveredNames, "exports without a row that says how they are called").toEqual([]);
+    const staleNames = [...Object.keys(ROWS), ...Object.keys(WITHOUT_LAW)].filter(
+      (name) => !callables.has(name),
+    );
+    expect(staleNames, "rows of what is not exported").toEqual([]);
   });
 
   it.each(sampleCases(rows, Math.ceil(rows.length / 4)))(
@@ -102,48 +104,54 @@ describe("arguments", () => {
         count++;
       }
       expect(faults.slice(0, 12)).toEqual([]);
-      const unsaid = [...refusals.errors].filter((error) => !callable.doc.includes(error));
-      expect(unsaid, `typed errors of ${callable.name} that its docstring does not name`).toEqual([]);
+      const undocumentedErrors = [...refusals.errors].filter((error) => !callable.doc.includes(error));
+      expect(undocumentedErrors, `typed errors of ${callable.name} that its docstring does not name`).toEqual(
+        [],
+      );
       const { name } = callable;
-      const strangers = [...refusals.refusingFunctions].filter(
+      const unknownFunctions = [...refusals.refusingFunctions].filter(
         (user) =>
           !name.includes(".") && user !== name && callables.has(user) && !SPEAKS_FOR[name]?.includes(user),
       );
       expect([...refusals.unnamedArguments], `arguments of ${name} that errors do not name`).toEqual([]);
-      expect(strangers, `functions that errors of ${name} name instead of it`).toEqual([]);
+      expect(unknownFunctions, `functions that errors of ${name} name instead of it`).toEqual([]);
     },
   );
 
   it("what was disposed of refuses calls with any arguments", async () => {
-    const taken: string[] = [];
+    const acceptedTrials: string[] = [];
     for (const [, callable] of sampleCases(rows, Math.ceil(rows.length / 4), 1)) {
       const trials = trialsFor(callable);
       const disposed = trials.find(({ disposedSelf }) => disposedSelf);
       if (!disposed) continue;
-      for (const other of trials.filter((trial) => trial.call === disposed.call && !trial.mustRefuse)) {
-        const fault = await makeInvalidCall(resolveTarget(callable), [disposed, other], backends());
-        if (fault) taken.push(fault);
+      for (const otherTrial of trials.filter((trial) => trial.call === disposed.call && !trial.mustRefuse)) {
+        const fault = await makeInvalidCall(resolveTarget(callable), [disposed, otherTrial], backends());
+        if (fault) acceptedTrials.push(fault);
       }
     }
-    expect(taken).toEqual([]);
+    expect(acceptedTrials).toEqual([]);
   });
 
   it("two wrong arguments at once are refused as well", async () => {
-    const some = rows.filter(([, , { isSlow }]) => !isSlow).map(([name]) => name);
+    const fastNames = rows.filter(([, , { isSlow }]) => !isSlow).map(([name]) => name);
     const pairs = fc.record({
-      name: fc.constantFrom(...some),
+      name: fc.constantFrom(...fastNames),
       first: fc.nat(),
       second: fc.nat(),
     });
     await fc.assert(
-      fc.asyncProperty(pairs, async ({ name, first, second }) => {
+      fc.asyncProperty(pairs, async ({ name, first: firstIndex, second: secondIndex }) => {
         const callable = callables.get(name) as Callable;
         const trials = trialsFor(callable);
-        const one = trials[first % trials.length];
-        const others = trials.filter((each) => one && each.call === one.call && haveDisjointPaths(each, one));
-        const other = others[second % others.length];
-        if (!one || !other) return;
-        expect(await makeInvalidCall(resolveTarget(callable), [one, other], backends())).toBeUndefined();
+        const trial = trials[firstIndex % trials.length];
+        const otherTrials = trials.filter(
+          (candidate) => trial && candidate.call === trial.call && haveDisjointPaths(candidate, trial),
+        );
+        const otherTrial = otherTrials[secondIndex % otherTrials.length];
+        if (!trial || !otherTrial) return;
+        expect(
+          await makeInvalidCall(resolveTarget(callable), [trial, otherTrial], backends()),
+        ).toBeUndefined();
       }),
       { numRuns: drawsOr(1000), seed: SEED },
     );

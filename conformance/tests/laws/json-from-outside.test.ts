@@ -68,7 +68,7 @@ function objects(fields: readonly string[]): fc.Arbitrary<string> {
 }
 
 /** The object with one field replaced by something extreme. */
-function damaged(valid: object): fc.Arbitrary<string> {
+function damagedJson(valid: object): fc.Arbitrary<string> {
   const entries = Object.entries(valid);
   return fc.tuple(fc.nat(entries.length - 1), extreme).map(([index, text]) => {
     const members = entries.map(
@@ -107,8 +107,8 @@ const REQUEST = { id: 1, args: ["info"] };
 const X = { name: "x", dtype: "F32", shape: [1], bytes: new Uint8Array(4) } as const;
 /** A frame with an element of f32 under the name x, and metadata. */
 const withMetadata = (metadata: Readonly<Record<string, string>>): Frame => {
-  const [, ...parts] = encodeFrame("file", [X], metadata);
-  return Frame.decode("file", new Uint8Array(Buffer.concat(parts)));
+  const [, ...frames] = encodeFrame("file", [X], metadata);
+  return Frame.decode("file", new Uint8Array(Buffer.concat(frames)));
 };
 
 /** A frame with a raw header. */
@@ -142,7 +142,7 @@ function answering(text: string): Peer {
 
 interface Entry {
   readonly texts: fc.Arbitrary<string>;
-  readonly read: (text: string) => unknown;
+  readonly parse: (text: string) => unknown;
 }
 
 /** Each reader of JSON, with input that it parses for a long way. */
@@ -150,26 +150,26 @@ const ENTRIES: Readonly<Record<string, Entry>> = {
   "the header of a file": {
     texts: fc.oneof(
       objects(["__metadata__", "x"]),
-      damaged(ENTRY).map((entry) => `{"x":${entry}}`),
+      damagedJson(ENTRY).map((entry) => `{"x":${entry}}`),
       extreme.map((value) => `{"__metadata__":{"k":${value}},"x":${JSON.stringify(ENTRY)}}`),
     ),
-    read: withHeader,
+    parse: withHeader,
   },
   "the quantization of a tensor": {
-    texts: fc.oneof(damaged(RECIPE), objects(Object.keys(RECIPE))),
-    read: (text) => parseRecipe("file", "w", text),
+    texts: fc.oneof(damagedJson(RECIPE), objects(Object.keys(RECIPE))),
+    parse: (text) => parseRecipe("file", "w", text),
   },
   "quantizations in the metadata of a file": {
-    texts: fc.oneof(damaged(RECIPE), objects(Object.keys(RECIPE))),
-    read: (text) => recipesOf(withMetadata({ "lockstep.checkpoint": text, "lockstep.__proto__": text })),
+    texts: fc.oneof(damagedJson(RECIPE), objects(Object.keys(RECIPE))),
+    parse: (text) => recipesOf(withMetadata({ "lockstep.checkpoint": text, "lockstep.__proto__": text })),
   },
   "the record of a checkpoint": {
-    texts: fc.oneof(damaged(RECORD), objects(Object.keys(RECORD))),
-    read: (text) => readRecord(withMetadata({ "lockstep.checkpoint": text })),
+    texts: fc.oneof(damagedJson(RECORD), objects(Object.keys(RECORD))),
+    parse: (text) => readRecord(withMetadata({ "lockstep.checkpoint": text })),
   },
   "the index of a sharded checkpoint": {
-    texts: damaged(INDEX),
-    read: (text) => {
+    texts: damagedJson(INDEX),
+    parse: (text) => {
       const body = text.slice(0, -1);
       const sha256 = createHash("sha256").update(body).digest("hex");
       writeFileSync(join(folder, "checkpoint.index.json"), `${body},\n"sha256":"${sha256}"}\n`);
@@ -177,8 +177,8 @@ const ENTRIES: Readonly<Record<string, Entry>> = {
     },
   },
   "the plan of a product": {
-    texts: fc.oneof(damaged(PLAN), objects(Object.keys(PLAN))),
-    read: (text) => {
+    texts: fc.oneof(damagedJson(PLAN), objects(Object.keys(PLAN))),
+    parse: (text) => {
       writeFileSync(join(folder, "plan.json"), text);
       return readPlan(DISK, join(folder, "plan.json"));
     },
@@ -190,24 +190,24 @@ const ENTRIES: Readonly<Record<string, Entry>> = {
         (text) => `{"quantization_config":${text},"quantization":${text}}`,
       ),
     ),
-    read: (text) =>
+    parse: (text) =>
       claimIn(["config.json", "hf.json"], parseObject("config.json", text), parseObject("hf.json", text)),
   },
   "what torchao says of a weight": {
     texts: objects(["_type", "_data", "_tensor_data_names"]),
-    read: (text) => subclassOf({ w: text }, "w"),
+    parse: (text) => subclassOf({ w: text }, "w"),
   },
   "the options that fuzz recorded": {
     texts: objects(["scale", "seed", "offset", "random-bits"]),
-    read: (text) => new Inputs(withMetadata({ "lockstep-fuzz": text }), []),
+    parse: (text) => new Inputs(withMetadata({ "lockstep-fuzz": text }), []),
   },
   "a counterexample": {
-    texts: fc.oneof(damaged(KINDS), objects(["operation", "input", "kinds"])),
-    read: (text) => readCounterexample(withMetadata({ "lockstep-counterexample": text }), harness),
+    texts: fc.oneof(damagedJson(KINDS), objects(["operation", "input", "kinds"])),
+    parse: (text) => readCounterexample(withMetadata({ "lockstep-counterexample": text }), harness),
   },
   "the answer of a subject": {
-    texts: fc.oneof(damaged(HELLO), extreme),
-    read: (text) => request(answering(text), { fields: {}, tensors: [] }, 10_000),
+    texts: fc.oneof(damagedJson(HELLO), extreme),
+    parse: (text) => request(answering(text), { fields: {}, tensors: [] }, 10_000),
   },
 };
 
@@ -230,10 +230,10 @@ const MAX_MESSAGE = 6 * 4096 + 200;
 describe("JSON from outside", () => {
   it.each(Object.entries(ENTRIES))(
     "%s: is read or refused by a typed error",
-    async (_name, { texts, read }) => {
+    async (_name, { texts, parse }) => {
       await fc.assert(
         fc.asyncProperty(texts, async (text) => {
-          const error = await errorOf(() => read(text));
+          const error = await errorOf(() => parse(text));
           if (error === undefined) return;
           expect(error).toBeInstanceOf(LockstepError);
           expect((error as LockstepError).message.length).toBeLessThan(MAX_MESSAGE);
@@ -247,13 +247,13 @@ describe("JSON from outside", () => {
   it("a request: has a response with its id, or without one and with the reason; and so has the next one", async () => {
     const next = requestBytes(JSON.stringify({ id: "next", args: ["dialects"] }));
     await fc.assert(
-      fc.asyncProperty(fc.oneof(damaged(REQUEST), objects(["id", "args"])), async (text) => {
+      fc.asyncProperty(fc.oneof(damagedJson(REQUEST), objects(["id", "args"])), async (text) => {
         const { id, status, error } = await respond(requestBytes(text));
-        const sent = parsedOrUndefined(text);
+        const parsed = parsedOrUndefined(text);
         if (error === undefined) expect(status).toBe(0);
         else expect(["ARGUMENT", "FILE"]).toContain(error.code);
         if (status === 0)
-          expect({ id }).toEqual(JSON.parse(JSON.stringify({ id: (sent as { id?: unknown }).id ?? null })));
+          expect({ id }).toEqual(JSON.parse(JSON.stringify({ id: (parsed as { id?: unknown }).id ?? null })));
         expect((await respond(next)).id).toBe("next");
       }),
       { numRuns: draws(60) },
@@ -267,7 +267,7 @@ describe("JSON from outside", () => {
       '{"operation":"encode","input":{},"kinds":{"__proto__.x":{"dtype":"f32","shape":[1]}}}',
     ],
   ])("%s: %s", async (name, text) => {
-    expect(await errorOf(() => ENTRIES[name]?.read(text))).toBeOneOf([undefined, expect.any(LockstepError)]);
+    expect(await errorOf(() => ENTRIES[name]?.parse(text))).toBeOneOf([undefined, expect.any(LockstepError)]);
   });
 
   it("a served plan of the name of a property of every object is a file that is not there", async () => {
@@ -277,16 +277,16 @@ describe("JSON from outside", () => {
 });
 
 function requestBytes(text: string): Uint8Array {
-  const [, ...parts] = encodeFrame("request", [{ ...X, name: "x/x" }], { [MESSAGE_KEY]: text });
-  return new Uint8Array(Buffer.concat(parts));
+  const [, ...frames] = encodeFrame("request", [{ ...X, name: "x/x" }], { [MESSAGE_KEY]: text });
+  return new Uint8Array(Buffer.concat(frames));
 }
 
 async function respond(
   bytes: Uint8Array,
 ): Promise<{ id: unknown; status?: number; error?: { code: string; message: string } }> {
-  const [, ...answer] = await server.respond("request", bytes);
+  const [, ...answerFrames] = await server.respond("request", bytes);
   return JSON.parse(
-    Frame.decode("answer", new Uint8Array(Buffer.concat(answer))).metadata[MESSAGE_KEY] ?? "null",
+    Frame.decode("answer", new Uint8Array(Buffer.concat(answerFrames))).metadata[MESSAGE_KEY] ?? "null",
   );
 }
 
@@ -309,7 +309,7 @@ describe("a value in a message", () => {
     );
     expect(shownJson(undefined)).toBe("absent");
     expect(shownJson(["a", { b: [1, null] }])).toBe('["a",{"b":[1,null]}]');
-    const nested = JSON.parse(`${"[".repeat(5000)}${"]".repeat(5000)}`) as unknown;
-    expect(shownJson(nested)).toBe("[[[[…]]]]");
+    const nestedArrays = JSON.parse(`${"[".repeat(5000)}${"]".repeat(5000)}`) as unknown;
+    expect(shownJson(nestedArrays)).toBe("[[[[…]]]]");
   });
 });

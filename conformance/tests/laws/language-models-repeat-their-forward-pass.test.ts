@@ -65,15 +65,17 @@ function steppedRows(
     cache.preStep(step);
     const longest = Math.max(...step.values());
     const padded = [...step].flatMap(([sequence, count]) => {
-      const first = rows[sequence]?.length ?? 0;
-      return Array.from({ length: longest }, (_, i) => (i < count ? tokenOf(sequence, first + i) : 1));
+      const firstPosition = rows[sequence]?.length ?? 0;
+      return Array.from({ length: longest }, (_, i) =>
+        i < count ? tokenOf(sequence, firstPosition + i) : 1,
+      );
     });
     const call = { inferenceParams: cache, ...(last ? { logitsToKeep: 1 } : {}) };
     const logits = model.forward(i32(padded, step.size), call).tensor.dataSync() as Float32Array;
     for (const [b, [sequence, count]] of [...step].entries())
       for (let i = 0; i < count; i++) {
-        const kept = last ? (i === count - 1 ? b : undefined) : b * longest + i;
-        rows[sequence]?.push(kept === undefined ? undefined : rowOf(model, logits, kept));
+        const keptIndex = last ? (i === count - 1 ? b : undefined) : b * longest + i;
+        rows[sequence]?.push(keptIndex === undefined ? undefined : rowOf(model, logits, keptIndex));
       }
   }
   return rows;
@@ -98,14 +100,14 @@ const forms = fc.record({
 async function requireSameRows(
   path: string,
   run: Rollout,
-  { recipe, dtype, ...form }: typeof forms extends fc.Arbitrary<infer T> ? T : never,
+  { recipe, dtype, ...modelForm }: typeof forms extends fc.Arbitrary<infer T> ? T : never,
 ): Promise<void> {
   using model = await loadCausalLM(backend(), path, { dtype, recipe: RECIPES[recipe] });
   noGrad(() => {
     const full = fullRows(model, run);
-    const stepped = steppedRows(model, run, form);
+    const stepLogits = steppedRows(model, run, modelForm);
     expect(full.flat()).not.toContain(undefined);
-    for (const [sequence, rows] of stepped.entries())
+    for (const [sequence, rows] of stepLogits.entries())
       for (const [position, row] of rows.entries())
         if (row !== undefined) expect(row, `${sequence}, ${position}`).toBe(full[sequence]?.[position]);
   });

@@ -27,7 +27,7 @@ const NAMES = [
 
 /** Whether a tensor has longer rows, and no tensor is empty. */
 function hasLongRows(input: object): boolean {
-  const tensors = Object.values(input).filter((each) => each instanceof PlainTensor);
+  const tensors = Object.values(input).filter((value) => value instanceof PlainTensor);
   return (
     tensors.every(({ shape }) => !shape.includes(0)) &&
     tensors.some(({ shape }) => (shape.at(-1) as number) > BUFFER_ELEMENTS)

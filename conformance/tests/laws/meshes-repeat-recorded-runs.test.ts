@@ -21,50 +21,53 @@ import {
 import { useRanks } from "../modules/tensor-parallel/ranks.js";
 
 const { RECORD } = process.env;
-const all = RECORDS.flatMap(listPlans);
-const groups = useRanks(Math.max(...all.map(({ mesh }) => meshSize(mesh))), "hopper");
+const plans = RECORDS.flatMap(listPlans);
+const groups = useRanks(Math.max(...plans.map(({ mesh }) => meshSize(mesh))), "hopper");
 
 /** The number of steps that this run replays. A full run replays more steps of layers, which recompute and drop elements. */
 const stepsOf = (name: RecordName): number => (IS_FULL && name === "training-layers" ? 10 : 2);
 
 describe.each(RECORDS)("100 steps of networks on a mesh: %s", (name) => {
-  const records = RECORD === "1" || RECORD === name;
-  const steps = records ? RECORDED_STEPS : stepsOf(name);
-  const recorded = records ? [] : loadParallelRuns([name]);
-  const made: RecordedParallelRun[] = [];
+  const isRecording = RECORD === "1" || RECORD === name;
+  const steps = isRecording ? RECORDED_STEPS : stepsOf(name);
+  const recordedRuns = isRecording ? [] : loadParallelRuns([name]);
+  const newRuns: RecordedParallelRun[] = [];
   const plans = listPlans(name);
   const titled = plans.map((plan) => [planTitle(plan), plan] as const);
 
-  it.each(records ? titled : sampleCases(titled, 3, RECORDS.indexOf(name)))(
+  it.each(isRecording ? titled : sampleCases(titled, 3, RECORDS.indexOf(name)))(
     "%s",
     async (_, plan) => {
       const hashes = selectRecordedHashes(await parallelSteps(groups(meshSize(plan.mesh)), plan, steps));
-      if (records) {
-        made.push({ ...plan, hashes });
-        const lines = made.map((each) => ` ${JSON.stringify(each)}`);
+      if (isRecording) {
+        newRuns.push({ ...plan, hashes });
+        const lines = newRuns.map((newRun) => ` ${JSON.stringify(newRun)}`);
         writeFileSync(recordPath(name), `{"runs": [\n${lines.join(",\n")}\n]}\n`);
         return;
       }
-      const run = recorded.find((each) => planTitle(each) === planTitle(plan));
+      const run = recordedRuns.find((recordedRun) => planTitle(recordedRun) === planTitle(plan));
       if (!run) throw new Error("this run is not recorded; record all anew by RECORD=1");
       expect(hashes).toEqual(run.hashes.slice(0, hashes.length));
       expect(run.hashes).toHaveLength(
         selectRecordedHashes(Array.from({ length: RECORDED_STEPS }, () => "")).length,
       );
     },
-    records ? 1_200_000 : undefined,
+    isRecording ? 1_200_000 : undefined,
   );
 
   it("the recorded runs are exactly those of the table", () => {
-    expect(recorded.map(planTitle)).toEqual(records ? [] : plans.map(planTitle));
+    expect(recordedRuns.map(planTitle)).toEqual(isRecording ? [] : plans.map(planTitle));
   });
 });
 
 it("runs of sharded parameters have the recorded hashes of data parallelism", () => {
   const isOfCopies = ({ mesh }: ParallelPlan): boolean => Object.keys(mesh).join() === "dp";
-  const of = (task: string) => loadParallelRuns().filter((run) => run.task === task && isOfCopies(run));
+  const runsOfTask = (task: string) =>
+    loadParallelRuns().filter((run) => run.task === task && isOfCopies(run));
   for (const task of ["mlp", "transformer"]) {
-    expect(of(task)).not.toHaveLength(0);
-    expect(of(`sharded ${task}`).map(({ hashes }) => hashes)).toEqual(of(task).map(({ hashes }) => hashes));
+    expect(runsOfTask(task)).not.toHaveLength(0);
+    expect(runsOfTask(`sharded ${task}`).map(({ hashes }) => hashes)).toEqual(
+      runsOfTask(task).map(({ hashes }) => hashes),
+    );
   }
 });

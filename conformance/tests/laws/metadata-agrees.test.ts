@@ -39,12 +39,13 @@ function values(seed: number, rows: number, columns: number): Tensor<WideDType> 
 }
 
 /** The numbers of the only copy. */
-function numbers(t: QuantizedTensor | Tensor): Float32Array {
-  const wide = "spec" in t ? t.dequantize("f32") : scaled(t, 1, { outDtype: "f32" });
-  return Float32Array.from(wide.dataSync() as Float32Array);
+function numbers(tensorLike: QuantizedTensor | Tensor): Float32Array {
+  const wideTensor =
+    "spec" in tensorLike ? tensorLike.dequantize("f32") : scaled(tensorLike, 1, { outDtype: "f32" });
+  return Float32Array.from(wideTensor.dataSync() as Float32Array);
 }
 
-const only = (spec: QuantizeSpec, direction: Direction): Quantizer =>
+const quantizerAlong = (spec: QuantizeSpec, direction: Direction): Quantizer =>
   quantizerOf(backend(), spec, { rowwise: direction === "rowwise", columnwise: direction === "columnwise" });
 
 /** The product of two matrices of lines along their second dimension, or along their first if `across`. */
@@ -102,8 +103,8 @@ function multiplies([ofA, ofB]: Pair, layout: GemmLayout): boolean {
   using _scope = new Scope();
   const [alongA, alongB] = LAYOUTS[layout];
   const [wAcross, xAcross] = [alongA === "columnwise", alongB === "columnwise"];
-  const a = only(ofA, alongA).quantize(values(3, wAcross ? K : N, wAcross ? N : K));
-  const b = only(ofB, alongB).quantize(values(5, xAcross ? K : M, xAcross ? M : K));
+  const a = quantizerAlong(ofA, alongA).quantize(values(3, wAcross ? K : N, wAcross ? N : K));
+  const b = quantizerAlong(ofB, alongB).quantize(values(5, xAcross ? K : M, xAcross ? M : K));
   const result = attempt(() => gemm({ a, b, layout, outDtype: "f32" }));
   if (!result) return false;
   const expected = product([numbers(b), numbers(a)], [M, N, K], { xAcross, wAcross });
@@ -116,40 +117,41 @@ type Call = Extract<Role, "input" | "weight" | "gradOutput"> | "quantized input"
 const CALLS: readonly Call[] = ["input", "weight", "gradOutput", "quantized input"];
 
 /** As `multiplies`, for the gradients of a layer: they must be the gradients of the quantized values. */
-function trains([spec, other]: Pair, call: Call): boolean {
+function trains([spec, otherSpec]: Pair, call: Call): boolean {
   using _scope = new Scope();
   const [rows, inward, outward] = [64, 32, 32];
   // the weight is not transformed, because its other factor, the rowwise gradient, is not
   const ofWeights = { ...spec, rht: false, rhtSigns: 0 };
-  const specOf = (role: Role): QuantizeSpec => (role === call ? other : role === "weight" ? ofWeights : spec);
-  const ofInput = call === "quantized input" ? other : specOf("input");
+  const specOf = (role: Role): QuantizeSpec =>
+    role === call ? otherSpec : role === "weight" ? ofWeights : spec;
+  const ofInput = call === "quantized input" ? otherSpec : specOf("input");
   const ofGradient = specOf("gradOutput");
   const recipe = new CustomRecipe({ quantizerFactory: (role) => quantizerOf(backend(), specOf(role)) });
   using layer = new Linear(backend(), inward, outward, { dtype: "bf16", bias: false });
   const [x, dy] = [values(3, rows, inward), values(5, rows, outward)];
   const w = wideOf("the weight", layer.weight.value);
-  const read = (source: Tensor, by: QuantizeSpec, direction: Direction): Float32Array =>
-    numbers(only(by, direction).quantize(source));
+  const readAs = (source: Tensor, readSpec: QuantizeSpec, direction: Direction): Float32Array =>
+    numbers(quantizerAlong(readSpec, direction).quantize(source));
   const input = new Variable(x, true);
-  const operand = call === "quantized input" ? quantizerOf(backend(), other).quantize(x) : input;
+  const operand = call === "quantized input" ? quantizerOf(backend(), otherSpec).quantize(x) : input;
   try {
-    const done = attempt(() => {
+    const succeeds = attempt(() => {
       autocast({ recipe }, () => layer.forward(operand)).backward(dy);
       return true;
     });
-    if (!done) return false;
-    const ofWgrad = [read(dy, ofGradient, "columnwise"), read(x, ofInput, "columnwise")] as const;
+    if (!succeeds) return false;
+    const ofWgrad = [readAs(dy, ofGradient, "columnwise"), readAs(x, ofInput, "columnwise")] as const;
     const dw = product(ofWgrad, [outward, inward, rows], { xAcross: true, wAcross: true });
     expect(difference(numbers(layer.weight.grad as Tensor), dw)).toBeLessThan(2 ** -6);
     if (operand !== input) return true;
-    const ofDgrad = [read(dy, ofGradient, "rowwise"), read(w, specOf("weight"), "columnwise")] as const;
+    const ofDgrad = [readAs(dy, ofGradient, "rowwise"), readAs(w, specOf("weight"), "columnwise")] as const;
     const dx = product(ofDgrad, [rows, inward, outward], { xAcross: false, wAcross: true });
     expect(difference(numbers(wideOf("the gradient", input.grad as Tensor<"bf16">)), dx)).toBeLessThan(
       2 ** -6,
     );
     return true;
   } finally {
-    for (const each of [input, layer.weight]) each.zeroGrad();
+    for (const leaf of [input, layer.weight]) leaf.zeroGrad();
   }
 }
 
@@ -160,18 +162,18 @@ describe.each(FIELD_NAMES)("two specs that differ in %s", (field) => {
   });
 
   it("a layer's gradients are those of the values, or refused", () => {
-    const computed = casesOf(field, CALLS).filter(([pair, call]) => trains(pair, call));
+    const trainableCases = casesOf(field, CALLS).filter(([pair, call]) => trains(pair, call));
     // different signs are always refused
-    if (field === "rhtSigns") expect(computed).toEqual([]);
-    else expect(computed).not.toEqual([]);
+    if (field === "rhtSigns") expect(trainableCases).toEqual([]);
+    else expect(trainableCases).not.toEqual([]);
   });
 
   it("a tensor is not updated by a quantizer of the other", () => {
-    for (const [[spec, other]] of casesOf(field, [undefined]).slice(0, 4)) {
+    for (const [[spec, otherSpec]] of casesOf(field, [undefined]).slice(0, 4)) {
       using _scope = new Scope();
       const x = values(3, M, K);
       const [target, source] = [quantizerOf(backend(), spec).quantize(x), values(5, M, K)];
-      expect(() => quantizerOf(backend(), other).updateQuantized(source, target)).toThrow(ArgumentError);
+      expect(() => quantizerOf(backend(), otherSpec).updateQuantized(source, target)).toThrow(ArgumentError);
       quantizerOf(backend(), spec).updateQuantized(source, target);
       expect(target.quantize_(source)).toBe(target);
     }
@@ -180,39 +182,41 @@ describe.each(FIELD_NAMES)("two specs that differ in %s", (field) => {
 
 describe.each(FIELD_NAMES)("members of tensors whose specs differ in %s", (field) => {
   it("are pasted only between equal dtypes, and read under the other spec only if they have its shapes and dtypes", () => {
-    for (const [[spec, other]] of casesOf(field, [undefined]).slice(0, 6)) {
+    for (const [[spec, otherSpec]] of casesOf(field, [undefined]).slice(0, 6)) {
       using _scope = new Scope();
-      const [target, source] = [spec, other].map((each) => only(each, "rowwise").quantize(values(3, M, K)));
+      const [target, source] = [spec, otherSpec].map((pairSpec) =>
+        quantizerAlong(pairSpec, "rowwise").quantize(values(3, M, K)),
+      );
       if (!target || !source) throw new Error("both are quantized");
       const { data, scaleInv } = source.copy("rowwise");
       for (const part of ["data", "scaleInv"] as const) {
-        const [to, from] = [target.copy("rowwise")[part], { data, scaleInv }[part]];
-        const pasted = attempt(() => to.paste(from as never, 0));
-        if (pasted) expect(from.dtype).toBe(to.dtype);
-        const cut = attempt(() => from.slice(0, to.shape));
-        if (cut) expect([cut.dtype, cut.shape]).toEqual([from.dtype, to.shape]);
+        const [targetTensor, sourceTensor] = [target.copy("rowwise")[part], { data, scaleInv }[part]];
+        const pasteResult = attempt(() => targetTensor.paste(sourceTensor as never, 0));
+        if (pasteResult) expect(sourceTensor.dtype).toBe(targetTensor.dtype);
+        const slice = attempt(() => sourceTensor.slice(0, targetTensor.shape));
+        if (slice) expect([slice.dtype, slice.shape]).toEqual([sourceTensor.dtype, targetTensor.shape]);
       }
       const { shape, dtype, scaleLayout } = target;
-      const relabelled = attempt(
+      const relabelResult = attempt(
         () =>
           new QuantizedTensor({
-            ...{ spec, shape, dtype, scaleLayout, ops: only(spec, "rowwise") },
+            ...{ spec, shape, dtype, scaleLayout, ops: quantizerAlong(spec, "rowwise") },
             rowwise: source.copy("rowwise"),
           }),
       );
-      if (!relabelled) continue;
-      const own = target.copy("rowwise");
-      expect(data).toMatchObject({ dtype: own.data.dtype, shape: own.data.shape });
-      expect(scaleInv).toMatchObject({ dtype: own.scaleInv.dtype, shape: own.scaleInv.shape });
-      expect(relabelled.dequantize("f32").shape).toEqual(shape);
+      if (!relabelResult) continue;
+      const ownCopy = target.copy("rowwise");
+      expect(data).toMatchObject({ dtype: ownCopy.data.dtype, shape: ownCopy.data.shape });
+      expect(scaleInv).toMatchObject({ dtype: ownCopy.scaleInv.dtype, shape: ownCopy.scaleInv.shape });
+      expect(relabelResult.dequantize("f32").shape).toEqual(shape);
     }
   });
 
   it("are not read or written by the quantizer of the other", () => {
-    for (const [[spec, other]] of casesOf(field, [undefined]).slice(0, 6)) {
+    for (const [[spec, otherSpec]] of casesOf(field, [undefined]).slice(0, 6)) {
       using _scope = new Scope();
       const target = quantizerOf(backend(), spec).quantize(values(3, M, K));
-      expect(() => target.updateQuantizer(quantizerOf(backend(), other))).toThrow(ArgumentError);
+      expect(() => target.updateQuantizer(quantizerOf(backend(), otherSpec))).toThrow(ArgumentError);
       target.updateQuantizer(quantizerOf(backend(), spec));
       expect(numbers(target)).toHaveLength(M * K);
     }
@@ -224,21 +228,23 @@ const transformedBy = (signs: number | undefined): QuantizeSpec =>
   makeSpec("nvfp4", signs === undefined ? {} : { rht: true, rhtSigns: signs });
 
 describe("the Hadamard transform", () => {
-  const pairs = TRANSFORMS.flatMap((one) => TRANSFORMS.map((other) => [one, other] as const));
+  const pairs = TRANSFORMS.flatMap((firstTransform) =>
+    TRANSFORMS.map((secondTransform) => [firstTransform, secondTransform] as const),
+  );
 
   it.each(pairs)(
     "signs %s by signs %s: multiplied along transformed rows exactly if they are equal",
-    (one, other) => {
-      const both = [transformedBy(one), transformedBy(other)] as const;
-      expect(multiplies(both, "NT")).toBe(one === other);
-      expect(multiplies(both, "NN")).toBe(one === undefined);
-      expect(multiplies(both, "TN")).toBe(true);
+    (firstTransform, secondTransform) => {
+      const quantizerSpecs = [transformedBy(firstTransform), transformedBy(secondTransform)] as const;
+      expect(multiplies(quantizerSpecs, "NT")).toBe(firstTransform === secondTransform);
+      expect(multiplies(quantizerSpecs, "NN")).toBe(firstTransform === undefined);
+      expect(multiplies(quantizerSpecs, "TN")).toBe(true);
     },
   );
 
   it("of one operand, and not of the tensor that it is multiplied with, is refused", () => {
     using _scope = new Scope();
-    const a = only(transformedBy(RHT_SIGNS), "columnwise").quantize(values(3, K, N));
+    const a = quantizerAlong(transformedBy(RHT_SIGNS), "columnwise").quantize(values(3, K, N));
     expect(() => gemm({ a, b: values(5, K, M), layout: "NT" })).toThrow(
       "gemm: a has passed through the Hadamard transform with the signs 0xd7e8 and b is not transformed",
     );
@@ -264,17 +270,17 @@ describe("the Hadamard transform", () => {
 
   it("is not missing from an input that was quantized before and is shared by two layers", () => {
     using _scope = new Scope();
-    using first = new Linear(backend(), 32, 32, { dtype: "bf16" });
-    using second = new Linear(backend(), 32, 32, { dtype: "bf16" });
+    using firstLayer = new Linear(backend(), 32, 32, { dtype: "bf16" });
+    using secondLayer = new Linear(backend(), 32, 32, { dtype: "bf16" });
     const x = values(3, 64, 32);
     const shared = new NVFP4Quantizer({ columnwise: true }).quantize(x);
-    const same = new NVFP4Quantizer({ columnwise: true, rht: true }).quantize(x);
-    for (const layer of [first, second]) {
+    const signless = new NVFP4Quantizer({ columnwise: true, rht: true }).quantize(x);
+    for (const layer of [firstLayer, secondLayer]) {
       autocast({ recipe: new NVFP4BlockScaling() }, () => {
         expect(() => layer.forward(shared)).toThrow(
           "linear: the input is not transformed and the gradient of the result has passed through the Hadamard transform",
         );
-        layer.forward(same).backward(values(5, 64, 32));
+        layer.forward(signless).backward(values(5, 64, 32));
       });
       layer.weight.zeroGrad();
       layer.bias?.zeroGrad();
@@ -286,9 +292,9 @@ describe("the Hadamard transform", () => {
       fc.property(fc.constantFrom(...TRANSFORMS), fc.integer({ min: 1, max: 70 }), (signs, rows) => {
         using _scope = new Scope();
         const x = values(rows, rows, 32);
-        const t = only(transformedBy(signs), "columnwise").quantize(x);
+        const quantizedTensor = quantizerAlong(transformedBy(signs), "columnwise").quantize(x);
         // FP4 has an error of about a tenth
-        expect(difference(numbers(t), Float64Array.from(numbers(x)))).toBeLessThan(0.3);
+        expect(difference(numbers(quantizedTensor), Float64Array.from(numbers(x)))).toBeLessThan(0.3);
       }),
       {
         numRuns: draws(20),

@@ -72,8 +72,8 @@ interface Place {
 
 /** A mistake in one position, and its expected error. */
 interface Mistake {
-  readonly what: string;
-  readonly wrong: unknown;
+  readonly title: string;
+  readonly value: unknown;
   readonly error: new (...args: never[]) => LockstepError;
   /** The words in the message. */
   readonly path: string;
@@ -88,24 +88,24 @@ const isTensor = (x: unknown): x is Tensor | QuantizedTensor =>
 
 function placesIn({ parameters }: Callable, args: readonly unknown[]): readonly Place[] {
   const visit = (valid: unknown, keys: readonly string[], path: string): readonly Place[] => {
-    const inside = Array.isArray(valid) || isPlain(valid) ? Object.entries(valid) : [];
+    const entries = Array.isArray(valid) || isPlain(valid) ? Object.entries(valid) : [];
     return [
       { keys, path, valid },
-      ...inside.flatMap(([key, each]) => visit(each, [...keys, key], `${path}.${key}`)),
+      ...entries.flatMap(([key, element]) => visit(element, [...keys, key], `${path}.${key}`)),
     ];
   };
   return args.flatMap((valid, i) => visit(valid, [String(i)], parameters[i]?.name ?? ""));
 }
 
 /** A copy of the arguments with another value in this position. */
-function put(target: unknown, [key, ...rest]: readonly string[], wrong: unknown): unknown {
-  if (key === undefined) return wrong;
-  const inner = put(Reflect.get(target as object, key), rest, wrong);
-  return Object.assign(Array.isArray(target) ? [...target] : { ...(target as object) }, { [key]: inner });
+function replaceAt(target: unknown, [key, ...innerKeys]: readonly string[], replacement: unknown): unknown {
+  if (key === undefined) return replacement;
+  const replaced = replaceAt(Reflect.get(target as object, key), innerKeys, replacement);
+  return Object.assign(Array.isArray(target) ? [...target] : { ...(target as object) }, { [key]: replaced });
 }
 
 /** A tensor of the same type and shape on another backend or with other bytes. */
-const similar = (x: Tensor, backend: Backend, shape = x.shape): Tensor =>
+const emptyLike = (x: Tensor, backend: Backend, shape = x.shape): Tensor =>
   fillTensor(empty(backend, x.dtype, shape));
 
 /** Mistakes in place of a valid argument. */
@@ -113,51 +113,59 @@ function mistakesFor(world: World, { valid, keys, path }: Place): readonly Mista
   const { backend, otherBackend, disposedBackend } = world.backends;
   const disposed = <T extends Tensor | QuantizedTensor>(x: T): Mistake => {
     x.dispose();
-    return { what: "disposed", wrong: x, error: DisposedError, path: "disposed" };
+    return { title: "disposed", value: x, error: DisposedError, path: "disposed" };
   };
-  const elsewhere = (wrong: Tensor | QuantizedTensor): Mistake => {
-    return { what: FOREIGN, wrong, error: ArgumentError, path: "different backends" };
+  const onOtherBackend = (tensorLike: Tensor | QuantizedTensor): Mistake => {
+    return { title: FOREIGN, value: tensorLike, error: ArgumentError, path: "different backends" };
   };
-  const none: Mistake = { what: "no tensor", wrong: Symbol("none"), error: DTypeError, path: "Symbol(none)" };
+  const none: Mistake = {
+    title: "no tensor",
+    value: Symbol("none"),
+    error: DTypeError,
+    path: "Symbol(none)",
+  };
   if (valid instanceof QuantizedTensor)
-    return [none, disposed(world.quantize()), elsewhere(world.quantize(undefined, otherBackend))];
+    return [none, disposed(world.quantize()), onOtherBackend(world.quantize(undefined, otherBackend))];
   if (valid instanceof Tensor) {
-    const typed = { wrong: empty(backend, "u16", valid.shape), error: DTypeError, path: "u16" };
-    const sized = valid.shape.map((_, size): Mistake => {
-      const shape = valid.shape.map((each, i) => (i === size ? 2 * each : each));
+    const otherDtype = { value: empty(backend, "u16", valid.shape), error: DTypeError, path: "u16" };
+    const otherSizes = valid.shape.map((_, size): Mistake => {
+      const shape = valid.shape.map((length, i) => (i === size ? 2 * length : length));
       return {
-        what: `of [${shape}]`,
-        wrong: similar(valid, backend, shape),
+        title: `of [${shape}]`,
+        value: emptyLike(valid, backend, shape),
         error: ShapeError,
         path: "[",
         size,
       };
     });
-    const others = [disposed(similar(valid, backend)), elsewhere(similar(valid, otherBackend))];
-    return [none, ...others, { what: TYPED, ...typed }, ...sized];
+    const unusableTensors = [
+      disposed(emptyLike(valid, backend)),
+      onOtherBackend(emptyLike(valid, otherBackend)),
+    ];
+    return [none, ...unusableTensors, { title: TYPED, ...otherDtype }, ...otherSizes];
   }
   if (valid instanceof Object && "supports" in valid)
     return [
-      { what: "an object", wrong: {}, error: ArgumentError, path: "backend is a plain object" },
-      { what: "disposed", wrong: disposedBackend, error: DisposedError, path: "backend" },
+      { title: "an object", value: {}, error: ArgumentError, path: "backend is a plain object" },
+      { title: "disposed", value: disposedBackend, error: DisposedError, path: "backend" },
     ];
   if (!isPlain(valid)) return [];
   const name = keys.length === 1 || keys.at(-1) === "format" ? "nonsense" : `${keys.at(-1)}.nonsense`;
-  const unknown: Mistake = {
-    what: "an unknown key",
-    wrong: { ...valid, nonsense: 1 },
+  const unknownKey: Mistake = {
+    title: "an unknown key",
+    value: { ...valid, nonsense: 1 },
     error: ArgumentError,
     path: name,
   };
-  if (keys.length > 1) return [unknown];
-  return [unknown, { what: "a list", wrong: [], error: ArgumentError, path: `${path} is an array of 0` }];
+  if (keys.length > 1) return [unknownKey];
+  return [unknownKey, { title: "a list", value: [], error: ArgumentError, path: `${path} is an array of 0` }];
 }
 
 /** Whether the mistake in this position must be refused. */
-function isWrong({ what, size }: Mistake, { path }: Place, row: Row, tensors: number): boolean {
-  if (what === TYPED) return !row.anyType?.includes(path);
+function isRefused({ title, size }: Mistake, { path }: Place, row: Row, tensors: number): boolean {
+  if (title === TYPED) return !row.anyType?.includes(path);
   // a single tensor determines the backend and the shape
-  return tensors > 1 || (what !== FOREIGN && size === undefined);
+  return tensors > 1 || (title !== FOREIGN && size === undefined);
 }
 
 const rows = declarations.callables.flatMap((callable) => {
@@ -194,36 +202,38 @@ describe("an argument that does not go with the others", () => {
         const tensors = places.filter(({ valid }) => isTensor(valid)).length;
         return places.flatMap((place) =>
           mistakesFor(world, place)
-            .filter((mistake) => isWrong(mistake, place, row, tensors))
+            .filter((mistake) => isRefused(mistake, place, row, tensors))
             .map((mistake) => {
-              const wrong = put(args, place.keys, mistake.wrong) as readonly unknown[];
-              const outcome = outcomeOf(() => Reflect.apply(run, undefined, wrong));
+              const invalidArguments = replaceAt(args, place.keys, mistake.value) as readonly unknown[];
+              const outcome = outcomeOf(() => Reflect.apply(run, undefined, invalidArguments));
               return { outcome, place, mistake };
             }),
         );
       }),
     );
-    const [faults, checked]: [string[], Set<string>] = [[], new Set()];
+    const [faults, checkedNames]: [string[], Set<string>] = [[], new Set()];
     for (const { outcome, place, mistake } of outcomes) {
-      const { what, error, path, size } = mistake;
+      const { title, error, path, size } = mistake;
       const thrown = await outcome;
-      const by = place.path.endsWith(".format") ? "format" : `${row.refusingFunction ?? name}:`;
+      const caller = place.path.endsWith(".format") ? "format" : `${row.refusingFunction ?? name}:`;
       // another function does not know where its argument was in the call
       const namedPath = row.refusingFunction ? (path.split(".").at(-1) as string) : path;
-      if (thrown instanceof error && thrown.message.startsWith(by) && thrown.message.includes(namedPath))
+      if (thrown instanceof error && thrown.message.startsWith(caller) && thrown.message.includes(namedPath))
         continue;
-      const where = `${place.path} ${size}`;
-      if (OWN[name]?.includes(where) && !(thrown instanceof Error)) checked.add(where);
-      else faults.push(`${place.path} ${what}: ${thrown}`);
+      const argumentName = `${place.path} ${size}`;
+      if (OWN[name]?.includes(argumentName) && !(thrown instanceof Error)) checkedNames.add(argumentName);
+      else faults.push(`${place.path} ${title}: ${thrown}`);
     }
     expect(faults).toEqual([]);
-    expect([...checked].sort()).toEqual([...(OWN[name] ?? [])].sort());
+    expect([...checkedNames].sort()).toEqual([...(OWN[name] ?? [])].sort());
     expect(outcomes.length).toBeGreaterThan(0);
   });
 
   it("is tried of every operation", () => {
-    const functions = Object.entries(FUNCTIONS).filter(([, each]) => typeof each === "function");
-    const left = functions.map(([name]) => name).filter((name) => !rows.some(([each]) => each === name));
-    expect(left.sort()).toEqual([NUMBERS_ONLY, "fromBytes", "setZero"]);
+    const functions = Object.entries(FUNCTIONS).filter(([, exported]) => typeof exported === "function");
+    const uncoveredNames = functions
+      .map(([name]) => name)
+      .filter((name) => !rows.some(([rowName]) => rowName === name));
+    expect(uncoveredNames.sort()).toEqual([NUMBERS_ONLY, "fromBytes", "setZero"]);
   });
 });

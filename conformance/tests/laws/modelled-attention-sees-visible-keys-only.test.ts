@@ -52,7 +52,7 @@ function rows({ shape, bytes }: Value, from: number, to: number): readonly Uint8
 }
 
 /** The value of the first `count` rows of each matrix. */
-function cut(x: Value, count: number): Value {
+function firstRows(x: Value, count: number): Value {
   const [batch = 1, heads = 1, , width = 1] = x.shape;
   return {
     dtype: x.dtype,
@@ -100,15 +100,15 @@ describe.each(SCHEMAS)("%s", (schema) => {
       fc.property(calls, fc.nat(), (call, place) => {
         const operands = operandsOf({ ...call, width: 64 });
         const row = place % call.count;
-        const shorter = {
+        const prefixOperands = {
           query: operands.query,
-          key: cut(operands.key, row + 1),
-          value: cut(operands.value, row + 1),
+          key: firstRows(operands.key, row + 1),
+          value: firstRows(operands.value, row + 1),
         };
         const causal = results(schema, operands, { is_causal: true });
-        const whole = results(schema, shorter, { is_causal: false });
+        const prefixResults = results(schema, prefixOperands, { is_causal: false });
         for (const [i, x] of causal.entries())
-          expect(rows(x, row, row + 1)).toEqual(rows(whole[i] as Value, row, row + 1));
+          expect(rows(x, row, row + 1)).toEqual(rows(prefixResults[i] as Value, row, row + 1));
       }),
       { numRuns: draws(20) },
     );
@@ -118,15 +118,21 @@ describe.each(SCHEMAS)("%s", (schema) => {
     fc.assert(
       fc.property(calls, fc.boolean(), (call, isCausal) => {
         const operands = operandsOf({ ...call, heads: 2 });
-        const both = results(schema, operands, { is_causal: isCausal });
-        const second = (x: Value): Value => ({
+        const batchResults = results(schema, operands, { is_causal: isCausal });
+        const secondBatch = (x: Value): Value => ({
           ...x,
           shape: [1, 1, ...x.shape.slice(2)],
           bytes: x.bytes.slice(x.bytes.length / 2),
         });
         const { query, key, value } = operands;
-        const one = { query: second(query), key: second(key), value: second(value) };
-        expect(results(schema, one, { is_causal: isCausal })).toEqual(both.map(second));
+        const secondOperands = {
+          query: secondBatch(query),
+          key: secondBatch(key),
+          value: secondBatch(value),
+        };
+        expect(results(schema, secondOperands, { is_causal: isCausal })).toEqual(
+          batchResults.map(secondBatch),
+        );
       }),
       { numRuns: draws(20) },
     );
@@ -134,18 +140,20 @@ describe.each(SCHEMAS)("%s", (schema) => {
 
   it("has no model for dropout, infinities, NaN, f32, or keys and values of different shapes", () => {
     const operands = operandsOf({ dtype: "BF16", heads: 1, count: 4, width: 32, seed: 1 });
-    const changed = (name: keyof Operands, x: Value): Operands => ({ ...operands, [name]: x });
-    const filled = (dtype: "BF16" | "F32", x: number): Value =>
+    const withOperand = (name: keyof Operands, x: Value): Operands => ({ ...operands, [name]: x });
+    const constant = (dtype: "BF16" | "F32", x: number): Value =>
       roundedValue(backend, dtype, [1, 1, 4, 32], new Float32Array(4 * 32).fill(x));
     expect(() => results(schema, operands, { dropout_p: 0.5 })).toThrow(NotModelled);
     for (const name of ["query", "key", "value"] as const) {
-      expect(() => results(schema, changed(name, filled("F32", 1)))).toThrow(NotModelled);
+      expect(() => results(schema, withOperand(name, constant("F32", 1)))).toThrow(NotModelled);
       for (const x of [Number.NaN, Number.POSITIVE_INFINITY])
-        expect(() => results(schema, changed(name, filled("BF16", x)))).toThrow(NotModelled);
+        expect(() => results(schema, withOperand(name, constant("BF16", x)))).toThrow(NotModelled);
     }
-    expect(() => results(schema, changed("value", tensors("BF16", [1, 1, 4, 16], 1)))).toThrow(NotModelled);
-    const large = filled("BF16", 1e30);
-    expect(() => results(schema, { ...operands, query: large, key: large })).toThrow(NotModelled);
+    expect(() => results(schema, withOperand("value", tensors("BF16", [1, 1, 4, 16], 1)))).toThrow(
+      NotModelled,
+    );
+    const largeValues = constant("BF16", 1e30);
+    expect(() => results(schema, { ...operands, query: largeValues, key: largeValues })).toThrow(NotModelled);
   });
 
   it("has a witness for the widths that were compared", () => {
@@ -170,14 +178,14 @@ describe("flash attention", () => {
   it("of grouped heads is that of repeated keys and values", () => {
     const { query } = operandsOf({ dtype: "F16", heads: 4, count: 9, width: 32, seed: 1 });
     const { key, value } = operandsOf({ dtype: "F16", heads: 2, count: 9, width: 32, seed: 5 });
-    const repeated = (x: Value): Value => {
-      const [first, second] = rows(x, 0, 9) as [Uint8Array, Uint8Array];
-      const bytes = new Uint8Array(Buffer.concat([first, first, second, second]));
+    const repeatHeads = (x: Value): Value => {
+      const [firstHead, secondHead] = rows(x, 0, 9) as [Uint8Array, Uint8Array];
+      const bytes = new Uint8Array(Buffer.concat([firstHead, firstHead, secondHead, secondHead]));
       return { ...x, shape: [1, 4, 9, 32], bytes };
     };
-    const grouped = results(schema, { query, key, value }, { is_causal: true });
-    expect(grouped).toEqual(
-      results(schema, { query, key: repeated(key), value: repeated(value) }, { is_causal: true }),
+    const groupedResults = results(schema, { query, key, value }, { is_causal: true });
+    expect(groupedResults).toEqual(
+      results(schema, { query, key: repeatHeads(key), value: repeatHeads(value) }, { is_causal: true }),
     );
   });
 
@@ -199,8 +207,8 @@ describe("cuDNN's attention", () => {
   };
 
   it("has no logarithms if they are not asked for", () => {
-    const shapes = (isWanted: boolean) =>
-      resultsOf({ compute_log_sumexp: isWanted }).map(({ shape }) => shape.length);
+    const shapes = (isSupported: boolean) =>
+      resultsOf({ compute_log_sumexp: isSupported }).map(({ shape }) => shape.length);
     expect([true, false].map(shapes)).toEqual([
       [4, 4, 0, 0],
       [4, 0, 0],
@@ -209,9 +217,9 @@ describe("cuDNN's attention", () => {
 
   it("has a witness up to 1024 queries and keys, and up to 300 keys for one query", () => {
     const witness = (queries: number, keys: number) => {
-      const of = (rows: number): Value =>
+      const zeroRows = (rows: number): Value =>
         roundedValue(backend, "F16", [1, 1, rows, 32], new Float32Array(rows * 32));
-      const call = callOf(schema, { query: of(queries), key: of(keys), value: of(keys) });
+      const call = callOf(schema, { query: zeroRows(queries), key: zeroRows(keys), value: zeroRows(keys) });
       return callWitness(OPERATORS[schema] as OperatorRow, call)?.chip;
     };
     expect([witness(1024, 1024), witness(1, 300)]).toEqual(["h200", "h200"]);

@@ -42,12 +42,12 @@ import { useBackend } from "../harness/suite.js";
 
 const backend = useBackend({ threads: 1 });
 const SIZES = { rows: 32, from: 64, to: 32, middle: 96 };
-const live = (): number => backend().memoryUse().live;
+const liveBytes = (): number => backend().memoryUse().live;
 const folder = mkdtempSync(join(tmpdir(), "lockstep-meta-"));
 afterAll(() => rmSync(folder, { recursive: true }));
 
 interface Drawn {
-  readonly built: BuiltModule;
+  readonly builtModule: BuiltModule;
   readonly random: RandomState;
 }
 
@@ -55,7 +55,7 @@ interface Drawn {
 function build(row: ModuleRow, seed = 5n): Drawn {
   manualSeed(backend(), seed);
   const random = new RandomState(seed);
-  return { built: row.build(backend(), SIZES, { random }), random };
+  return { builtModule: row.build(backend(), SIZES, { random }), random };
 }
 
 const bitsOf = (module: Module): unknown =>
@@ -67,16 +67,16 @@ const bitsOf = (module: Module): unknown =>
   ]);
 
 /** The results and gradients of one step. */
-function step(built: BuiltModule): unknown {
+function step(builtModule: BuiltModule): unknown {
   using _ = new Scope();
-  const inputs = createInputs(backend(), built, SIZES);
-  const y = combineResults(built.run(inputs));
-  if (inputsWithGradients(inputs).length + built.module.parameters().length > 0)
+  const inputs = createInputs(backend(), builtModule, SIZES);
+  const y = combineResults(builtModule.run(inputs));
+  if (inputsWithGradients(inputs).length + builtModule.module.parameters().length > 0)
     y.backward(randomGradient(y));
-  const grads = [...inputsWithGradients(inputs), ...built.module.parameters()].map(({ grad }) =>
+  const grads = [...inputsWithGradients(inputs), ...builtModule.module.parameters()].map(({ grad }) =>
     grad?.dataSync(),
   );
-  for (const each of [...inputs, ...built.module.parameters()]) each.zeroGrad();
+  for (const leaf of [...inputs, ...builtModule.module.parameters()]) leaf.zeroGrad();
   return [y.tensor.dataSync(), grads];
 }
 
@@ -85,17 +85,17 @@ describe.each(rowsWhere())("%s", (_name, row) => {
 
   it("takes no memory and refuses its use until it gets initial values", () => {
     const eager = build(row);
-    using built = eager.built;
-    const before = live();
-    const deferred = onMetaDevice(() => build(row));
-    using meta = deferred.built;
-    expect(live()).toBe(before);
-    const described = ({ module }: BuiltModule) =>
+    using builtModule = eager.builtModule;
+    const liveBefore = liveBytes();
+    const metaModule = onMetaDevice(() => build(row));
+    using meta = metaModule.builtModule;
+    expect(liveBytes()).toBe(liveBefore);
+    const describeModule = ({ module }: BuiltModule) =>
       [...module.namedParameters()].map(([name, { dtype, shape }]) => [name, dtype, shape]);
-    expect(described(meta)).toEqual(described(built));
+    expect(describeModule(meta)).toEqual(describeModule(builtModule));
     expect(meta.module.parameters().every(({ isMeta }) => isMeta)).toBe(true);
     if (hasParameters) {
-      expect(deferred.random.offset).toBe(0n);
+      expect(metaModule.random.offset).toBe(0n);
       expect(() => step(meta)).toThrow(ArgumentError);
       expect(() => step(meta)).toThrow(
         /has no memory, because its module was created by onMetaDevice; call materialize/,
@@ -104,36 +104,36 @@ describe.each(rowsWhere())("%s", (_name, row) => {
     }
     meta.module.materializeParameters();
     expect(meta.module.parameters().some(({ isMeta }) => isMeta)).toBe(false);
-    expect(bitsOf(meta.module)).toEqual(bitsOf(built.module));
-    expect(deferred.random).toEqual(eager.random);
+    expect(bitsOf(meta.module)).toEqual(bitsOf(builtModule.module));
+    expect(metaModule.random).toEqual(eager.random);
     meta.module.materializeParameters();
-    expect(deferred.random).toEqual(eager.random);
-    expect(step(meta)).toEqual(step(built));
+    expect(metaModule.random).toEqual(eager.random);
+    expect(step(meta)).toEqual(step(builtModule));
   });
 
   it("gets the values of a checkpoint and of a state dictionary", async () => {
-    using built = build(row).built;
+    using builtModule = build(row).builtModule;
     const path = join(folder, "module.safetensors");
-    await saveCheckpoint(path, { module: built.module });
-    using meta = onMetaDevice(() => build(row, 6n)).built;
+    await saveCheckpoint(path, { module: builtModule.module });
+    using meta = onMetaDevice(() => build(row, 6n)).builtModule;
     await loadCheckpoint(path, { module: meta.module });
-    expect(bitsOf(meta.module)).toEqual(bitsOf(built.module));
-    using other = onMetaDevice(() => build(row, 6n)).built;
+    expect(bitsOf(meta.module)).toEqual(bitsOf(builtModule.module));
+    using otherModule = onMetaDevice(() => build(row, 6n)).builtModule;
     {
       using _ = new Scope();
-      const state = stateDictionary(built.module);
+      const state = stateDictionary(builtModule.module);
       if (hasParameters) {
-        const before = live();
-        const [first] = state.keys();
-        const part = new Map([...state].filter(([name]) => name !== first));
-        expect(() => loadStateDictionary(other.module, part)).toThrow(ArgumentError);
-        expect(live()).toBe(before);
-        expect(other.module.parameters().every(({ isMeta }) => isMeta)).toBe(true);
-        expect(() => stateDictionary(other.module)).toThrow(ArgumentError);
+        const liveBefore = liveBytes();
+        const [firstKey] = state.keys();
+        const part = new Map([...state].filter(([name]) => name !== firstKey));
+        expect(() => loadStateDictionary(otherModule.module, part)).toThrow(ArgumentError);
+        expect(liveBytes()).toBe(liveBefore);
+        expect(otherModule.module.parameters().every(({ isMeta }) => isMeta)).toBe(true);
+        expect(() => stateDictionary(otherModule.module)).toThrow(ArgumentError);
       }
-      loadStateDictionary(other.module, state);
+      loadStateDictionary(otherModule.module, state);
     }
-    expect(bitsOf(other.module)).toEqual(bitsOf(built.module));
+    expect(bitsOf(otherModule.module)).toEqual(bitsOf(builtModule.module));
   });
 });
 
@@ -141,8 +141,8 @@ describe("onMetaDevice", () => {
   it("initializes parameters in the order of their creation, in whatever order modules contain them", () => {
     const model = (random: RandomState): Sequential => {
       const last = new Linear(backend(), 32, 32, { random });
-      const first = new Linear(backend(), 32, 32, { random });
-      return new Sequential(backend(), first, last);
+      const firstLayer = new Linear(backend(), 32, 32, { random });
+      return new Sequential(backend(), firstLayer, last);
     };
     using eager = model(new RandomState(1n));
     using meta = onMetaDevice(() => model(new RandomState(1n)));
@@ -179,9 +179,9 @@ describe("onMetaDevice", () => {
   });
 
   it("continues where an initializer has thrown", () => {
-    let fails = true;
+    let isFailing = true;
     const initMethod = () => {
-      if (fails) throw new RangeError("no values");
+      if (isFailing) throw new RangeError("no values");
       return new Float32Array(1024).fill(2);
     };
     using meta = onMetaDevice(
@@ -193,9 +193,11 @@ describe("onMetaDevice", () => {
         ),
     );
     expect(() => meta.materializeParameters()).toThrow(RangeError);
-    const before = [...meta.namedParameters()].filter(([, { isMeta }]) => !isMeta).map(([name]) => name);
-    expect(before).toEqual(["0.weight", "0.bias"]);
-    fails = false;
+    const materializedNames = [...meta.namedParameters()]
+      .filter(([, { isMeta }]) => !isMeta)
+      .map(([name]) => name);
+    expect(materializedNames).toEqual(["0.weight", "0.bias"]);
+    isFailing = false;
     meta.materializeParameters();
     expect(meta.parameters().some(({ isMeta }) => isMeta)).toBe(false);
   });

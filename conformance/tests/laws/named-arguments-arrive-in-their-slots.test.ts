@@ -30,17 +30,17 @@ import { listFiles, ROOT } from "../harness/sources/sources.js";
 const EXPORTS = referenceExports();
 
 /** Reads a field of a task, by the type that its class gives it. */
-const READ: Readonly<Record<string, (view: DataView, at: number) => number | boolean>> = {
-  bool: (view, at) => view.getUint8(at) !== 0,
-  f32: (view, at) => view.getFloat32(at, true),
-  f64: (view, at) => view.getFloat64(at, true),
-  i32: (view, at) => view.getInt32(at, true),
-  u32: (view, at) => view.getUint32(at, true),
-  usize: (view, at) => view.getUint32(at, true),
+const READ: Readonly<Record<string, (view: DataView, offset: number) => number | boolean>> = {
+  bool: (view, offset) => view.getUint8(offset) !== 0,
+  f32: (view, offset) => view.getFloat32(offset, true),
+  f64: (view, offset) => view.getFloat64(offset, true),
+  i32: (view, offset) => view.getInt32(offset, true),
+  u32: (view, offset) => view.getUint32(offset, true),
+  usize: (view, offset) => view.getUint32(offset, true),
 };
 
 /** The arguments that are fields. */
-const pick = (args: NamedArguments, fields: readonly Field[]): NamedArguments =>
+const pickFields = (args: NamedArguments, fields: readonly Field[]): NamedArguments =>
   Object.fromEntries(fields.map(({ name }) => [name, args[name] as NamedArguments]));
 
 const bitsOf = (slots: Float64Array): BigUint64Array => new BigUint64Array(slots.slice().buffer);
@@ -59,29 +59,29 @@ function drawnMemory(name: string, memory: Memory): fc.Arbitrary<readonly [unkno
 }
 
 /** A value for each argument, optional arguments and groups present or absent, and the slots that result. */
-function drawn(declaration: Declaration, prefix = ""): fc.Arbitrary<readonly [object, SlotValues]> {
-  const passed = Object.entries(declaration).filter(([, declared]) => !isUnpassed(declared));
-  const parts = passed.map(([key, declared]) => {
+function drawArguments(declaration: Declaration, prefix = ""): fc.Arbitrary<readonly [object, SlotValues]> {
+  const passedFields = Object.entries(declaration).filter(([, field]) => !isUnpassed(field));
+  const fieldArbitraries = passedFields.map(([key, field]) => {
     const name = nameIn(key);
-    const members = membersOf(declared);
-    const given: fc.Arbitrary<readonly [unknown, SlotValues]> = isMemory(declared)
-      ? drawnMemory(prefix + name, declared)
+    const members = membersOf(field);
+    const valueAndSlots: fc.Arbitrary<readonly [unknown, SlotValues]> = isMemory(field)
+      ? drawnMemory(prefix + name, field)
       : members
-        ? drawn(members, `${prefix}${name}.`)
-        : declared === "flag"
+        ? drawArguments(members, `${prefix}${name}.`)
+        : field === "flag"
           ? fc.boolean().map((flag) => [flag, new Map([[prefix + name, Number(flag)]])] as const)
           : fc.double().map((value) => [value, new Map([[prefix + name, value]])] as const);
     return fc
-      .tuple(fc.boolean(), given)
-      .map(([left, [value, slots]]) =>
-        key.endsWith("?") && left
+      .tuple(fc.boolean(), valueAndSlots)
+      .map(([isOmitted, [value, slots]]) =>
+        key.endsWith("?") && isOmitted
           ? ([name, undefined, new Map<string, number>()] as const)
           : ([name, value, slots] as const),
       );
   });
-  return fc.tuple(...parts).map((all) => {
-    const values = Object.fromEntries(all.map(([name, value]) => [name, value]));
-    return [values, new Map(all.flatMap(([, , slots]) => [...slots]))] as const;
+  return fc.tuple(...fieldArbitraries).map((entries) => {
+    const values = Object.fromEntries(entries.map(([name, value]) => [name, value]));
+    return [values, new Map(entries.flatMap(([, , slots]) => [...slots]))] as const;
   });
 }
 
@@ -93,12 +93,12 @@ describe("a call of the addon", () => {
     (name, declaration) => {
       const write = WRITERS[name as NativeCall] as (slots: Slots, args: object) => void;
       const slots = new Slots(declaration);
-      const declared = slotsOf(declaration);
-      expect(new Set(declared.map(({ name }) => name)).size).toBe(declared.length);
+      const declaredSlots = slotsOf(declaration);
+      expect(new Set(declaredSlots.map(({ name }) => name)).size).toBe(declaredSlots.length);
       fc.assert(
-        fc.property(drawn(declaration), ([args, values]) => {
-          const expected = new Float64Array(new BigUint64Array(declared.length).fill(ABSENT).buffer);
-          for (const [slot, { name }] of declared.entries()) {
+        fc.property(drawArguments(declaration), ([args, values]) => {
+          const expected = new Float64Array(new BigUint64Array(declaredSlots.length).fill(ABSENT).buffer);
+          for (const [slot, { name }] of declaredSlots.entries()) {
             const value = values.get(name);
             if (value !== undefined) expected[slot] = value;
           }
@@ -135,14 +135,19 @@ describe("a call of an export", () => {
       const args = { ...valuesOf(parameters), ...valuesOf(task ?? []) };
       call.write(memory, args);
       const view = new DataView(buffer.buffer);
-      const readAt = (address: number, fields: readonly Field[]): NamedArguments =>
+      const readFields = (address: number, fields: readonly Field[]): NamedArguments =>
         Object.fromEntries(
           fields.map(({ name: field, type, offset, record }) => {
-            const at = address + offset;
-            return [field, record ? readAt(view.getUint32(at, true), record) : READ[type]!(view, at)];
+            const fieldAddress = address + offset;
+            return [
+              field,
+              record
+                ? readFields(view.getUint32(fieldAddress, true), record)
+                : READ[type]!(view, fieldAddress),
+            ];
           }),
         );
-      if (task) expect(readAt(memory.address, task)).toEqual(pick(args, task));
+      if (task) expect(readFields(memory.address, task)).toEqual(pickFields(args, task));
       const ofThePart: Readonly<Record<string, number>> = { scratch: 1, begin: 2, end: 3 };
       expect(call.order(memory, args, 1, 2, 3)).toEqual([
         ...(task ? [memory.address] : []),
@@ -163,7 +168,7 @@ describe("the object literals that calls pass", () => {
     expect(slowIn("addon.norm(device, { x, rowwise: { ...copy } });")).toHaveLength(1);
     expect(slowIn("addon.add(device, { count, ...sum }); const y = { ...x };")).toEqual([]);
     const files = listFiles("src/backends").filter((file) => file.endsWith(".ts"));
-    const slow = files.flatMap((file) => slowIn(readFileSync(join(ROOT, file), "utf8")));
-    expect(slow).toEqual([]);
+    const slowLoops = files.flatMap((file) => slowIn(readFileSync(join(ROOT, file), "utf8")));
+    expect(slowLoops).toEqual([]);
   });
 });

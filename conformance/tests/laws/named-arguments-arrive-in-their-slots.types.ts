@@ -12,11 +12,11 @@ export function mistakesOfNativeCalls(addon: Addon, device: DeviceHandle, word: 
   addon.add(device, sum);
   // @ts-expect-error an unknown argument
   addon.add(device, { ...sum, count: 1, momentum: 3 });
-  const more = { ...sum, count: 1, momentum: 3 };
+  const extraFields = { ...sum, count: 1, momentum: 3 };
   // @ts-expect-error an unknown argument, passed in a variable
-  addon.add(device, more);
+  addon.add(device, extraFields);
   // @ts-expect-error an unknown argument, passed by a spread
-  addon.add(device, { ...more });
+  addon.add(device, { ...extraFields });
   // @ts-expect-error a misspelt argument
   addon.add(device, { ...sum, cuont: 1 });
   // @ts-expect-error undefined for an argument that is not optional
@@ -61,12 +61,12 @@ export function mistakesOfNativeCalls(addon: Addon, device: DeviceHandle, word: 
   addon.relayout(device, { unit: 4, from, to: { data: f32 } });
   // @ts-expect-error an unknown argument in a group
   addon.relayout(device, { unit: 4, from, to: { ...from, codes: 0 } });
-  const wider = { ...placement, pitch: 4 };
+  const widerPlacement = { ...placement, pitch: 4 };
   // @ts-expect-error an unknown argument in a nested group
-  addon.relayout(device, { unit: 4, from, to: { data: f32, placement: wider } });
+  addon.relayout(device, { unit: 4, from, to: { data: f32, placement: widerPlacement } });
 
-  const quantized = { word, rule: 0, scaling: 0, pow2: false, epsilon: 0 } as const;
-  const tensor = { x: f32, rows: 1, columns: 1, ...quantized } as const;
+  const quantizedTask = { word, rule: 0, scaling: 0, pow2: false, epsilon: 0 } as const;
+  const tensor = { x: f32, rows: 1, columns: 1, ...quantizedTask } as const;
   addon.quantizeTensor(device, tensor);
   addon.quantizeTensor(device, { ...tensor, scale: undefined, noop: f32 });
   // @ts-expect-error a misspelt optional argument
@@ -81,9 +81,9 @@ export function mistakesOfExports(pool: Pool): void {
   pool.run("add", job, { x: 0, xType: 0 });
   // @ts-expect-error an unknown argument
   pool.run("add", job, { ...sum, momentum: 3 });
-  const more = { ...sum, momentum: 3 };
+  const extraFields = { ...sum, momentum: 3 };
   // @ts-expect-error an unknown argument, passed in a variable
-  pool.run("add", job, more);
+  pool.run("add", job, extraFields);
   // @ts-expect-error an argument that the job itself supplies
   pool.run("add", job, { ...sum, scratch: 0 });
   // @ts-expect-error a misspelt argument

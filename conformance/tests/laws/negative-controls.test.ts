@@ -28,11 +28,15 @@ import { encodeBits } from "../harness/reference-scalar.js";
 const CHECK = { runs: 400, seed: derivedSeed(21) };
 
 /** Checks that the law of this name fails for `broken` with a counterexample and holds for `right`. */
-async function expectCaught(name: string, broken: Subject, right: Subject = ORACLE): Promise<void> {
-  const { failure } = await lawNamed(name).check(broken, ORACLE, CHECK);
+async function expectCaught(
+  name: string,
+  brokenSubject: Subject,
+  correctSubject: Subject = ORACLE,
+): Promise<void> {
+  const { failure } = await lawNamed(name).check(brokenSubject, ORACLE, CHECK);
   expect(failure?.counterexample, `"${name}" holds for a broken subject`).toBeTruthy();
   const runs = draws(CHECK.runs);
-  expect((await lawNamed(name).check(right, ORACLE, { ...CHECK, runs })).failure).toBeUndefined();
+  expect((await lawNamed(name).check(correctSubject, ORACLE, { ...CHECK, runs })).failure).toBeUndefined();
 }
 
 /** An encoder that uses `actual` in place of `rounding`. */
@@ -49,12 +53,12 @@ const unsignedZeros: Subject = {
     const layout = layoutOf(input.format);
     const minusZero = 2 ** (layout.exponentBits + layout.mantissaBits);
     if (!codes || !layout.signed || layout.specials === "fnuz") return { ...(codes ? { codes } : {}) };
-    const plain = (code: number): number => (code === minusZero ? 0 : code);
-    const bare =
+    const withoutMinusZero = (code: number): number => (code === minusZero ? 0 : code);
+    const unsignedCodes =
       storageBitsOf(input.format) === 4
-        ? Array.from(codes.codes, (byte) => plain(byte & 15) + 16 * plain(byte >> 4))
-        : Array.from(codes.codes, plain);
-    return { codes: fromCodes(codes.dtype, codes.shape, bare) };
+        ? Array.from(codes.codes, (byte) => withoutMinusZero(byte & 15) + 16 * withoutMinusZero(byte >> 4))
+        : Array.from(codes.codes, withoutMinusZero);
+    return { codes: fromCodes(codes.dtype, codes.shape, unsignedCodes) };
   },
 };
 
@@ -69,8 +73,10 @@ function scaledBy(scaleOf: (amax: number, format: Element) => number): Subject {
     const scales = Array.from({ length: values.length / 32 }, (_, block) =>
       scaleOf(amaxOf(values.subarray(32 * block, 32 * block + 32)), format),
     );
-    const scaled = values.map((value, i) => value * e8m0Reciprocal(scales[Math.floor(i / 32)] as number));
-    const bits = new Uint32Array(scaled.buffer, scaled.byteOffset, scaled.length);
+    const scaledValues = values.map(
+      (value, i) => value * e8m0Reciprocal(scales[Math.floor(i / 32)] as number),
+    );
+    const bits = new Uint32Array(scaledValues.buffer, scaledValues.byteOffset, scaledValues.length);
     const codes = encodeBits(bits, SCALAR_FORMATS[format], "tiesToEven", "saturate");
     return {
       "rowwise.data": fromCodes(format, [rows, columns], codes),
@@ -135,30 +141,30 @@ describe("casts", () => {
 
 describe("block scales", () => {
   const LEAST = "an mxfp8 scale is the least power of two under which the block fits";
-  const right = scaledBy((amax, format) => E8M0_RULES.e8m0Up(amax, SCALAR_FORMATS[format]).stored);
+  const correctScales = scaledBy((amax, format) => E8M0_RULES.e8m0Up(amax, SCALAR_FORMATS[format]).stored);
 
   it("catches a floored exponent", () =>
     expectCaught(
       LEAST,
       scaledBy((amax, format) => E8M0_RULES.e8m0Floor(amax, SCALAR_FORMATS[format]).stored),
-      right,
+      correctScales,
     ));
 
   it("catches an exponent computed from the f32 logarithm", () =>
-    expectCaught(LEAST, scaledBy(log2fScale), right));
+    expectCaught(LEAST, scaledBy(log2fScale), correctScales));
 });
 
 describe("the Hadamard transform", () => {
   it("catches signs applied after the transform in place of before", () => {
-    const late: Subject = {
+    const signsLast: Subject = {
       async hadamard({ x, signs }) {
         const { out } = await ORACLE.hadamard({ x, signs: 0 });
         if (!out) throw new Error("the oracle gives out");
-        const flipped = Array.from(out.codes, (code, i) => code ^ (((signs >> (i % 16)) & 1) << 15));
-        return { out: fromCodes("bf16", out.shape, flipped) };
+        const flippedCodes = Array.from(out.codes, (code, i) => code ^ (((signs >> (i % 16)) & 1) << 15));
+        return { out: fromCodes("bf16", out.shape, flippedCodes) };
       },
     };
-    return expectCaught("a unit vector transforms into its row of diag(d) H / 4", late);
+    return expectCaught("a unit vector transforms into its row of diag(d) H / 4", signsLast);
   });
 });
 
@@ -172,12 +178,12 @@ describe("the datapath's alignment", () => {
   const stepLaw = (
     datapath: DatapathName,
     formats: readonly Codes["format"][],
-    broken: Partial<DotAdd>,
+    brokenStep: Partial<DotAdd>,
   ): { readonly failed: boolean } =>
     fc.check(
       fc.property(operands(formats, { lines: 3, depth: 100 }), ([x, w, depth]) => {
         const task = { x, w, depth, datapath, kernel: "scalar" } as const;
-        expect(runKernel(instance, { ...task, broken })).toEqual(runOracle(task));
+        expect(runKernel(instance, { ...task, broken: brokenStep })).toEqual(runOracle(task));
       }),
       // 26 bits in place of 25 change few sums
       { numRuns: draws(120, 60), seed: derivedSeed(22) },

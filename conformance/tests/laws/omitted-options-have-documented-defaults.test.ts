@@ -47,11 +47,11 @@ interface Option {
   readonly callable: Callable;
   readonly row: Row;
   /** The index of the argument, and the name of the option in it. */
-  readonly at: number;
+  readonly argumentIndex: number;
   readonly key: string;
   readonly path: string;
   readonly value: Literal;
-  readonly others: readonly Literal[];
+  readonly otherValues: readonly Literal[];
 }
 
 const OTHERS: Readonly<Record<string, (value: number) => number>> = {
@@ -73,7 +73,7 @@ function defaultIn(doc: string, literals: ReadonlySet<string | number>): Literal
 function optionsOf(callable: Callable): readonly Option[] {
   const row = ROWS[callable.name];
   if (!row || row.self) return [];
-  return callable.parameters.flatMap(({ name, type }, at) =>
+  return callable.parameters.flatMap(({ name, type }, argumentIndex) =>
     checker.getPropertiesOfType(checker.getNonNullableType(type)).flatMap((property): Option[] => {
       const field = acceptedTypes(checker, type).fields.get(property.name);
       if (!field?.optional) return [];
@@ -83,13 +83,14 @@ function optionsOf(callable: Callable): readonly Option[] {
       if (documented === undefined) return [];
       const path = `${name}.${property.name}`;
       const value = kinds.has("bigint") ? BigInt(documented) : documented;
-      const other = OTHERS[String(domainOf(row, path))] ?? ((x: number): number => x / 2 + 0.125);
-      const numbers = typeof documented !== "number" ? [] : kinds.has("bigint") ? [5n] : [other(documented)];
-      const others =
+      const otherNumber = OTHERS[String(domainOf(row, path))] ?? ((x: number): number => x / 2 + 0.125);
+      const numbers =
+        typeof documented !== "number" ? [] : kinds.has("bigint") ? [5n] : [otherNumber(documented)];
+      const otherValues =
         typeof value === "boolean"
           ? [!value]
-          : [...[...literals].filter((each) => each !== value), ...numbers];
-      return [{ callable, row, at, key: property.name, path, value, others }];
+          : [...[...literals].filter((literal) => literal !== value), ...numbers];
+      return [{ callable, row, argumentIndex, key: property.name, path, value, otherValues }];
     }),
   );
 }
@@ -101,45 +102,45 @@ beforeAll(async () => {
   backends = await openBackends((backend) => new RecordingBackend(backend));
 });
 afterAll(async () => {
-  for (const each of [backends.backend, backends.otherBackend])
-    await (each as RecordingBackend).inner.dispose();
+  for (const recordingBackend of [backends.backend, backends.otherBackend])
+    await (recordingBackend as RecordingBackend).inner.dispose();
 });
 
 /**
  * Converts anything to plain data: tensors to type and shape, parameters to their values, quantizers and recipes to their
  * settings.
  */
-function plain(value: unknown): unknown {
+function toPlain(value: unknown): unknown {
   if (value instanceof Tensor) return `${value.dtype} [${value.shape}]`;
-  if (value instanceof QuantizedTensor) return [value.spec, value.dtype, value.members.map(plain)];
-  if (value instanceof Variable) return plain(value.value);
+  if (value instanceof QuantizedTensor) return [value.spec, value.dtype, value.members.map(toPlain)];
+  if (value instanceof Variable) return toPlain(value.value);
   if (value instanceof RandomState) return [value.seed, value.offset];
   if (value instanceof Inspector) return value.step;
   if (value instanceof Quantizer) return [value.spec, value.usage];
   // functions of the caller are numbered differently in each call
   if (value instanceof Recipe) return value.key.replaceAll(/#\d+/g, "a function");
   if (value instanceof Module)
-    return [...value.namedParameters()].map(([name, each]) => [
+    return [...value.namedParameters()].map(([name, parameter]) => [
       name,
-      plain(each),
-      [...each.tensor.dataSync()],
+      toPlain(parameter),
+      [...parameter.tensor.dataSync()],
     ]);
   if (value instanceof Optimizer || value instanceof RecordingBackend) return value.constructor.name;
   if (typeof value === "function") return "a function";
   if (typeof value !== "object" || value === null) return value;
-  if (Array.isArray(value)) return value.map(plain);
-  return Object.fromEntries(Object.entries(value).map(([key, each]) => [key, plain(each)]));
+  if (Array.isArray(value)) return value.map(toPlain);
+  return Object.fromEntries(Object.entries(value).map(([key, element]) => [key, toPlain(element)]));
 }
 
 /**
  * Uses the result of a call, so that its options have an effect: a quantizer once, an optimizer for two steps, a module forward
  * and backward under a recipe.
  */
-function used(result: unknown, [first]: readonly unknown[], world: World): void {
+function useResult(result: unknown, [firstArgument]: readonly unknown[], world: World): void {
   if (result instanceof Quantizer) result.quantize(world.tensor());
   if (result instanceof Optimizer) {
-    for (const each of (first as ReadonlyMap<string, Parameter>).values())
-      each.mainGrad = world.tensor("f32", each.shape);
+    for (const parameter of (firstArgument as ReadonlyMap<string, Parameter>).values())
+      parameter.mainGrad = world.tensor("f32", parameter.shape);
     // the first step of momentum differs from later ones
     for (let step = 0; step < 2; step++) result.step();
   }
@@ -153,14 +154,14 @@ function used(result: unknown, [first]: readonly unknown[], world: World): void 
 
 /** Runs a module forward and backward, if it has a row in the table of modules. */
 function trained(module: Module, world: World): void {
-  const built = wrapModule(module);
-  if (!built) return;
-  const inputs = built.inputs(16).map(({ shape, ids }) => {
+  const wrapper = wrapModule(module);
+  if (!wrapper) return;
+  const inputs = wrapper.inputs(16).map(({ shape, ids }) => {
     const x = world.tensor(ids === undefined ? "bf16" : "i32", shape);
     return new Variable(x, ids === undefined);
   });
   const recipe = new Float8CurrentScaling();
-  const y = autocast({ recipe }, () => combineResults(built.run(inputs)));
+  const y = autocast({ recipe }, () => combineResults(wrapper.run(inputs)));
   y.backward(world.tensor(y.tensor.dtype, y.shape));
 }
 
@@ -175,15 +176,19 @@ function isRead(target: unknown): boolean {
 }
 
 /** Records the effects of a call with one option set or omitted. */
-function outcome({ callable, row, at, key }: Option, call: number, value: Literal | undefined): unknown {
+function outcome(
+  { callable, row, argumentIndex, key }: Option,
+  call: number,
+  value: Literal | undefined,
+): unknown {
   return inWorld(backends, (world) => {
     using _scope = new Scope();
     const backend = world.backend as RecordingBackend;
     const { calls } = backend;
     const args = [...(row.calls[call] as Row["calls"][0])(world)];
     calls.length = 0;
-    const { [key]: _, ...rest } = (args[at] ?? {}) as Record<string, unknown>;
-    args[at] = value === undefined ? rest : { ...rest, [key]: value };
+    const { [key]: _, ...otherOptions } = (args[argumentIndex] ?? {}) as Record<string, unknown>;
+    args[argumentIndex] = value === undefined ? otherOptions : { ...otherOptions, [key]: value };
     const target = callable.name
       .split(".")
       .reduce<unknown>((from, name) => Reflect.get(from as object, name), lockstep);
@@ -193,9 +198,9 @@ function outcome({ callable, row, at, key }: Option, call: number, value: Litera
       result = /^class\b/.test(String(target))
         ? Reflect.construct(target as new () => object, args)
         : Reflect.apply(target as () => unknown, undefined, args);
-      used(result, args, world);
+      useResult(result, args, world);
       if (callable.name === "learningRateSchedule") result = ratesOf(result as (step: number) => number);
-      return plain({ result, asked: calls });
+      return toPlain({ result, asked: calls });
     } catch (error) {
       return `${error}`;
     } finally {
@@ -204,8 +209,11 @@ function outcome({ callable, row, at, key }: Option, call: number, value: Litera
   });
 }
 
-function namesInput({ row, at }: Option, call: number): boolean {
-  return inWorld(backends, (world) => "x" in ((row.calls[call] as Row["calls"][0])(world)[at] as object));
+function namesInput({ row, argumentIndex }: Option, call: number): boolean {
+  return inWorld(
+    backends,
+    (world) => "x" in ((row.calls[call] as Row["calls"][0])(world)[argumentIndex] as object),
+  );
 }
 
 /** The effects of calls with an option set to its default, which the two laws share. */
@@ -228,7 +236,7 @@ describe("an option that is left out", () => {
     const calls = callsOf(option).filter((call) => option.key !== "layout" || !namesInput(option, call));
     const outcomes = calls.map((call) => withDefault(option, call));
     expect(calls.map((call) => outcome(option, call, undefined))).toEqual(outcomes);
-    expect(outcomes.some((each) => typeof each !== "string")).toBe(true);
+    expect(outcomes.some((result) => typeof result !== "string")).toBe(true);
   });
 });
 
@@ -267,13 +275,13 @@ const UNSEEN: Readonly<Record<string, string>> = {
 
 describe("an option with another value than its default", () => {
   it.each(titled)("%s: any other value does something else", (name, option) => {
-    for (const other of option.others) {
-      const seen = callsOf(option).some(
+    for (const otherValue of option.otherValues) {
+      const isObservable = callsOf(option).some(
         (call) =>
-          JSON.stringify(outcome(option, call, other), big) !==
+          JSON.stringify(outcome(option, call, otherValue), big) !==
           JSON.stringify(withDefault(option, call), big),
       );
-      expect(seen, `${other}`).toBe(UNSEEN[name] === undefined);
+      expect(isObservable, `${otherValue}`).toBe(UNSEEN[name] === undefined);
     }
   });
 });
@@ -282,7 +290,7 @@ const big = (_key: string, value: unknown): unknown => (typeof value === "bigint
 
 it("more than 60 options with defaults are checked", () => {
   console.log(
-    `defaults: ${options.length} options of ${new Set(options.map((each) => each.callable.name)).size} callables`,
+    `defaults: ${options.length} options of ${new Set(options.map((testedOption) => testedOption.callable.name)).size} callables`,
   );
   expect(options.length).toBeGreaterThan(60);
 });

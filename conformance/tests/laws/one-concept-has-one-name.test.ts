@@ -14,7 +14,9 @@ const SYNONYMS: readonly (readonly string[])[] = [
   ["dtype", "datatype"],
   ["len", "length"],
 ];
-const MEANT = new Map(SYNONYMS.flatMap(([first = "", ...others]) => others.map((word) => [word, first])));
+const MEANT = new Map(
+  SYNONYMS.flatMap(([preferred = "", ...synonyms]) => synonyms.map((word) => [word, preferred])),
+);
 
 /** Pairs of names that differ only by such words and mean different things. */
 const DIFFERENT: readonly (readonly [string, string])[] = [
@@ -42,15 +44,15 @@ const DIFFERENT: readonly (readonly [string, string])[] = [
 const isFormat = (text: string): boolean => /^e\d+m\d+$/i.test(text) || Object.hasOwn(FILE_DTYPES, text);
 
 /** The words of a name: `usePower2Scales` has the words use, power, 2 and scales. */
-function words(name: string): readonly string[] {
-  const parted = name.replace(/([a-z0-9])([A-Z])/g, "$1 $2").replace(/([A-Z])([A-Z][a-z])/g, "$1 $2");
-  return parted.toLowerCase().match(/[a-z]+|[0-9]+/g) ?? [];
+function wordsOf(name: string): readonly string[] {
+  const spacedName = name.replace(/([a-z0-9])([A-Z])/g, "$1 $2").replace(/([A-Z])([A-Z][a-z])/g, "$1 $2");
+  return spacedName.toLowerCase().match(/[a-z]+|[0-9]+/g) ?? [];
 }
 
 /** A key that is equal for names with the same words or synonyms, in any order and case. */
 function meaning(name: string): string {
-  return words(name)
-    .filter((word, at) => word !== "use" || at > 0)
+  return wordsOf(name)
+    .filter((word, index) => word !== "use" || index > 0)
     .map((word) => MEANT.get(word) ?? word)
     .sort()
     .join(" ");
@@ -63,10 +65,10 @@ function clashes(names: Iterable<string>, key: (name: string) => string): readon
     const group = groups.get(key(name)) ?? new Set();
     groups.set(key(name), group.add(name));
   }
-  const allowed = new Set(DIFFERENT.map((pair) => [...pair].sort().join(" ")));
+  const allowedPairs = new Set(DIFFERENT.map((pair) => [...pair].sort().join(" ")));
   return [...groups.values()]
     .map((group) => [...group].sort())
-    .filter((group) => group.length > 1 && !allowed.has(group.join(" ")));
+    .filter((group) => group.length > 1 && !allowedPairs.has(group.join(" ")));
 }
 
 /**

@@ -46,14 +46,14 @@ const RECIPES: readonly (readonly [string, Recipe | undefined])[] = [
 ];
 
 describe("a backward pass that reduces gradients", () => {
-  let watched: WatchedGroup;
+  let watchedRanks: WatchedGroup;
   beforeEach(async () => {
-    watched = await watchedGroup();
+    watchedRanks = await watchedGroup();
   });
-  afterEach(() => watched.dispose());
+  afterEach(() => watchedRanks.dispose());
 
-  it.each(sampleCases(Object.keys(WAYS), 1))("does not wait for a reduction: %s", (way) => {
-    const { group, record } = watched;
+  it.each(sampleCases(Object.keys(WAYS), 1))("does not wait for a reduction: %s", (wayName) => {
+    const { group, record } = watchedRanks;
     const { backend } = group;
     using _ = new Scope();
     const layers = Array.from(
@@ -61,7 +61,7 @@ describe("a backward pass that reduces gradients", () => {
       () => new LayerNormMLP(backend, FEATURES, HIDDEN, { bias: false }),
     );
     using model = new Sequential(backend, ...layers);
-    WAYS[way]?.(model, group);
+    WAYS[wayName]?.(model, group);
     using optimizer = new AdamW(model, { learningRate: 1e-3 });
     const x = empty(backend, "bf16", [ROWS, FEATURES]).write(new Uint16Array(ROWS * FEATURES).fill(0x3f80));
     for (let step = 0; step < 2; step++) {
@@ -70,8 +70,8 @@ describe("a backward pass that reduces gradients", () => {
       record.length = 0;
       y.backward(x);
       const backward = record.splice(0);
-      expect(backward.filter((each) => each === "wait for a free")).toEqual([]);
-      expect(backward).toContain(way === "fullyShard" ? "side reduceScatter" : "side allReduce");
+      expect(backward.filter((call) => call === "wait for a free")).toEqual([]);
+      expect(backward).toContain(wayName === "fullyShard" ? "side reduceScatter" : "side allReduce");
       optimizer.step();
       expect(record).toContain("wait for a use by adamw");
       optimizer.zeroGrad();
@@ -80,7 +80,7 @@ describe("a backward pass that reduces gradients", () => {
   });
 
   it("exchanges 25 MiB or more alone: a gradient so that it is not copied, a weight so that the first comes first", () => {
-    const { group, record } = watched;
+    const { group, record } = watchedRanks;
     const { backend } = group;
     using _ = new Scope();
     const init = (_random: unknown, shape: Shape) => new Float32Array(elementCount(shape)).fill(2 ** -6);
@@ -88,7 +88,7 @@ describe("a backward pass that reduces gradients", () => {
     using layer = new LayerNormMLP(backend, 2048, 3264, { bias: false, dtype: "f32", ...methods });
     fullyShard(layer, group);
     const x = empty(backend, "f32", [1, 2048]).write(new Float32Array(2048).fill(1));
-    const exchanges = (op: string): readonly string[] => record.filter((each) => each === `side ${op}`);
+    const exchanges = (op: string): readonly string[] => record.filter((call) => call === `side ${op}`);
     layer.forward(new Variable(x, true)).backward(x);
     // one reduction for each weight, and one for the norm's parameters together
     expect(exchanges("reduceScatter")).toHaveLength(3);
@@ -101,7 +101,7 @@ describe("a backward pass that reduces gradients", () => {
   it.each(sampleCases(RECIPES, 1))(
     "waits once in each operation, for the weights gathered for it: %s",
     (_name, recipe) => {
-      const { group, record } = watched;
+      const { group, record } = watchedRanks;
       const { backend } = group;
       using _ = new Scope();
       const layers = [1, 2].map(() => new LayerNormMLP(backend, 256, 512, { bias: false }));
@@ -109,15 +109,15 @@ describe("a backward pass that reduces gradients", () => {
       fullyShard(model, group, { rowMultiple: 128 });
       using optimizer = new AdamW(model, { learningRate: 1e-3 });
       const x = empty(backend, "bf16", [128, 256]).write(new Uint16Array(128 * 256).fill(0x3f80));
-      const waits = (): number => record.splice(0).filter((each) => each.startsWith("wait")).length;
+      const takeWaits = (): number => record.splice(0).filter((call) => call.startsWith("wait")).length;
       for (let step = 0; step < 4; step++) {
         const input = new Variable(x, true);
         record.length = 0;
         const y = autocast({ recipe, enabled: recipe !== undefined }, () => model.forward(input));
-        const forward = waits();
+        const forward = takeWaits();
         y.backward(x);
         // the order of both passes is recorded, so the first operation of the backward pass is predicted
-        if (step > 1) expect([forward, waits()]).toEqual([2, 2]);
+        if (step > 1) expect([forward, takeWaits()]).toEqual([2, 2]);
         optimizer.step();
         optimizer.zeroGrad();
         input.zeroGrad();

@@ -42,6 +42,8 @@ describe.each(NAMES)("%s", (name) => {
 
 it("the tests of all other operations call the laws", () => {
   const tests = FILES.map(({ test }) => test).filter((test) => existsSync(join(ROOT, test)));
-  const missing = tests.filter((test) => !readFileSync(join(ROOT, test), "utf8").includes("describeLaws("));
-  expect(missing).toEqual(OTHER_LAWS);
+  const testsWithoutLaws = tests.filter(
+    (test) => !readFileSync(join(ROOT, test), "utf8").includes("describeLaws("),
+  );
+  expect(testsWithoutLaws).toEqual(OTHER_LAWS);
 });

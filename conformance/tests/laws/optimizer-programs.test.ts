@@ -90,7 +90,7 @@ const scaledStep: fc.Arbitrary<Event> = fc.record(
   { do: fc.constant("scaled" as const), which, maxNorm },
   { requiredKeys: ["do", "which"] },
 );
-const event: fc.Arbitrary<Event> = fc.oneof(
+const anyEvent: fc.Arbitrary<Event> = fc.oneof(
   { weight: 5, arbitrary: give },
   { weight: 5, arbitrary: scaledStep },
   {
@@ -112,26 +112,33 @@ const event: fc.Arbitrary<Event> = fc.oneof(
 /** Whether a quantized parameter keeps its values before quantization. */
 const keepsInitial = (seed: number): boolean => seed % 2 === 0;
 
-function values(seed: number, [rows, columns]: readonly [number, number], of: number): Float32Array {
-  const drawn = words(seed, rows * columns);
-  const gradients = Float32Array.from(drawn, (word) => (1 + (word & 127) / 128) * (word >>> 31 ? -1 : 1));
-  if (Number.isFinite(of)) return gradients.map((value) => value * of);
-  gradients[seed % gradients.length] = of;
+function values(seed: number, [rows, columns]: readonly [number, number], scale: number): Float32Array {
+  const randomWords = words(seed, rows * columns);
+  const gradients = Float32Array.from(
+    randomWords,
+    (word) => (1 + (word & 127) / 128) * (word >>> 31 ? -1 : 1),
+  );
+  if (Number.isFinite(scale)) return gradients.map((value) => value * scale);
+  gradients[seed % gradients.length] = scale;
   return gradients;
 }
 
-function wide(dtype: WideDType, data: Float32Array, shape: readonly [number, number]): Tensor<WideDType> {
+function wideTensor(
+  dtype: WideDType,
+  data: Float32Array,
+  shape: readonly [number, number],
+): Tensor<WideDType> {
   return castTo(tensor(backend(), data, shape), dtype);
 }
 
-const seen = (x: Tensor): Matrix => {
-  const plain = download(x as Tensor<WideDType>);
-  return { data: wideValues(plain), shape: plain.matrix, dtype: plain.dtype };
+const matrixOf = (x: Tensor): Matrix => {
+  const plainTensor = download(x as Tensor<WideDType>);
+  return { data: wideValues(plainTensor), shape: plainTensor.matrix, dtype: plainTensor.dtype };
 };
 
 /** The values of codes, or the remainders of a u16 tensor. */
 const codesOf = (x: Tensor): ArrayLike<number> =>
-  x.dtype === "u16" ? (x.dataSync() as Uint16Array) : seen(x.dtype === "e4m3" ? decode(x) : x).data;
+  x.dtype === "u16" ? (x.dataSync() as Uint16Array) : matrixOf(x.dtype === "e4m3" ? decode(x) : x).data;
 
 const bits = (data: ArrayLike<number>): string[] =>
   Array.from(data, (x) => (Object.is(x, -0) ? "-0" : String(x)));
@@ -144,7 +151,7 @@ class Side {
   readonly parameters: ReadonlyMap<Kind, Parameter>;
   readonly optimizer: SGD | AdamW;
   readonly model: OptimizerRun;
-  readonly modelled: ReadonlyMap<Kind, ParameterModel>;
+  readonly optimizerModel: ReadonlyMap<Kind, ParameterModel>;
   readonly #layers: Linear[] = [];
   #settings: OptimizerModel;
 
@@ -156,18 +163,21 @@ class Side {
       parameter.mainGrad = persistent(zeros(backend(), "f32", weight.shape));
     }
     const { kind: name, ...numbers } = settings;
-    const named = new Map<string, Parameter>(this.parameters);
-    this.optimizer = name === "SGD" ? new SGD(named, numbers as never) : new AdamW(named, numbers as never);
-    this.modelled = new Map(
+    const namedParameters = new Map<string, Parameter>(this.parameters);
+    this.optimizer =
+      name === "SGD"
+        ? new SGD(namedParameters, numbers as never)
+        : new AdamW(namedParameters, numbers as never);
+    this.optimizerModel = new Map(
       KINDS.map((kind) => {
         const { value } = this.parameters.get(kind) as Parameter;
-        const wide = value instanceof QuantizedTensor ? dequantize(value, "f32") : value;
-        return [kind, new Value(cast(seen(wide as Tensor), dtypeOf(kind)), true)] as const;
+        const wideValue = value instanceof QuantizedTensor ? dequantize(value, "f32") : value;
+        return [kind, new Value(cast(matrixOf(wideValue as Tensor), dtypeOf(kind)), true)] as const;
       }),
     );
-    const fused = this.modelled.get("fused") as ParameterModel;
+    const fused = this.optimizerModel.get("fused") as ParameterModel;
     fused.mainGrad = { ...fused.wide, dtype: "f32", data: new Float32Array(fused.wide.data.length) };
-    this.model = new OptimizerRun(settings, [...this.modelled.values()]);
+    this.model = new OptimizerRun(settings, [...this.optimizerModel.values()]);
     for (const [i, kind] of KINDS.entries()) {
       const slot = this.model.slots[i];
       if (slot && kind === "quantized")
@@ -187,7 +197,7 @@ class Side {
   #parameter(kind: Kind, seed: number): Parameter {
     const shape = shapeOf(kind);
     const data = values(seed, shape, 0.25);
-    if (kind !== "quantized") return new Parameter(wide(dtypeOf(kind), data, shape));
+    if (kind !== "quantized") return new Parameter(wideTensor(dtypeOf(kind), data, shape));
     const layer = quantizedModelInit(
       { recipe: recipeByName("current"), preserveHighPrecisionInitVal: keepsInitial(seed) },
       () => new Linear(backend(), ...LINEAR, { bias: false, initMethod: () => data }),
@@ -198,34 +208,34 @@ class Side {
 
   give(grads: Extract<Event, { do: "grads" }>["grads"]): void {
     KINDS.forEach((kind, i) => {
-      const drawn = grads[i];
-      if (!drawn) return;
-      const [seed, of] = drawn;
+      const gradDraw = grads[i];
+      if (!gradDraw) return;
+      const [seed, gradScale] = gradDraw;
       const shape = shapeOf(kind);
-      const grad = wide(gradType(kind), values(seed, shape, of), shape);
-      const [parameter, model] = this.both(kind);
+      const grad = wideTensor(gradType(kind), values(seed, shape, gradScale), shape);
+      const [parameter, model] = this.bothParameters(kind);
       if (kind === "fused") {
         parameter.mainGrad?.paste(grad as Tensor<"f32">, 0);
-        model.mainGrad = seen(grad);
+        model.mainGrad = matrixOf(grad);
         return;
       }
       parameter.zeroGrad();
       parameter.grad = persistent(grad);
-      model.grad = seen(grad);
+      model.grad = matrixOf(grad);
     });
   }
 
   /** Also gives the parameter with a main gradient a `grad`, as a second use of the same table in an embedding would. */
   giveBoth(seed: number): void {
-    const [parameter, model] = this.both("fused");
+    const [parameter, model] = this.bothParameters("fused");
     parameter.zeroGrad();
     const shape = shapeOf("fused");
-    parameter.grad = persistent(wide("bf16", values(seed, shape, 1), shape));
-    model.grad = seen(parameter.grad);
+    parameter.grad = persistent(wideTensor("bf16", values(seed, shape, 1), shape));
+    model.grad = matrixOf(parameter.grad);
   }
 
-  both(kind: Kind): readonly [Parameter, ParameterModel] {
-    return [this.parameters.get(kind) as Parameter, this.modelled.get(kind) as ParameterModel];
+  bothParameters(kind: Kind): readonly [Parameter, ParameterModel] {
+    return [this.parameters.get(kind) as Parameter, this.optimizerModel.get(kind) as ParameterModel];
   }
 
   /** Changes the learning rate, as a schedule does. */
@@ -250,7 +260,7 @@ class Side {
         const tensor = tensors.get(name) as Tensor;
         expect([tensor.dtype, bits(codesOf(tensor))], `${name} of ${kind}`).toEqual([type, bits(values)]);
       }
-      if (!(value instanceof QuantizedTensor)) expectBits(kind, seen(value), model.parameter.wide);
+      if (!(value instanceof QuantizedTensor)) expectBits(kind, matrixOf(value), model.parameter.wide);
       else if (model.written) this.#checkCodes(value, Float32Array.from(model.written));
     });
   }
@@ -288,27 +298,27 @@ class ScalerModel {
   step(
     model: OptimizerRun,
     maxNorm: number | undefined,
-  ): { readonly norm: number; readonly stepped: boolean } {
+  ): { readonly norm: number; readonly isStepped: boolean } {
     const { norm: scaledNorm } = model.norm(LARGEST);
     const inverse = Math.fround(1 / this.scale);
     const norm = Math.fround(scaledNorm * inverse);
-    const stepped = Number.isFinite(scaledNorm);
-    this.#overflowed = (this.#overflowed ?? false) || !stepped;
-    if (stepped) {
+    const isStepped = Number.isFinite(scaledNorm);
+    this.#overflowed = (this.#overflowed ?? false) || !isStepped;
+    if (isStepped) {
       const divisor = Math.fround(norm + Math.fround(1e-6));
       const clip = maxNorm === undefined ? 1 : Math.min(1, Math.fround(Math.fround(maxNorm) / divisor));
       model.step({ gradScale: Math.fround(inverse * clip) });
     }
-    return { norm, stepped };
+    return { norm, isStepped };
   }
 
   /** Whether there was a step since the last update. */
   update(): boolean {
     const { growthFactor, backoffFactor, growthInterval } = this.options;
-    const overflowed = this.#overflowed;
-    if (overflowed === undefined) return false;
+    const hasOverflowed = this.#overflowed;
+    if (hasOverflowed === undefined) return false;
     this.#overflowed = undefined;
-    if (overflowed) {
+    if (hasOverflowed) {
       this.scale = Math.fround(this.scale * backoffFactor);
       this.growthTracker = 0;
       return true;
@@ -316,8 +326,8 @@ class ScalerModel {
     this.growthTracker++;
     if (this.growthTracker < growthInterval) return true;
     this.growthTracker = 0;
-    const grown = Math.fround(this.scale * growthFactor);
-    if (Number.isFinite(grown)) this.scale = grown;
+    const grownScale = Math.fround(this.scale * growthFactor);
+    if (Number.isFinite(grownScale)) this.scale = grownScale;
     return true;
   }
 
@@ -330,56 +340,60 @@ class ScalerModel {
 const hasGrads = ({ model }: Side): boolean =>
   model.slots.some(({ parameter: { grad, mainGrad } }) => grad ?? mainGrad);
 
-async function run(sides: readonly [Side, Side], events: readonly Event[], drawn: number): Promise<void> {
-  const options = SCALERS[drawn % SCALERS.length] as (typeof SCALERS)[number];
+async function run(sides: readonly [Side, Side], events: readonly Event[], numRates: number): Promise<void> {
+  const options = SCALERS[numRates % SCALERS.length] as (typeof SCALERS)[number];
   const [scaler, model] = [new GradScaler(options), new ScalerModel(options)];
-  let saved = scaler.state;
-  for (const each of events) {
+  let savedState = scaler.state;
+  for (const event of events) {
     using _ = new Scope();
-    const side = sides[("which" in each ? each.which : 0) % 2] as Side;
-    const { optimizer, model: modelled } = side;
-    const one = (value: number | undefined) => (value === undefined ? undefined : tensor(backend(), [value]));
-    if (each.do === "grads") side.give(each.grads);
-    else if (each.do === "both") side.giveBoth(each.seed);
-    else if (each.do === "zero") {
+    const side = sides[("which" in event ? event.which : 0) % 2] as Side;
+    const { optimizer, model: optimizerModel } = side;
+    const scalarTensor = (value: number | undefined) =>
+      value === undefined ? undefined : tensor(backend(), [value]);
+    if (event.do === "grads") side.give(event.grads);
+    else if (event.do === "both") side.giveBoth(event.seed);
+    else if (event.do === "zero") {
       optimizer.zeroGrad();
-      modelled.zeroGrad();
-    } else if (each.do === "freeze") {
-      for (const every of side.both(each.kind)) every.requiresGrad = !every.requiresGrad;
-    } else if (each.do === "rate") side.changeRate();
-    else if (each.do === "step") {
-      const { gradScale, noop } = each;
-      optimizer.step({ gradScale: one(gradScale), noop: one(noop) });
-      modelled.step({
+      optimizerModel.zeroGrad();
+    } else if (event.do === "freeze") {
+      for (const parameter of side.bothParameters(event.kind))
+        parameter.requiresGrad = !parameter.requiresGrad;
+    } else if (event.do === "rate") side.changeRate();
+    else if (event.do === "step") {
+      const { gradScale, noop } = event;
+      optimizer.step({ gradScale: scalarTensor(gradScale), noop: scalarTensor(noop) });
+      optimizerModel.step({
         ...(gradScale === undefined ? {} : { gradScale }),
         ...(noop === undefined ? {} : { noop }),
       });
-    } else if (each.do === "clip" && hasGrads(side)) {
-      const expected = modelled.norm(each.maxNorm);
-      const { norm, factor } = clipGradNorm(optimizer as Optimizer, each.maxNorm);
+    } else if (event.do === "clip" && hasGrads(side)) {
+      const expected = optimizerModel.norm(event.maxNorm);
+      const { norm, factor } = clipGradNorm(optimizer as Optimizer, event.maxNorm);
       expect([norm.dataSync()[0], factor.dataSync()[0]]).toEqual([expected.norm, expected.factor]);
       optimizer.step({ gradScale: factor });
-      modelled.step({ gradScale: expected.factor });
-    } else if (each.do === "scaled" && hasGrads(side)) {
-      const expected = model.step(modelled, each.maxNorm);
-      const { maxNorm: most } = each;
-      expect(await scaler.step(optimizer, most === undefined ? {} : { maxNorm: most })).toEqual(expected);
-    } else if (each.do === "update") {
+      optimizerModel.step({ gradScale: expected.factor });
+    } else if (event.do === "scaled" && hasGrads(side)) {
+      const expected = model.step(optimizerModel, event.maxNorm);
+      const { maxNorm: clipLimit } = event;
+      expect(await scaler.step(optimizer, clipLimit === undefined ? {} : { maxNorm: clipLimit })).toEqual(
+        expected,
+      );
+    } else if (event.do === "update") {
       if (model.update()) scaler.update();
       else expect(() => scaler.update()).toThrow(ArgumentError);
-    } else if (each.do === "save") saved = scaler.state;
-    else if (each.do === "load") {
-      scaler.state = saved;
-      model.load(saved);
+    } else if (event.do === "save") savedState = scaler.state;
+    else if (event.do === "load") {
+      scaler.state = savedState;
+      model.load(savedState);
     }
-    for (const every of sides) every.check();
+    for (const trainedSide of sides) trainedSide.check();
     expect(scaler.state).toEqual({ scale: model.scale, growthTracker: model.growthTracker });
   }
 }
 
-const gradsOf = (which: number, of: number): Event => ({
+const gradsOf = (which: number, gradScale: number): Event => ({
   ...{ do: "grads", which },
-  grads: KINDS.map((_, i): readonly [number, number] => [i, of]),
+  grads: KINDS.map((_, i): readonly [number, number] => [i, gradScale]),
 });
 
 /**
@@ -399,7 +413,7 @@ const EXAMPLE: [keyof typeof OPTIMIZERS, keyof typeof OPTIMIZERS, number, Event,
 
 it("have the state, the parameters and the scale of the model after every call", async () => {
   const names = fc.constantFrom(...(Object.keys(OPTIMIZERS) as (keyof typeof OPTIMIZERS)[]));
-  const programs = fc.array(event, { minLength: 6, maxLength: 16, size: "max" });
+  const programs = fc.array(anyEvent, { minLength: 6, maxLength: 16, size: "max" });
   await fc.assert(
     fc.asyncProperty(
       names,
@@ -408,12 +422,12 @@ it("have the state, the parameters and the scale of the model after every call",
       give,
       give,
       programs,
-      async (first, second, seed, a, b, events) => {
-        const before = backend().memoryUse();
+      async (firstKind, secondKind, seed, a, b, events) => {
+        const memoryBefore = backend().memoryUse();
         const scope = new Scope();
         scope.close();
         const sides = scope.within(
-          () => [new Side(OPTIMIZERS[first], seed), new Side(OPTIMIZERS[second], seed + 31)] as const,
+          () => [new Side(OPTIMIZERS[firstKind], seed), new Side(OPTIMIZERS[secondKind], seed + 31)] as const,
         );
         try {
           await run(sides, [{ ...a, which: 0 } as Event, { ...b, which: 1 } as Event, ...events], seed);
@@ -421,7 +435,7 @@ it("have the state, the parameters and the scale of the model after every call",
           for (const side of sides) side.dispose();
           scope.dispose();
         }
-        expectNoLeak(backend(), before);
+        expectNoLeak(backend(), memoryBefore);
       },
     ),
     { numRuns: RUNS, examples: [EXAMPLE] },

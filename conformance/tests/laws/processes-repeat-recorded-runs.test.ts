@@ -27,7 +27,7 @@ const TITLES = [
   "transformer, current, TP 2 x DP 2",
 ];
 
-const recorded = loadParallelRuns().filter((run) => TITLES.includes(planTitle(run)));
+const recordedRuns = loadParallelRuns().filter((run) => TITLES.includes(planTitle(run)));
 let program = "";
 beforeAll(async () => {
   program = await compileHarness(FOLDER);
@@ -38,9 +38,9 @@ describe("training with ranks as processes gives the recorded hashes", () => {
   it.each(sampleCases([2, 4], 1))(
     "%i of them",
     async (ranks) => {
-      const all = recorded.filter((run) => meshSize(run.mesh) === ranks);
-      expect(all.length).toBeGreaterThan(3);
-      const runs = sampleCases(all, 1);
+      const runsOfMesh = recordedRuns.filter((run) => meshSize(run.mesh) === ranks);
+      expect(runsOfMesh.length).toBeGreaterThan(3);
+      const runs = sampleCases(runsOfMesh, 1);
       const titles = runs.map(planTitle);
       const { status, said, stderr } = await runJob(program, {
         ranks,
@@ -82,6 +82,6 @@ describe("training with ranks as processes gives the recorded hashes", () => {
   );
 
   it("reports a run that is not recorded by its name", () => {
-    expect(recorded.map(planTitle).sort()).toEqual([...TITLES].sort());
+    expect(recordedRuns.map(planTitle).sort()).toEqual([...TITLES].sort());
   });
 });

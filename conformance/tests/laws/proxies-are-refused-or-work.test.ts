@@ -30,11 +30,11 @@ const methods = rows.flatMap(([name, callable, { self, ...row }]) =>
 /** The prototypes of an object below that of plain objects. */
 function* prototypesOf(value: object): Generator<object> {
   for (
-    let at: object | null = Object.getPrototypeOf(value);
-    at !== null && at !== Object.prototype;
-    at = Object.getPrototypeOf(at)
+    let level: object | null = Object.getPrototypeOf(value);
+    level !== null && level !== Object.prototype;
+    level = Object.getPrototypeOf(level)
   )
-    yield at;
+    yield level;
 }
 
 /** The engine's message for a receiver without private fields. */
@@ -54,24 +54,25 @@ describe("over a transparent proxy of an object", () => {
 
   it("every property is read, and every member called without arguments, or throws a typed error", async () => {
     const faults = new Set<string>();
-    const seen = new Set<object>();
-    const tried: Promise<void>[] = [];
+    const visitedPrototypes = new Set<object>();
+    const trials: Promise<void>[] = [];
     const tryMembers = (self: object): void => {
       for (const prototype of prototypesOf(self)) {
-        if (seen.has(prototype)) continue;
-        seen.add(prototype);
+        if (visitedPrototypes.has(prototype)) continue;
+        visitedPrototypes.add(prototype);
         const proxy = new Proxy(self, {});
         for (const key of Reflect.ownKeys(prototype)) {
           if (key === "constructor") continue;
-          const what = `${prototype.constructor.name}.${String(key)}`;
+          const title = `${prototype.constructor.name}.${String(key)}`;
           const note = (error: unknown): void => {
-            if (!(error instanceof LockstepError) && RAW.test(String(error))) faults.add(`${what}: ${error}`);
+            if (!(error instanceof LockstepError) && RAW.test(String(error)))
+              faults.add(`${title}: ${error}`);
           };
           try {
             const value: unknown = Reflect.get(proxy, key);
             if (typeof value !== "function") continue;
             const result: unknown = Reflect.apply(value, proxy, []);
-            tried.push(Promise.resolve(result).then(() => undefined, note));
+            trials.push(Promise.resolve(result).then(() => undefined, note));
           } catch (error) {
             note(error);
           }
@@ -91,18 +92,18 @@ describe("over a transparent proxy of an object", () => {
       new GuardedBackend(backend),
     ])
       tryMembers(self);
-    await Promise.all(tried);
+    await Promise.all(trials);
     layer.dispose();
     await backend.dispose();
     expect([...faults]).toEqual([]);
-    const untried = ENTRIES.flatMap(([, exported]) => Object.values<unknown>(exported)).filter(
+    const untriedFunctions = ENTRIES.flatMap(([, exported]) => Object.values<unknown>(exported)).filter(
       (value): value is typeof LockstepError =>
         typeof value === "function" &&
         /^class\b/.test(String(value)) &&
-        !seen.has(value.prototype) &&
+        !visitedPrototypes.has(value.prototype) &&
         !(value.prototype instanceof Error),
     );
-    expect(untried.map(({ name }) => name)).toEqual([]);
+    expect(untriedFunctions.map(({ name }) => name)).toEqual([]);
   });
 
   it("the error names the member and says what to do", () => {

@@ -26,8 +26,8 @@ const LAYERS = rowsWhere(
 );
 
 const sizes = fc.constantFrom(64, 128, 256);
-const drawn = fc.record({ rows: sizes, inward: sizes, out: sizes, seed: fc.bigInt(0n, 2n ** 32n) });
-type Drawn = typeof drawn extends fc.Arbitrary<infer T> ? T : never;
+const sizesAndSeed = fc.record({ rows: sizes, inward: sizes, out: sizes, seed: fc.bigInt(0n, 2n ** 32n) });
+type Drawn = typeof sizesAndSeed extends fc.Arbitrary<infer T> ? T : never;
 
 function drawNoise(seed: bigint, offset: bigint, shape: Shape): Tensor<WideDType> {
   const count = shape.reduce((a, b) => a * b, 1);
@@ -37,14 +37,14 @@ function drawNoise(seed: bigint, offset: bigint, shape: Shape): Tensor<WideDType
 /** The result and gradients of a layer's second step; its scales come from the first step. */
 function results(row: ModuleRow, name: RecipeName, { rows, inward, out, seed }: Drawn) {
   const random = new RandomState(seed);
-  using built = row.build(backend(), { rows, from: inward, to: out, middle: out }, { random });
+  using builtModule = row.build(backend(), { rows, from: inward, to: out, middle: out }, { random });
   const region = name === "none" ? { enabled: false } : { recipe: recipeByName(name) };
   const x = new Variable(drawNoise(seed, 100n, [rows, inward]), true);
   const dy = drawNoise(seed, 101n, [rows, out]);
   const step = (): Variable => {
     x.zeroGrad();
-    for (const parameter of built.module.parameters()) parameter.zeroGrad();
-    const y = autocast(region, () => combineResults(built.run([x])));
+    for (const parameter of builtModule.module.parameters()) parameter.zeroGrad();
+    const y = autocast(region, () => combineResults(builtModule.run([x])));
     y.backward(dy);
     return y;
   };
@@ -53,8 +53,8 @@ function results(row: ModuleRow, name: RecipeName, { rows, inward, out, seed }: 
   const values = {
     y: valuesOf(y.tensor),
     dgrad: valuesOf(x.grad),
-    wgrad: valuesOf(built.module.namedParameters().get("weight")?.grad),
-    bgrad: valuesOf(built.module.namedParameters().get("bias")?.grad),
+    wgrad: valuesOf(builtModule.module.namedParameters().get("weight")?.grad),
+    bgrad: valuesOf(builtModule.module.namedParameters().get("bias")?.grad),
   };
   x.zeroGrad();
   return values;
@@ -68,11 +68,11 @@ function valuesOf(x: Tensor<WideDType> | undefined): Float32Array {
  * The mean error divided by the mean magnitude. (The mean of the quotients, which TransformerEngine takes, has no
  * expectation, because sums of products may be arbitrarily close to zero.)
  */
-function relativeError(ours: Float32Array, exact: Float32Array): number {
+function relativeError(actual: Float32Array, exact: Float32Array): number {
   const sum = (term: (i: number) => number): number =>
     exact.reduce((total, _, i) => total + Math.abs(term(i)), 0);
-  const [at, of] = [(i: number) => exact[i] as number, (i: number) => ours[i] as number];
-  return sum((i) => of(i) - at(i)) / sum(at);
+  const [exactAt, actualAt] = [(i: number) => exact[i] as number, (i: number) => actual[i] as number];
+  return sum((i) => actualAt(i) - exactAt(i)) / sum(exactAt);
 }
 
 /**
@@ -90,14 +90,14 @@ describe.each(LAYERS)("%s", (_, row) => {
     (name) => {
       const bounds = BOUNDS[name.startsWith("nvfp4") ? 4 : 8];
       fc.assert(
-        fc.property(drawn, (each) => {
+        fc.property(sizesAndSeed, (choice) => {
           using _scope = new Scope();
-          const [actual, exact] = [results(row, name, each), results(row, "none", each)];
+          const [actual, exact] = [results(row, name, choice), results(row, "none", choice)];
           for (const key of ["y", "dgrad", "wgrad", "bgrad"] as const) {
             const error = relativeError(actual[key], exact[key]);
-            const [least, most] = bounds[key];
-            expect(error, key).toBeGreaterThanOrEqual(least);
-            expect(error, key).toBeLessThanOrEqual(most);
+            const [min, max] = bounds[key];
+            expect(error, key).toBeGreaterThanOrEqual(min);
+            expect(error, key).toBeLessThanOrEqual(max);
           }
         }),
         { numRuns: draws(3, 1) },

@@ -24,7 +24,7 @@ import type { BuiltModule, ModuleRow, ModuleSettings } from "../harness/modules/
 import { useBackend } from "../harness/suite.js";
 
 const backend = useBackend({ threads: 1, datapath: "hopper" });
-const other = useBackend({ threads: 1, datapath: "hopper" });
+const otherBackend = useBackend({ threads: 1, datapath: "hopper" });
 
 const FEATURES = 128;
 const SIZES = { rows: FEATURES, from: FEATURES, to: FEATURES, middle: FEATURES };
@@ -47,25 +47,28 @@ const RECIPES: readonly (readonly [name: string, recipe: Recipe, narrow: number]
 
 type Inputs = readonly Variable[];
 
-const inputs = (built: BuiltModule, dtype: WideDType = "bf16"): Inputs =>
-  createInputs(backend(), built, { ...SIZES, dtype, requiresGrad: false, isZero: true });
+const inputs = (builtModule: BuiltModule, dtype: WideDType = "bf16"): Inputs =>
+  createInputs(backend(), builtModule, { ...SIZES, dtype, requiresGrad: false, isZero: true });
 
 const memory = () => {
   const { live, blocks } = backend().memoryUse();
   return { live, blocks };
 };
 
-function pass(built: BuiltModule, region: AutocastOptions, x?: Inputs, call: LinearCall = {}): void {
+function runPass(builtModule: BuiltModule, region: AutocastOptions, x?: Inputs, call: LinearCall = {}): void {
   using _ = new Scope();
-  autocast(region, () => built.run(x ?? inputs(built), call));
+  autocast(region, () => builtModule.run(x ?? inputs(builtModule), call));
 }
 
-const plain = (_: string, value: unknown) => (value instanceof Float32Array ? [...value] : value);
+const toPlain = (_: string, value: unknown) => (value instanceof Float32Array ? [...value] : value);
 
 /** The scales, histories and amaxes of a layer. */
 function scalesOf({ module }: BuiltModule): string {
-  const states = [...module.namedQuantizations()].map(([name, of]) => [name, of.snapshotSync() ?? "none"]);
-  return JSON.stringify(states, plain);
+  const states = [...module.namedQuantizations()].map(([name, quantization]) => [
+    name,
+    quantization.snapshotSync() ?? "none",
+  ]);
+  return JSON.stringify(states, toPlain);
 }
 
 /**
@@ -75,10 +78,10 @@ function scalesOf({ module }: BuiltModule): string {
 const ANY = [new Float8CurrentScaling(), new DelayedScaling()];
 
 /** Runs a layer under both recipes. Returns the number of warnings. */
-function warningsUnderAny(built: BuiltModule): number {
+function warningsUnderAny(builtModule: BuiltModule): number {
   const warn = vi.spyOn(console, "warn").mockImplementation(() => undefined);
   warn.mockClear();
-  for (const recipe of ANY) pass(built, { recipe });
+  for (const recipe of ANY) runPass(builtModule, { recipe });
   return warn.mock.calls.length;
 }
 
@@ -86,10 +89,10 @@ const warnings = new Map<ModuleRow, number>();
 
 /** The number of warnings that a new layer of a row writes under both recipes. */
 function warningsOf(row: ModuleRow): number {
-  const known = warnings.get(row);
-  if (known !== undefined) return known;
-  using built = build(row);
-  const count = warningsUnderAny(built);
+  const cachedCount = warnings.get(row);
+  if (cachedCount !== undefined) return cachedCount;
+  using builtModule = build(row);
+  const count = warningsUnderAny(builtModule);
   expect(count > 0).toBe(row.quantizes);
   warnings.set(row, count);
   return count;
@@ -98,28 +101,28 @@ function warningsOf(row: ModuleRow): number {
 /** A layer, its row, and the recipe in force before a call: none, or one of another kind. */
 interface Subject {
   readonly row: ModuleRow;
-  readonly built: BuiltModule;
-  readonly before: Recipe | undefined;
+  readonly builtModule: BuiltModule;
+  readonly previousRecipe: Recipe | undefined;
 }
 
 /** Fails unless `call` is refused and the layer then behaves as if it had not been called. */
-function expectUntouched({ row, built, before }: Subject, call: () => void): void {
-  const expected = before ? 0 : warningsOf(row);
+function expectUntouched({ row, builtModule, previousRecipe }: Subject, call: () => void): void {
+  const expected = previousRecipe ? 0 : warningsOf(row);
   vi.restoreAllMocks();
   const warn = vi.spyOn(console, "warn").mockImplementation(() => undefined);
-  const [scales, use] = [scalesOf(built), memory()];
+  const [scales, use] = [scalesOf(builtModule), memory()];
   expect(call).toThrow(LockstepError);
-  expect(scalesOf(built)).toBe(scales);
+  expect(scalesOf(builtModule)).toBe(scales);
   expect(memory()).toEqual(use);
   expect(warn).not.toHaveBeenCalled();
-  const isComplete = built.module
+  const isComplete = builtModule.module
     .parameters()
     .every(({ value }) => value instanceof Tensor && !value.disposed);
   if (!isComplete) return;
   // a layer warns when its recipe changes to another kind; no warning means that the earlier recipe is still in force,
   // or none was
-  if (before) pass(built, { recipe: before });
-  else warningsUnderAny(built);
+  if (previousRecipe) runPass(builtModule, { recipe: previousRecipe });
+  else warningsUnderAny(builtModule);
   expect(warn).toHaveBeenCalledTimes(expected);
 }
 
@@ -131,47 +134,54 @@ interface Wrong {
   readonly call?: () => LinearCall;
 }
 
-const always = (): boolean => true;
+const applyAlways = (): boolean => true;
 const WRONG: Readonly<Record<string, Wrong>> = {
   "columns that the weight does not have": {
     applies: ({ takesNumbers }) => !takesNumbers,
     input: (dtype, shape) => zeros(backend(), dtype, [...shape.slice(0, -1), FEATURES / 2]),
   },
-  "an input on another backend": { applies: always, input: (dtype, shape) => zeros(other(), dtype, shape) },
+  "an input on another backend": {
+    applies: applyAlways,
+    input: (dtype, shape) => zeros(otherBackend(), dtype, shape),
+  },
   "an input of another kind of numbers": {
-    applies: always,
+    applies: applyAlways,
     input: (dtype, shape) => zeros(backend(), dtype === "i32" ? "bf16" : "i32", shape),
   },
   "a flag for the weight on another backend": {
     applies: ({ call }) => call.includes("skipFp8WeightUpdate"),
-    call: () => ({ skipFp8WeightUpdate: zeros(other(), "f32", [1]) }),
+    call: () => ({ skipFp8WeightUpdate: zeros(otherBackend(), "f32", [1]) }),
   },
 };
 
 /** The refused calls of a layer. Of several inputs, one is wrong; of several layers, the first layer's input. */
-function wrongCalls({ row, built }: Subject, region: AutocastOptions, wrong: Wrong): readonly (() => void)[] {
-  const [right, call] = [inputs(built), wrong.call?.()];
-  const { input } = wrong;
-  if (!input) return [() => pass(built, region, right, call)];
-  const replaced = row.composed === undefined ? right : right.slice(0, 1);
-  return replaced.map(({ value: { dtype, shape } }, i) => {
-    const given = right.with(i, new Variable(input(dtype, shape)));
-    return () => pass(built, region, given, call);
+function wrongCalls(
+  { row, builtModule }: Subject,
+  region: AutocastOptions,
+  wrongInput: Wrong,
+): readonly (() => void)[] {
+  const [validInputs, call] = [inputs(builtModule), wrongInput.call?.()];
+  const { input } = wrongInput;
+  if (!input) return [() => runPass(builtModule, region, validInputs, call)];
+  const replacedInputs = row.composed === undefined ? validInputs : validInputs.slice(0, 1);
+  return replacedInputs.map(({ value: { dtype, shape } }, i) => {
+    const invalidInputs = validInputs.with(i, new Variable(input(dtype, shape)));
+    return () => runPass(builtModule, region, invalidInputs, call);
   });
 }
 
-function subjectOf(row: ModuleRow, recipe: Recipe, used: boolean): Subject {
-  const built = build(row);
-  if (!used) return { row, built, before: undefined };
-  const before = recipe.kind === "current" ? new DelayedScaling() : new Float8CurrentScaling();
-  pass(built, { recipe: before }, undefined, { isFirstMicrobatch: true });
-  return { row, built, before };
+function subjectOf(row: ModuleRow, recipe: Recipe, isUsed: boolean): Subject {
+  const builtModule = build(row);
+  if (!isUsed) return { row, builtModule, previousRecipe: undefined };
+  const previousRecipe = recipe.kind === "current" ? new DelayedScaling() : new Float8CurrentScaling();
+  runPass(builtModule, { recipe: previousRecipe }, undefined, { isFirstMicrobatch: true });
+  return { row, builtModule, previousRecipe };
 }
 
 const CASES = rowsWhere().flatMap(([layer, row]) =>
   (row.quantizes ? RECIPES : RECIPES.slice(0, 1)).flatMap(([name, recipe]) =>
-    [true, false].map((used) => ({
-      ...{ name: `${layer}, ${name}, ${used ? "" : "not "}in use`, row, recipe, used },
+    [true, false].map((isUsed) => ({
+      ...{ name: `${layer}, ${name}, ${isUsed ? "" : "not "}in use`, row, recipe, isUsed },
     })),
   ),
 );
@@ -187,104 +197,115 @@ const SINGLE = TESTED.filter(({ row }) => !row.composed && !row.hasNoParameters)
 describe("a refused forward pass leaves its layer as it was", () => {
   afterEach(() => vi.restoreAllMocks());
 
-  describe.each(TESTED)("$name", ({ row, recipe, used }) => {
-    it.each(Object.entries(WRONG).filter(([, { applies }]) => applies(row)))("%s", (_what, wrong) => {
+  describe.each(TESTED)("$name", ({ row, recipe, isUsed }) => {
+    it.each(Object.entries(WRONG).filter(([, { applies }]) => applies(row)))("%s", (_what, wrongInput) => {
       using _ = new Scope();
-      const subject = subjectOf(row, recipe, used);
-      for (const call of wrongCalls(subject, { recipe }, wrong)) expectUntouched(subject, call);
-      subject.built.module.dispose();
+      const subject = subjectOf(row, recipe, isUsed);
+      for (const call of wrongCalls(subject, { recipe }, wrongInput)) expectUntouched(subject, call);
+      subject.builtModule.module.dispose();
     });
   });
 
-  it.each(SINGLE)("$name: disposed parameters", ({ row, recipe, used }) => {
+  it.each(SINGLE)("$name: disposed parameters", ({ row, recipe, isUsed }) => {
     using probe = build(row);
     for (const name of probe.module.namedParameters().keys()) {
-      const subject = subjectOf(row, recipe, used);
-      const { module } = subject.built;
+      const subject = subjectOf(row, recipe, isUsed);
+      const { module } = subject.builtModule;
       module.namedParameters().get(name)?.value.dispose();
-      expectUntouched(subject, () => pass(subject.built, { recipe }));
+      expectUntouched(subject, () => runPass(subject.builtModule, { recipe }));
       module.dispose();
     }
   });
 
   it.each(TESTED.filter(({ row, recipe }) => recipe.kind === "nvfp4" && row.quantizes && !row.takesNumbers))(
     "$name: f32, which its transform does not take",
-    ({ row, recipe, used }) => {
+    ({ row, recipe, isUsed }) => {
       using _ = new Scope();
-      const subject = subjectOf(row, recipe, used);
-      const x = inputs(subject.built, "f32");
-      expectUntouched(subject, () => pass(subject.built, { recipe }, x));
-      subject.built.module.dispose();
+      const subject = subjectOf(row, recipe, isUsed);
+      const x = inputs(subject.builtModule, "f32");
+      expectUntouched(subject, () => runPass(subject.builtModule, { recipe }, x));
+      subject.builtModule.module.dispose();
     },
   );
 
   const SAVING = rowsWhere(({ takes, composed }) => takes.includes("saveOriginalInput") && !composed);
   it.each(SAVING)("%s: saveOriginalInput under delayed scaling", (_, row) => {
-    using built = build(row, { saveOriginalInput: true });
-    const before = new Float8CurrentScaling();
-    pass(built, { recipe: before });
-    expectUntouched({ row, built, before }, () => pass(built, { recipe: new DelayedScaling() }));
+    using builtModule = build(row, { saveOriginalInput: true });
+    const previousRecipe = new Float8CurrentScaling();
+    runPass(builtModule, { recipe: previousRecipe });
+    expectUntouched({ row, builtModule, previousRecipe }, () =>
+      runPass(builtModule, { recipe: new DelayedScaling() }),
+    );
   });
 
   /** Layers in which only the last product is too narrow. */
   const NARROWING = rowsWhere(({ products }) => {
-    const widths = products?.(SIZES).map(({ to }) => to) ?? [];
+    const widths = products?.(SIZES).map(({ to: outFeatures }) => outFeatures) ?? [];
     return widths.length > 1 && widths.at(-2) === 2 * SIZES.middle;
   }).flatMap(([name, row]) => RECIPES.map((recipe) => [`${name}, ${recipe[0]}`, row, recipe] as const));
   it.each(NARROWING)("%s: a second product that is too narrow", (_name, row, [, recipe, narrow]) => {
     using _ = new Scope();
-    using built = build(row, {}, { ...SIZES, middle: narrow });
-    const x = inputs(built);
+    using builtModule = build(row, {}, { ...SIZES, middle: narrow });
+    const x = inputs(builtModule);
     const warn = vi.spyOn(console, "warn").mockImplementation(() => undefined);
     const use = memory();
-    expect(() => pass(built, { recipe }, x)).toThrow(ShapeError);
+    expect(() => runPass(builtModule, { recipe }, x)).toThrow(ShapeError);
     expect(memory()).toEqual(use);
-    const states = [...built.module.namedQuantizations().values()].map((each) => each.snapshotSync());
+    const states = [...builtModule.module.namedQuantizations().values()].map((quantization) =>
+      quantization.snapshotSync(),
+    );
     expect(states).toEqual([undefined, undefined]);
     // blocks of 1 x 1 fit any layer: if the refused recipe were in force, the first product would now warn about the
     // change
-    const small = new CustomRecipe({ quantizerFactory: () => new Float8CurrentScalingQuantizer() });
-    expect(() => pass(built, { recipe: small, enabled: false, calibrating: true }, x)).not.toThrow();
+    const smallRecipe = new CustomRecipe({ quantizerFactory: () => new Float8CurrentScalingQuantizer() });
+    expect(() =>
+      runPass(builtModule, { recipe: smallRecipe, enabled: false, calibrating: true }, x),
+    ).not.toThrow();
     expect(warn).not.toHaveBeenCalled();
   });
 });
 
 describe("a restored state", () => {
-  const [three, two] = [new Float32Array(3), new Float32Array(2)];
-  const whole = {
-    forward: { scale: three, amaxHistory: new Float32Array(12) },
-    backward: { scale: two, amaxHistory: new Float32Array(8) },
+  const [threeElements, twoElements] = [new Float32Array(3), new Float32Array(2)];
+  const fullSnapshot = {
+    forward: { scale: threeElements, amaxHistory: new Float32Array(12) },
+    backward: { scale: twoElements, amaxHistory: new Float32Array(8) },
   };
-  const { forward, backward } = whole;
+  const { forward, backward } = fullSnapshot;
   const INVALID: Readonly<Record<string, unknown>> = {
     null: null,
     "a number": 1,
-    "a list": [whole],
+    "a list": [fullSnapshot],
     "half a snapshot": { forward },
-    "another field": { ...whole, sideways: forward },
-    "no scale": { ...whole, forward: { amaxHistory: three } },
-    "scales of f64": { ...whole, forward: { ...forward, scale: new Float64Array(3) } },
-    "scales as a list": { ...whole, forward: { ...forward, scale: [1, 1, 1] } },
-    "scales of the other pass": { ...whole, backward: forward },
-    "a history of no rows": { ...whole, backward: { ...backward, amaxHistory: new Float32Array(0) } },
-    "a history of half a row": { ...whole, backward: { ...backward, amaxHistory: new Float32Array(7) } },
+    "another field": { ...fullSnapshot, sideways: forward },
+    "no scale": { ...fullSnapshot, forward: { amaxHistory: threeElements } },
+    "scales of f64": { ...fullSnapshot, forward: { ...forward, scale: new Float64Array(3) } },
+    "scales as a list": { ...fullSnapshot, forward: { ...forward, scale: [1, 1, 1] } },
+    "scales of the other pass": { ...fullSnapshot, backward: forward },
+    "a history of no rows": { ...fullSnapshot, backward: { ...backward, amaxHistory: new Float32Array(0) } },
+    "a history of half a row": {
+      ...fullSnapshot,
+      backward: { ...backward, amaxHistory: new Float32Array(7) },
+    },
   };
 
   it.each(rowsWhere(({ quantizes }) => quantizes))(
     "of %s is refused if it is invalid, and the one in force stays",
     (_, row) => {
-      using built = build(row);
-      pass(built, { recipe: new DelayedScaling() });
-      const states = [...built.module.namedQuantizations()].filter(([, each]) => each.snapshotSync());
+      using builtModule = build(row);
+      runPass(builtModule, { recipe: new DelayedScaling() });
+      const states = [...builtModule.module.namedQuantizations()].filter(([, quantization]) =>
+        quantization.snapshotSync(),
+      );
       expect(states.length).toBeGreaterThan(0);
       for (const [name, state] of states) {
-        const before = scalesOf(built);
-        for (const [what, snapshot] of Object.entries(INVALID)) {
-          expect(() => state.restore(snapshot as undefined), `${name}: ${what}`).toThrow(LockstepError);
-          expect(scalesOf(built), `${name}: ${what}`).toBe(before);
+        const scalesBefore = scalesOf(builtModule);
+        for (const [title, snapshot] of Object.entries(INVALID)) {
+          expect(() => state.restore(snapshot as undefined), `${name}: ${title}`).toThrow(LockstepError);
+          expect(scalesOf(builtModule), `${name}: ${title}`).toBe(scalesBefore);
         }
-        state.restore(whole);
-        expect(scalesOf(built), name).not.toBe(before);
+        state.restore(fullSnapshot);
+        expect(scalesOf(builtModule), name).not.toBe(scalesBefore);
       }
     },
   );

@@ -19,12 +19,12 @@ function leavesOf(value: unknown, path = ""): readonly Leaf[] {
   if (value instanceof PlainTensor || ArrayBuffer.isView(value) || Array.isArray(value)) return [];
   if (typeof value === "string" || typeof value === "boolean") return [[path, value]];
   if (typeof value !== "object" || value === null) return [];
-  return Object.entries(value).flatMap(([name, each]) =>
-    leavesOf(each, path === "" ? name : `${path}.${name}`),
+  return Object.entries(value).flatMap(([name, field]) =>
+    leavesOf(field, path === "" ? name : `${path}.${name}`),
   );
 }
 
-const drawn = (operation: OperationName, seed: number): unknown =>
+const drawInput = (operation: OperationName, seed: number): unknown =>
   fc.sample<unknown>(OPERATIONS[operation].arbitrary as fc.Arbitrary<unknown>, { numRuns: 1, seed })[0];
 
 function rejectedFor(
@@ -32,16 +32,16 @@ function rejectedFor(
   supported: Readonly<Record<string, readonly unknown[]>>,
 ): number {
   const inputs = fc.sample(aimedInputs(operation, supported), { numRuns: DRAWS, seed: SEED });
-  const allowed = inputs.filter((input) => allows(supported, input)).length;
-  return (DRAWS - allowed) / Math.max(allowed, 0.5);
+  const numAllowed = inputs.filter((input) => allows(supported, input)).length;
+  return (DRAWS - numAllowed) / Math.max(numAllowed, 0.5);
 }
 
 describe("a subject that supports one value of a field", () => {
   it.each(sampleCases(OPERATION_NAMES, 12))("of %s gets it in few draws", (operation) => {
-    const leaves = leavesOf(drawn(operation, SEED));
+    const leaves = leavesOf(drawInput(operation, SEED));
     // some fields of each operation, because each costs many draws
-    const every = Math.ceil(leaves.length / (IS_FULL ? 3 : 1) || 1);
-    for (const [path, value] of leaves.filter((_, i) => (i + SEED) % every === 0))
+    const stride = Math.ceil(leaves.length / (IS_FULL ? 3 : 1) || 1);
+    for (const [path, value] of leaves.filter((_, i) => (i + SEED) % stride === 0))
       expect(rejectedFor(operation, { [path]: [value] }), path).toBeLessThanOrEqual(MAX_REJECTED);
   });
 });
@@ -53,7 +53,7 @@ describe("a subject that supports one recipe, copy, layout and type", () => {
     encode: /^format/,
   };
   it.each(Object.keys(fields) as OperationName[])("of %s gets them in few draws", (operation) => {
-    const leaves = leavesOf(drawn(operation, SEED)).filter(([path]) => fields[operation]?.test(path));
+    const leaves = leavesOf(drawInput(operation, SEED)).filter(([path]) => fields[operation]?.test(path));
     const supported = Object.fromEntries(leaves.map(([path, value]) => [path, [value]]));
     expect(rejectedFor(operation, supported)).toBeLessThanOrEqual(MAX_REJECTED);
   });

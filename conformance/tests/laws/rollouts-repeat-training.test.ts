@@ -71,14 +71,14 @@ let state = 1;
 const CASES = pairwise(TABLE, (n) => {
   state = (Math.imul(state, 1664525) + 1013904223) >>> 0;
   return (state >>> 8) % n;
-}).map((of): Case => (of.recipe.startsWith("nvfp4") ? { ...of, dtype: "bf16" } : of));
+}).map((testCase): Case => (testCase.recipe.startsWith("nvfp4") ? { ...testCase, dtype: "bf16" } : testCase));
 
 /** The rows of a rollout and of full forward passes. */
-function rowsOf(of: Case, run: Rollout, recipe: Recipe | undefined): readonly [string[][], string[][]] {
+function rowsOf(testCase: Case, run: Rollout, recipe: Recipe | undefined): readonly [string[][], string[][]] {
   using _scope = new Scope();
-  const { groups, rotary, window, ...options } = of;
+  const { groups, rotary, window, ...options } = testCase;
   using layer = new TransformerLayer(backend(), HIDDEN, 128, HEADS, {
-    ...{ ...FORMS[of.form], dtype: of.dtype, attnInputFormat: of.format, hiddenDropout: 0 },
+    ...{ ...FORMS[testCase.form], dtype: testCase.dtype, attnInputFormat: testCase.format, hiddenDropout: 0 },
     ...{ numGqaGroups: groups, softcap: options.softcap, softmaxType: options.softmaxType },
     ...{ normalization: options.normalization, activation: options.activation },
     fuseQkvParams: options.fuseQkvParams,
@@ -92,23 +92,32 @@ function rowsOf(of: Case, run: Rollout, recipe: Recipe | undefined): readonly [s
       : new RotaryPositionEmbedding(backend(), WIDTH, { interleaved: rotary === "neighbours" }).forward(
           LONGEST,
         );
-  const form = { format: of.format, pageSize: of.pageSize, dtype: of.dtype, heads: [groups, WIDTH] } as const;
+  const cacheForm = {
+    format: testCase.format,
+    pageSize: testCase.pageSize,
+    dtype: testCase.dtype,
+    heads: [groups, WIDTH],
+  } as const;
   const inRegion = (body: () => string[][]): string[][] =>
     noGrad(() => (recipe ? autocast({ recipe }, body) : body()));
   return [
-    inRegion(() => steppedRows(layer, run, form, angles)),
-    inRegion(() => fullRows(layer, run, form, angles)),
+    inRegion(() => steppedRows(layer, run, cacheForm, angles)),
+    inRegion(() => fullRows(layer, run, cacheForm, angles)),
   ];
 }
 
 describe("steps with a cache have the bits of the full forward pass", () => {
   const titled = CASES.map(
-    (of) => [`${of.recipe}, ${of.form}, ${of.dtype}, pages ${of.pageSize}`, of] as const,
+    (testCase) =>
+      [
+        `${testCase.recipe}, ${testCase.form}, ${testCase.dtype}, pages ${testCase.pageSize}`,
+        testCase,
+      ] as const,
   );
-  it.each(sampleCases(titled, 3))("%s", (_title, of) => {
+  it.each(sampleCases(titled, 3))("%s", (_title, testCase) => {
     fc.assert(
       fc.property(rollouts, (run) => {
-        const [steps, full] = rowsOf(of, run, RECIPES[of.recipe]?.());
+        const [steps, full] = rowsOf(testCase, run, RECIPES[testCase.recipe]?.());
         expect(steps).toEqual(full);
       }),
       { numRuns: draws(8, 2) },
@@ -137,8 +146,8 @@ describe("recipes with a scale of all rows", () => {
           new Map([[0, 2]]),
         ],
       };
-      const of = { ...(CASES[0] as Case), dtype: "bf16", recipe: "none" } as const;
-      const [steps, full] = rowsOf(of, run, recipe());
+      const testCase = { ...(CASES[0] as Case), dtype: "bf16", recipe: "none" } as const;
+      const [steps, full] = rowsOf(testCase, run, recipe());
       expect(steps).not.toEqual(full);
     },
   );

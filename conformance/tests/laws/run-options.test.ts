@@ -16,7 +16,7 @@ import { useBackend } from "../harness/suite.js";
 const backend = useBackend({ threads: 1 });
 
 /** A subject that fails if it is called. */
-const untouched: Subject = {
+const untouchedSubject: Subject = {
   amax: () => {
     throw new Error("it ran");
   },
@@ -93,7 +93,7 @@ describe("a conformance run", () => {
       expect(ok && laws.length > 0 && laws.every(({ runs }) => runs === 1)).toBe(true);
       return;
     }
-    await expect(compareWith(untouched, ORACLE, options)).rejects.toThrow(ArgumentError);
+    await expect(compareWith(untouchedSubject, ORACLE, options)).rejects.toThrow(ArgumentError);
     await expect(runConformance({ backend: backend(), ...options })).rejects.toThrow(ArgumentError);
   });
 
@@ -104,12 +104,12 @@ describe("a conformance run", () => {
         fc.oneof(names, fc.constantFrom("run", "__proto__", "constructor", "operation")),
         async (name) => {
           const options = JSON.parse(`{${JSON.stringify(name)}:1}`) as ConformanceOptions;
-          await expect(compareWith(untouched, ORACLE, options)).rejects.toThrow(ArgumentError);
+          await expect(compareWith(untouchedSubject, ORACLE, options)).rejects.toThrow(ArgumentError);
         },
       ),
       { numRuns: draws(100) },
     );
-    await expect(compareWith(untouched, ORACLE, null as never)).rejects.toThrow(ArgumentError);
+    await expect(compareWith(untouchedSubject, ORACLE, null as never)).rejects.toThrow(ArgumentError);
     await expect(runConformance({ backend: undefined as never })).rejects.toThrow(ArgumentError);
   });
 
@@ -119,9 +119,9 @@ describe("a conformance run", () => {
     await expect(compareWith({ amax: ORACLE.amax }, {}, { runs: 1 })).rejects.toThrow(
       /the reference has no amax/,
     );
-    for (const wrong of [null, 1, "x", [], { sort: () => 1 }, { amax: 1 }]) {
-      await expect(compareWith(wrong as Subject)).rejects.toThrow(ArgumentError);
-      await expect(compareWith(untouched, wrong as Subject)).rejects.toThrow(ArgumentError);
+    for (const invalidInputs of [null, 1, "x", [], { sort: () => 1 }, { amax: 1 }]) {
+      await expect(compareWith(invalidInputs as Subject)).rejects.toThrow(ArgumentError);
+      await expect(compareWith(untouchedSubject, invalidInputs as Subject)).rejects.toThrow(ArgumentError);
     }
   });
 
@@ -130,8 +130,8 @@ describe("a conformance run", () => {
     await expect(
       compareWith(ORACLE, ORACLE, { replay: { law, path: "0:999999:0" }, seed: 4 }),
     ).rejects.toThrow(ArgumentError);
-    for (const each of LAWS)
+    for (const namedLaw of LAWS)
       for (const runs of [0, Number.NaN, 1.5, -1, Infinity])
-        await expect(each.check(ORACLE, ORACLE, { runs, seed: 1 })).rejects.toThrow(ArgumentError);
+        await expect(namedLaw.check(ORACLE, ORACLE, { runs, seed: 1 })).rejects.toThrow(ArgumentError);
   });
 });

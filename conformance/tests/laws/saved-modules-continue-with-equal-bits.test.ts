@@ -22,23 +22,23 @@ const CASES = testedCases(product({ module: MODULES, recipe: RECIPE_NAMES }), ({
 );
 
 describe("a checkpoint", () => {
-  it.each(CASES)("of $module, trained under $recipe, loads into another module in use", async (given) => {
-    const row = moduleRow(given.module);
-    const recipe = RECIPES_UNDER_TEST[given.recipe]?.();
-    using saved = new ModuleRun(backend(), row, 1n);
-    using loaded = new ModuleRun(backend(), row, 2n);
+  it.each(CASES)("of $module, trained under $recipe, loads into another module in use", async (testCase) => {
+    const row = moduleRow(testCase.module);
+    const recipe = RECIPES_UNDER_TEST[testCase.recipe]?.();
+    using savedRun = new ModuleRun(backend(), row, 1n);
+    using loadedRun = new ModuleRun(backend(), row, 2n);
     const train = (run: ModuleRun, number: number) => readAll(run.train(number, recipe));
     const stateOf = async (run: ModuleRun) => [
       await run.elements(),
       run.scales(),
       `${run.random.seed} ${run.random.offset}`,
     ];
-    for (const number of [0, 1]) await train(saved, number);
-    await train(loaded, 7);
-    await saveCheckpoint(path, saved.state);
-    await loadCheckpoint(path, loaded.state);
-    expect(await stateOf(loaded)).toEqual(await stateOf(saved));
-    expect(await train(loaded, 2)).toEqual(await train(saved, 2));
-    expect(await stateOf(loaded)).toEqual(await stateOf(saved));
+    for (const number of [0, 1]) await train(savedRun, number);
+    await train(loadedRun, 7);
+    await saveCheckpoint(path, savedRun.state);
+    await loadCheckpoint(path, loadedRun.state);
+    expect(await stateOf(loadedRun)).toEqual(await stateOf(savedRun));
+    expect(await train(loadedRun, 2)).toEqual(await train(savedRun, 2));
+    expect(await stateOf(loadedRun)).toEqual(await stateOf(savedRun));
   });
 });

@@ -26,8 +26,8 @@ import { useFolder } from "../io/folder.js";
 
 let folder = "";
 let path = "";
-useFolder((made) => {
-  folder = made;
+useFolder((createdFolder) => {
+  folder = createdFolder;
   path = join(folder, "file.safetensors");
 });
 
@@ -70,16 +70,17 @@ describe("a safetensors file", () => {
     );
     const metadata = fc.array(fc.tuple(anyText, anyText), { maxLength: 6 }).map(Object.fromEntries<string>);
     await fc.assert(
-      fc.asyncProperty(names, metadata, async (given, meta) => {
-        const tensors = given.map((name, i) => ({ name, dtype: "U8", shape: [i % 3] }) as const);
-        await writeSafetensors(path, { tensors, metadata: meta }, async (put) => {
-          for (const [i, { name }] of tensors.entries()) await put(name, new Uint8Array(i % 3).fill(i));
+      fc.asyncProperty(names, metadata, async (parameterNames, meta) => {
+        const tensors = parameterNames.map((name, i) => ({ name, dtype: "U8", shape: [i % 3] }) as const);
+        await writeSafetensors(path, { tensors, metadata: meta }, async (writeTensor) => {
+          for (const [i, { name }] of tensors.entries())
+            await writeTensor(name, new Uint8Array(i % 3).fill(i));
         });
         const file = await SafetensorsFile.open(path);
         try {
-          expect([...file.tensors.keys()]).toEqual(given);
+          expect([...file.tensors.keys()]).toEqual(parameterNames);
           expect(isDeepStrictEqual(file.metadata, meta)).toBe(true);
-          for (const [i, name] of given.entries())
+          for (const [i, name] of parameterNames.entries())
             expect(await file.read(file.entry(name))).toEqual(new Uint8Array(i % 3).fill(i));
         } finally {
           await file.close();
@@ -135,7 +136,7 @@ describe("a safetensors file", () => {
 const NOTHING = Symbol("nothing came back");
 
 /** The loaded value of an extra, or the error that refuses it. Any other error fails the test. */
-async function returned(extra: unknown): Promise<unknown> {
+async function saveAndLoad(extra: unknown): Promise<unknown> {
   using module = new Linear(backend(), 32, 32, { bias: false });
   try {
     await saveCheckpoint(path, { module, extra });
@@ -144,13 +145,13 @@ async function returned(extra: unknown): Promise<unknown> {
     expect(readdirSync(folder)).toEqual([]);
     return NOTHING;
   }
-  const loaded = await loadCheckpoint(path, { module });
+  const checkpoint = await loadCheckpoint(path, { module });
   rmSync(path);
-  return loaded;
+  return checkpoint;
 }
 
-const nested = (depth: number, inner: unknown = 0): unknown => {
-  let value = inner;
+const nest = (depth: number, innermost: unknown = 0): unknown => {
+  let value = innermost;
   for (let i = 0; i < depth; i++) value = i % 2 ? { a: value } : [value];
   return value;
 };
@@ -160,7 +161,7 @@ describe("the caller's extra values in a checkpoint", () => {
     fc.double(),
     fc.constantFrom(-0, 2 ** 53 + 2, 1e308, 5e-324, Infinity, Number.NaN, 1e21),
   );
-  const anything = fc.letrec((tie) => ({
+  const anyValue = fc.letrec((tie) => ({
     value: fc.oneof(
       { maxDepth: 4, depthIdentifier: "extra" },
       fc.oneof(numbers, anyText, fc.boolean(), fc.constant(null)),
@@ -180,24 +181,24 @@ describe("the caller's extra values in a checkpoint", () => {
   })).value;
 
   it("are read back equal to the sign of a zero, or refused with a typed error and no file", async () => {
-    let kept = 0;
+    let numKept = 0;
     await fc.assert(
-      fc.asyncProperty(anything, async (extra) => {
-        const back = await returned(extra);
+      fc.asyncProperty(anyValue, async (extra) => {
+        const back = await saveAndLoad(extra);
         if (back === NOTHING) return;
-        kept++;
+        numKept++;
         expect(isDeepStrictEqual(back, extra)).toBe(true);
       }),
       { numRuns: draws(600) },
     );
-    expect(kept).toBeGreaterThan(draws(600) / 6);
+    expect(numKept).toBeGreaterThan(draws(600) / 6);
   });
 
   it("are never refused if JSON can represent them", async () => {
-    const plain = fc.jsonValue().filter((each) => isPlainJson(each));
+    const plainJson = fc.jsonValue().filter((json) => isPlainJson(json));
     await fc.assert(
-      fc.asyncProperty(plain, async (extra) => {
-        expect(isDeepStrictEqual(await returned(extra), extra)).toBe(true);
+      fc.asyncProperty(plainJson, async (extra) => {
+        expect(isDeepStrictEqual(await saveAndLoad(extra), extra)).toBe(true);
       }),
       { numRuns: draws(100) },
     );
@@ -213,28 +214,28 @@ describe("the caller's extra values in a checkpoint", () => {
       ],
       1,
     ),
-    ["500 levels", () => nested(500)],
+    ["500 levels", () => nest(500)],
     ["a zero of each sign", () => [0, -0, { z: -0 }]],
     ["keys of every object", () => JSON.parse('{"__proto__":{"a":1},"constructor":null,"toString":"x"}')],
     ["lone surrogates", () => ({ "\ud800": "\udfff\ud800" })],
-    ["the same object twice", () => ((o) => [o, { o }])({ a: [1] })],
+    ["the same object twice", () => ((object) => [object, { object }])({ a: [1] })],
     ["numbers of every size", () => [Number.MAX_VALUE, 5e-324, 2 ** 53 + 2, -1e21, 1e-7]],
   ])("may be %s", async (_, make) => {
-    expect(isDeepStrictEqual(await returned(make()), make())).toBe(true);
+    expect(isDeepStrictEqual(await saveAndLoad(make()), make())).toBe(true);
   });
 
   const cycle: Record<string, unknown> = { a: [1] };
   (cycle.a as unknown[]).push(cycle);
-  const wide = (levels: number): unknown => {
+  const wideTree = (levels: number): unknown => {
     let value: unknown = "x".repeat(1000);
     for (let i = 0; i < levels; i++) value = [value, value];
     return value;
   };
   it.each<[string, unknown, RegExp]>([
     ["a cycle", cycle, /extra.a\[1\] contains itself/],
-    ["501 levels", nested(501), /nests more than 500 deep/],
-    ["100,000 levels", nested(100_000), /nests more than 500 deep/],
-    ["more text than a header may have", wide(40), /more than the 100000000 bytes/],
+    ["501 levels", nest(501), /nests more than 500 deep/],
+    ["100,000 levels", nest(100_000), /nests more than 500 deep/],
+    ["more text than a header may have", wideTree(40), /more than the 100000000 bytes/],
     ["a symbol key", { [Symbol("s")]: 1 }, /extra has the key Symbol\(s\)/],
     ["a symbol key of an array", Object.assign([1], { [Symbol("s")]: 1 }), /members beside its elements/],
     ["further members of an array", Object.assign([1], { more: 1 }), /members beside its elements/],
@@ -254,11 +255,11 @@ describe("the caller's extra values in a checkpoint", () => {
     ["an object without a prototype", Object.create(null), /object without a prototype/],
     ["a typed array", new Float32Array(2), /object of class Float32Array/],
     ["an array of another class", new (class Mine extends Array {})(), /array of another class/],
-  ])("may not be %s", async (_, extra, words) => {
+  ])("may not be %s", async (_, extra, message) => {
     using module = new Linear(backend(), 32, 32, { bias: false });
     const error: unknown = await saveCheckpoint(path, { module, extra }).catch((reason: unknown) => reason);
     expect(error).toBeInstanceOf(ArgumentError);
-    expect((error as ArgumentError).message).toMatch(words);
+    expect((error as ArgumentError).message).toMatch(message);
     expect(readdirSync(folder)).toEqual([]);
   });
 });
@@ -278,16 +279,16 @@ describe("a checkpoint", () => {
       { minLength: 1, maxLength: 5 },
     );
     await fc.assert(
-      fc.asyncProperty(names, async (given) => {
-        using module = new Named(given);
+      fc.asyncProperty(names, async (parameterNames) => {
+        using module = new Named(parameterNames);
         using optimizer = new AdamW(module, { learningRate: 1 });
         for (const [i, parameter] of module.parameters().entries())
           (parameter.value as Tensor).write(Uint16Array.of(0x3f80 + i));
         await saveCheckpoint(path, { module, optimizer });
-        using other = new Named(given);
-        using otherOptimizer = new AdamW(other, { learningRate: 1 });
-        await loadCheckpoint(path, { module: other, optimizer: otherOptimizer });
-        for (const [i, { value }] of other.parameters().entries())
+        using otherModule = new Named(parameterNames);
+        using otherOptimizer = new AdamW(otherModule, { learningRate: 1 });
+        await loadCheckpoint(path, { module: otherModule, optimizer: otherOptimizer });
+        for (const [i, { value }] of otherModule.parameters().entries())
           expect((value as Tensor).dataSync()[0]).toBe(0x3f80 + i);
       }),
       { numRuns: draws(60) },
@@ -317,23 +318,23 @@ describe("a checkpoint", () => {
       { optimiser: undefined },
       /no option optimiser; did you mean optimizer\? There are module, optimizer, random/,
     ],
-  ])("is neither saved nor loaded with %s", async (_, wrong, words) => {
+  ])("is neither saved nor loaded with %s", async (_, wrongKey, message) => {
     using module = new Linear(backend(), 32, 32, { bias: false });
-    const state = { module, ...(wrong as object) } as SavedState;
-    await expect(saveCheckpoint(path, state)).rejects.toThrow(words);
+    const state = { module, ...(wrongKey as object) } as SavedState;
+    await expect(saveCheckpoint(path, state)).rejects.toThrow(message);
     expect(readdirSync(folder)).toEqual([]);
     await saveCheckpoint(path, { module });
-    await expect(loadCheckpoint(path, state)).rejects.toThrow(words);
+    await expect(loadCheckpoint(path, state)).rejects.toThrow(message);
     for (const call of [saveCheckpoint, loadCheckpoint])
       await expect(call(path, undefined as never)).rejects.toThrow(ArgumentError);
   });
 
   it.each([undefined, 3, "", "a\0b"])(
     "is neither saved to nor loaded from the invalid path %j",
-    async (wrong) => {
+    async (wrongKey) => {
       using module = new Linear(backend(), 32, 32, { bias: false });
       for (const call of [saveCheckpoint, loadCheckpoint])
-        await expect(call(wrong as string, { module })).rejects.toThrow(LockstepError);
+        await expect(call(wrongKey as string, { module })).rejects.toThrow(LockstepError);
     },
   );
 });
@@ -346,7 +347,7 @@ const keysIn = (text: string): number =>
 const keysOf = (value: unknown): number =>
   typeof value === "object" && value !== null
     ? Object.values(value).reduce(
-        (sum: number, each) => sum + keysOf(each),
+        (sum: number, element) => sum + keysOf(element),
         Array.isArray(value) ? 0 : Object.keys(value).length,
       )
     : 0;
@@ -359,7 +360,10 @@ describe("JSON", () => {
       .chain((text) =>
         fc
           .tuple(fc.nat(text.length), fc.string({ maxLength: 2 }), fc.nat(2))
-          .map(([at, put, cut]) => text.slice(0, at) + put + text.slice(at + cut)),
+          .map(
+            ([position, insertion, numRemoved]) =>
+              text.slice(0, position) + insertion + text.slice(position + numRemoved),
+          ),
       ),
     fc.stringMatching(/^[[\]{}",:0-9eE.+\-\\ untrfalse]{0,12}$/),
   );
@@ -367,9 +371,9 @@ describe("JSON", () => {
   it("is read as JSON.parse reads it, except that repeated keys are refused", () => {
     fc.assert(
       fc.property(texts, (text) => {
-        const attempt = (read: (text: string) => unknown): unknown => {
+        const attempt = (parse: (text: string) => unknown): unknown => {
           try {
-            return { value: read(text) };
+            return { value: parse(text) };
           } catch (error) {
             return (error as Error).message.includes("twice") ? "twice" : "refused";
           }

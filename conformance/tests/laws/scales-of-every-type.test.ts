@@ -110,9 +110,9 @@ function expectedValues(form: Form, { codes }: Meant, tensors: ReadonlyMap<strin
   const scales = numbersOf(tensors.get(MODULE + scale.suffix) as Held, scale.values);
   const factor = global ? (numbersOf(tensors.get(MODULE + global.suffix) as Held, undefined)[0] ?? 1) : 1;
   return Float64Array.from(codes, (code, i) => {
-    const own = scales[scaleIndex(form, Math.floor(i / COLUMNS), i % COLUMNS)] as number;
-    const both = Math.fround(global?.role === "divisor" ? own / factor : own * factor);
-    return (CODE_TYPES[type].values[code] as number) * both;
+    const blockScale = scales[scaleIndex(form, Math.floor(i / COLUMNS), i % COLUMNS)] as number;
+    const totalScale = Math.fround(global?.role === "divisor" ? blockScale / factor : blockScale * factor);
+    return (CODE_TYPES[type].values[code] as number) * totalScale;
   });
 }
 
@@ -136,20 +136,20 @@ it.each(sampleCases(CASES, 10))(
       const isTransposed = conventionOf(form.name).transposedWide === true;
       const isOfConvention = conventionOf(form.name).scale.dtypes.includes(dtype);
       const errors = errorsIn((await reportOf(folder)).findings);
-      let refused: unknown;
+      let refusal: unknown;
       try {
         await convertTo(backend(), folder, output, "f32");
       } catch (error) {
-        refused = error;
+        refusal = error;
       }
-      expect(refused === undefined, `${refused}`).toBe(errors.length === 0);
-      if (isOfConvention) expect({ errors, refused }).toEqual({ errors: [], refused: undefined });
-      if (refused !== undefined) {
-        expect(refused).toBeInstanceOf(LockstepError);
+      expect(refusal === undefined, `${refusal}`).toBe(errors.length === 0);
+      if (isOfConvention) expect({ errors, refusal }).toEqual({ errors: [], refusal: undefined });
+      if (refusal !== undefined) {
+        expect(refusal).toBeInstanceOf(LockstepError);
         return;
       }
-      const [wide] = (await readContents(output)).tensors.values();
-      expect(new Float32Array((wide as Held).bytes.slice().buffer)).toEqual(
+      const [wideTensor] = (await readContents(output)).tensors.values();
+      expect(new Float32Array((wideTensor as Held).bytes.slice().buffer)).toEqual(
         Float32Array.from(isTransposed ? transposed(values, rowsOf(form), COLUMNS) : values),
       );
     });
@@ -166,23 +166,24 @@ function kindOf({ dialect }: Target): ScaleKind {
 /** Whether a target has the same codes, the same or finer blocks, and a type that holds all scales. */
 function canHold(form: Form, dtype: FileDType, target: Target): boolean {
   const from = conventionOf(form.name);
-  const to = conventionOf(target.convention);
-  const type = target.type ?? to.type;
+  const targetConvention = conventionOf(target.convention);
+  const type = target.type ?? targetConvention.type;
   if (type !== from.type && !(from.type === "e2m1x2" && type === "e2m1")) return false;
-  if (to.container && target.declaration.method !== "gguf") return false;
+  if (targetConvention.container && target.declaration.method !== "gguf") return false;
   const kind = kindOf(target);
   const isNested = kind === form.kind || (form.kind === "whole" && (kind === "row" || kind === "tile"));
-  if (!isNested || (kind === "group" && to.group !== (from.group ?? GROUP))) return false;
-  if (from.global && !to.global) return false;
+  if (!isNested || (kind === "group" && targetConvention.group !== (from.group ?? GROUP))) return false;
+  if (from.global && !targetConvention.global) return false;
   if ("scaleFormat" in target.declaration) return false;
-  if (target.scale === "source" || target.scale === "F32") return target.scale === "F32" || wide(dtype);
-  const bytes = (each: FileDType): FileDType => (each === "U8" && !from.scale.values ? "F8_E8M0" : each);
+  if (target.scale === "source" || target.scale === "F32") return target.scale === "F32" || isWide(dtype);
+  const bytes = (fileDtype: FileDType): FileDType =>
+    fileDtype === "U8" && !from.scale.values ? "F8_E8M0" : fileDtype;
   return (
     bytes(dtype) === bytes(target.scale) || (from.scale.values !== undefined && target.scale === "F8_E4M3")
   );
 }
 
-const wide = (dtype: FileDType): boolean => ["F32", "BF16", "F16"].includes(dtype);
+const isWide = (dtype: FileDType): boolean => ["F32", "BF16", "F16"].includes(dtype);
 
 const CARRIED = FORMS.flatMap((form) =>
   conventionOf(form.name).scale.dtypes.flatMap((dtype) => {
@@ -201,9 +202,9 @@ it.each(sampleCases(CARRIED, 4))(
       const values = await writeWeight(folder, form, dtype);
       for (const target of targets) {
         const out = join(folder, target);
-        const converted = await convertOrRefuse(folder, out, target);
-        if (!converted) continue;
-        const { changes } = converted;
+        const conversion = await convertOrRefuse(folder, out, target);
+        if (!conversion) continue;
+        const { changes } = conversion;
         expect([target, changes]).toMatchObject([target, [{ method: "repacked", elements: values.length }]]);
         if (changes[0]?.changed !== 0)
           expect([target, dividesOtherwise(form, target)]).toEqual([target, true]);
@@ -231,8 +232,9 @@ async function convertOrRefuse(folder: string, out: string, target: string): Pro
 
 /** Whether one of the convention and the target multiplies by the global scale, and the other divides by it. */
 function dividesOtherwise(form: Form, target: string): boolean {
-  const to = parseTarget(target).dialectTarget;
+  const targetDialect = parseTarget(target).dialectTarget;
   return (
-    to !== undefined && conventionOf(to.convention).global?.role !== conventionOf(form.name).global?.role
+    targetDialect !== undefined &&
+    conventionOf(targetDialect.convention).global?.role !== conventionOf(form.name).global?.role
   );
 }

@@ -18,8 +18,8 @@ import { DETERMINISTIC_RECIPES } from "../harness/recipes.js";
 import { useFolder } from "../io/folder.js";
 
 let folder = "";
-useFolder((made) => {
-  folder = made;
+useFolder((createdFolder) => {
+  folder = createdFolder;
 });
 
 const MAX_RANKS = 4;
@@ -50,10 +50,10 @@ const isPossible = ({ module, division }: (typeof DRAWN)[number]): boolean =>
 const CASES = testedCases(DRAWN.filter(isPossible), ({ module }) => moduleRow(module));
 
 describe("a module", () => {
-  it.each(CASES)("$module under $recipe, divided among $division", async (given) => {
-    const row = moduleRow(given.module);
-    const { replicate, shard, rowMultiple } = DIVISIONS[given.division];
-    const recipe = DETERMINISTIC_RECIPES[given.recipe];
+  it.each(CASES)("$module under $recipe, divided among $division", async (testCase) => {
+    const row = moduleRow(testCase.module);
+    const { replicate, shard, rowMultiple } = DIVISIONS[testCase.division];
+    const recipe = DETERMINISTIC_RECIPES[testCase.recipe];
     using full = new ModuleRun(backends[0] as Backend, row, 1n);
     const options = { rowMultiple, mesh: replicate > 1 ? { replicate, shard } : undefined };
     const ranks = groupsOf(replicate * shard).map((group) => ({
@@ -64,9 +64,12 @@ describe("a module", () => {
       const expected = await full.elements();
       const elements = await Promise.all(ranks.map(({ run }) => run.elements()));
       for (let copy = 0; copy < replicate; copy++) {
-        const parts = elements.slice(copy * shard, (copy + 1) * shard);
-        const joined = expected.map(([name], i) => [name, parts.flatMap((each) => each[i]?.[1] ?? [])]);
-        expect(joined, `copy ${copy}`).toEqual(expected);
+        const shards = elements.slice(copy * shard, (copy + 1) * shard);
+        const fullResults = expected.map(([name], i) => [
+          name,
+          shards.flatMap((shardResults) => shardResults[i]?.[1] ?? []),
+        ]);
+        expect(fullResults, `copy ${copy}`).toEqual(expected);
       }
       for (const { run } of ranks) expect(run.scales()).toBe(full.scales());
     };
@@ -74,15 +77,15 @@ describe("a module", () => {
     for (const number of [0, 1]) {
       const expected = await readAll(full.train(number, recipe?.()));
       const answers = ranks.map(({ run }) => run.train(number, recipe?.()));
-      for (const each of answers) expect(await readAll(each)).toEqual(expected);
+      for (const answer of answers) expect(await readAll(answer)).toEqual(expected);
       await expectEqualState();
     }
     await Promise.all(ranks.map(({ run, group }) => saveShardedCheckpoint(folder, { ...run.state, group })));
     for (const { run } of ranks) run.dispose();
-    using loaded = new ModuleRun(backends[0] as Backend, row, 2n);
+    using loadedRun = new ModuleRun(backends[0] as Backend, row, 2n);
     const [group] = groupsOf(1) as readonly [ProcessGroup];
-    await loadShardedCheckpoint(folder, { ...loaded.state, group });
-    expect(await loaded.elements()).toEqual(await full.elements());
-    expect(await readAll(loaded.train(2, recipe?.()))).toEqual(await readAll(full.train(2, recipe?.())));
+    await loadShardedCheckpoint(folder, { ...loadedRun.state, group });
+    expect(await loadedRun.elements()).toEqual(await full.elements());
+    expect(await readAll(loadedRun.train(2, recipe?.()))).toEqual(await readAll(full.train(2, recipe?.())));
   });
 });

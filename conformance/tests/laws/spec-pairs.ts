@@ -65,12 +65,12 @@ function pairsOf(field: Field): readonly Pair[] {
   const kinds = new Map<string, Pair[]>();
   for (const group of groupsOf(field))
     for (const spec of group)
-      for (const other of group) {
-        if (other === spec) continue;
-        const key = `${spec.quantizer} ${spec[field]} ${other[field]}`;
+      for (const otherSpec of group) {
+        if (otherSpec === spec) continue;
+        const key = `${spec.quantizer} ${spec[field]} ${otherSpec[field]}`;
         const pairs = kinds.get(key);
-        if (pairs) pairs.push([spec, other]);
-        else kinds.set(key, [[spec, other]]);
+        if (pairs) pairs.push([spec, otherSpec]);
+        else kinds.set(key, [[spec, otherSpec]]);
       }
   const draws = words(SEED, kinds.size);
   return [...kinds.values()].map((pairs, i) => pairs[(draws[i] as number) % pairs.length] as Pair);

@@ -40,21 +40,25 @@ interface Rows {
 async function gathers(
   rows: readonly Rows[],
   usage: Usage,
-  read: (local: QuantizedTensor, gathered: QuantizedTensor) => void = () => {},
+  readLocal: (local: QuantizedTensor, gathered: QuantizedTensor) => void = () => {},
 ): Promise<readonly unknown[]> {
   const members = groups(2);
   const failures = members.map((group: ProcessGroup, rank): unknown => {
     using _ = new Scope();
     const { spec, dtype, value = 0, scale = 64, scaleLayout = "logical" } = rows[rank] as Rows;
-    const sent = isDirectionless(spec) ? ROWWISE : usage;
+    const sentUsage = isDirectionless(spec) ? ROWWISE : usage;
     const delayed = spec.quantizer === "fp8-delayed" ? { scale: tensor(group.backend, [scale]) } : {};
-    const quantizer = new SpecQuantizer(spec, { ...sent, scaleLayout }, { ...delayed, random: RANDOM });
-    const wide = scaled(tensor(group.backend, new Float32Array(SIZE * SIZE).fill(value), [SIZE, SIZE]), 1, {
-      outDtype: dtype,
-    });
+    const quantizer = new SpecQuantizer(spec, { ...sentUsage, scaleLayout }, { ...delayed, random: RANDOM });
+    const wideTensor = scaled(
+      tensor(group.backend, new Float32Array(SIZE * SIZE).fill(value), [SIZE, SIZE]),
+      1,
+      {
+        outDtype: dtype,
+      },
+    );
     try {
-      const local = quantizer.quantize(wide);
-      read(local, gatherQuantized(group, local, usage, quantizer));
+      const local = quantizer.quantize(wideTensor);
+      readLocal(local, gatherQuantized(group, local, usage, quantizer));
     } catch (error) {
       return error;
     }
@@ -86,8 +90,8 @@ function gatheredCases(field: (typeof FIELD_NAMES)[number]) {
 
 describe("ranks that gather one quantized tensor", () => {
   it.each(FIELD_NAMES)("disagree about other values of %s", async (field) => {
-    for (const [[spec, other], usage] of gatheredCases(field)) {
-      const rows = [spec, other].map((each) => ({ spec: each, dtype: "bf16" }) as const);
+    for (const [[spec, otherSpec], usage] of gatheredCases(field)) {
+      const rows = [spec, otherSpec].map((rankSpec) => ({ spec: rankSpec, dtype: "bf16" }) as const);
       requireDisagreement(await gathers(rows, usage));
     }
   });
@@ -100,7 +104,7 @@ describe("ranks that gather one quantized tensor", () => {
 
   it("agree about equal specs", async () => {
     for (const [[spec], usage] of FIELD_NAMES.flatMap((field) => gatheredCases(field).slice(0, 2))) {
-      const rows = [spec, { ...spec }].map((each) => ({ spec: each, dtype: "bf16" }) as const);
+      const rows = [spec, { ...spec }].map((rankSpec) => ({ spec: rankSpec, dtype: "bf16" }) as const);
       expect(await gathers(rows, usage)).toEqual([undefined, undefined]);
     }
   });
@@ -111,11 +115,11 @@ describe("ranks that gather one quantized tensor", () => {
     ...defaults.filter((spec) => usesTensorAmax(spec) || spec.quantizer === "fp8-delayed"),
     makeSpec("fp8-current", { pow2Scales: true }),
   ];
-  const different = [{ value: 1 }, { value: 3, scale: 32 }];
+  const differentScales = [{ value: 1 }, { value: 3, scale: 32 }];
 
   it.each(tensorWide)("disagree about other scales and amaxes of the tensor, by $quantizer", async (spec) => {
     for (const usage of USAGES) {
-      const rows = different.map((each) => ({ spec, dtype: "bf16", ...each }) as const);
+      const rows = differentScales.map((rankValues) => ({ spec, dtype: "bf16", ...rankValues }) as const);
       requireDisagreement(await gathers(rows, usage));
       const signs = [1, -1].map((value) => ({ spec, dtype: "bf16", value }) as const);
       expect(await gathers(signs, usage)).toEqual([undefined, undefined]);
@@ -128,28 +132,30 @@ describe("ranks that gather one quantized tensor", () => {
     const isPossible = (layout: ScaleLayout): boolean =>
       layout !== "swizzled" || blockFormat(quantizer).padding === "tiles";
     const layouts = SCALE_LAYOUTS.filter(isPossible);
-    return layouts.flatMap((one) => layouts.map((other) => [one, other] as const));
+    return layouts.flatMap((firstLayout) =>
+      layouts.map((secondLayout) => [firstLayout, secondLayout] as const),
+    );
   };
 
   it.each(blockWise)(
     "keep the values of each rank in every layout of scales, by $quantizer",
     async (spec) => {
       for (const layouts of layoutPairsOf(spec)) {
-        const rows = different.map(
-          (each, rank) => ({ spec, dtype: "f32", ...each, scaleLayout: layouts[rank] }) as const,
+        const rows = differentScales.map(
+          (rankValues, rank) => ({ spec, dtype: "f32", ...rankValues, scaleLayout: layouts[rank] }) as const,
         );
         const reads: Promise<readonly (readonly number[])[]>[] = [];
         const ends = await gathers(rows, ROWWISE, (...tensors) => {
-          const each = tensors.map(async (t) =>
-            Array.from((await t.dequantize("f32").data()) as Float32Array),
+          const pending = tensors.map(async (rankTensor) =>
+            Array.from((await rankTensor.dequantize("f32").data()) as Float32Array),
           );
-          reads.push(Promise.all(each));
+          reads.push(Promise.all(pending));
         });
         expect(ends).toEqual([undefined, undefined]);
-        const [first = [], second = []] = await Promise.all(reads);
-        const all = [...(first[0] ?? []), ...(second[0] ?? [])];
-        expect(new Set(all).size).toBe(2);
-        expect([first[1], second[1]]).toEqual([all, all]);
+        const [firstReads = [], secondReads = []] = await Promise.all(reads);
+        const results = [...(firstReads[0] ?? []), ...(secondReads[0] ?? [])];
+        expect(new Set(results).size).toBe(2);
+        expect([firstReads[1], secondReads[1]]).toEqual([results, results]);
       }
     },
   );

@@ -26,14 +26,14 @@ function layerOf(spec: QuantizeSpec): Linear {
 
 describe("a checkpoint of a weight by one spec", () => {
   it.each(FIELD_NAMES)("is loaded by the same spec and refused by another %s", async (field) => {
-    for (const [[spec, other]] of casesOf(field, [undefined])) {
+    for (const [[spec, otherSpec]] of casesOf(field, [undefined])) {
       using _scope = new Scope();
-      using saved = layerOf(spec);
-      await saveCheckpoint(path, { module: saved });
-      using same = layerOf(spec);
-      await loadCheckpoint(path, { module: same });
-      using different = layerOf(other);
-      await expect(loadCheckpoint(path, { module: different })).rejects.toThrow(FileError);
+      using savedLayer = layerOf(spec);
+      await saveCheckpoint(path, { module: savedLayer });
+      using equalLayer = layerOf(spec);
+      await loadCheckpoint(path, { module: equalLayer });
+      using otherLayer = layerOf(otherSpec);
+      await expect(loadCheckpoint(path, { module: otherLayer })).rejects.toThrow(FileError);
     }
   });
 });

@@ -68,11 +68,13 @@ const turns = pairwise(TURNS, draw);
 
 function turnsFrom(i: number, recipe: (typeof CASES)["recipe"][number]): readonly StepActions[] {
   return Array.from({ length: STEPS }, (_, step) => {
-    const { isOther, ...turn } = turns[(STEPS * i + step) % turns.length] as (typeof turns)[number];
-    const others = OTHERS[recipe];
-    const other = isOther ? others[(i + step) % others.length] : undefined;
+    const { isOther: usesOtherRecipe, ...actions } = turns[
+      (STEPS * i + step) % turns.length
+    ] as (typeof turns)[number];
+    const otherRecipes = OTHERS[recipe];
+    const otherRecipe = usesOtherRecipe ? otherRecipes[(i + step) % otherRecipes.length] : undefined;
     // the first step has a state that later turns can load
-    return { ...turn, recipe: other, state: step === 0 ? "saved" : turn.state };
+    return { ...actions, recipe: otherRecipe, state: step === 0 ? "saved" : actions.state };
   });
 }
 
@@ -90,8 +92,8 @@ const REST = {
 
 const rows = pairwise(CASES, draw).map((row, i) => {
   const plan = createPlan({ ...REST, ...row } as StepOptions, (seed + 7919 * i) >>> 1, STEPS);
-  const given: StepPlan = { ...plan, actions: turnsFrom(i, row.recipe) };
-  return { ...row, i, given };
+  const stepPlan: StepPlan = { ...plan, actions: turnsFrom(i, row.recipe) };
+  return { ...row, i, stepPlan };
 });
 
 describe(`${STEPS} steps of a layer, cases drawn from ${seed}`, () => {
@@ -104,16 +106,18 @@ describe(`${STEPS} steps of a layer, cases drawn from ${seed}`, () => {
   });
 
   it("has every pair of options of a step", () => {
-    const drawn = rows.flatMap(({ given }) => given.actions ?? []);
-    const pairs = (all: readonly Pick<StepActions, "calls" | "stepping" | "zeroes" | "evaluated">[]) =>
+    const drawnActions = rows.flatMap(({ stepPlan }) => stepPlan.actions ?? []);
+    const pairs = (
+      actionPairs: readonly Pick<StepActions, "calls" | "stepping" | "zeroes" | "evaluated">[],
+    ) =>
       tuplesAmong(
-        all.map(({ calls, stepping, zeroes, evaluated }) => ({ calls, stepping, zeroes, evaluated })),
+        actionPairs.map(({ calls, stepping, zeroes, evaluated }) => ({ calls, stepping, zeroes, evaluated })),
         2,
       );
-    expect([...pairs(turns)].filter((pair) => !pairs(drawn).has(pair))).toEqual([]);
+    expect([...pairs(turns)].filter((pair) => !pairs(drawnActions).has(pair))).toEqual([]);
   });
 
-  it.each(sampleCases(rows, Math.ceil(rows.length / 3)))("$i: $layer under $recipe", ({ given }) => {
-    expect(firstDifference(backend(), given), JSON.stringify(given)).toBe(undefined);
+  it.each(sampleCases(rows, Math.ceil(rows.length / 3)))("$i: $layer under $recipe", ({ stepPlan }) => {
+    expect(firstDifference(backend(), stepPlan), JSON.stringify(stepPlan)).toBe(undefined);
   });
 });

@@ -45,15 +45,17 @@ type Name = keyof typeof FORMATS;
 const NAMES = Object.keys(FORMATS) as Name[];
 
 /** The result for `x` under each of the 256 bytes, in a block that starts with the largest value. */
-function rounded(name: Name, x: number): Float32Array {
+function roundStochastically(name: Name, x: number): Float32Array {
   using _scope = new Scope();
   const { make, top } = FORMATS[name];
   const values = Float32Array.from({ length: BYTES * BLOCK }, (_, i) => (i % BLOCK === 0 ? top : x));
-  const words = Uint32Array.from(values, (_, i) => Math.floor(i / BLOCK) << 24);
-  const randomBits = tensor(backend(), words, [BYTES, BLOCK], "u32");
-  const t = make(new RandomState(0n)).quantize(tensor(backend(), values, [BYTES, BLOCK]), { randomBits });
-  const all = t.dequantize("f32").dataSync() as Float32Array;
-  return Float32Array.from({ length: BYTES }, (_, i) => all[i * BLOCK + 1] as number);
+  const randomWords = Uint32Array.from(values, (_, i) => Math.floor(i / BLOCK) << 24);
+  const randomBits = tensor(backend(), randomWords, [BYTES, BLOCK], "u32");
+  const quantizedTensor = make(new RandomState(0n)).quantize(tensor(backend(), values, [BYTES, BLOCK]), {
+    randomBits,
+  });
+  const roundedValues = quantizedTensor.dequantize("f32").dataSync() as Float32Array;
+  return Float32Array.from({ length: BYTES }, (_, i) => roundedValues[i * BLOCK + 1] as number);
 }
 
 describe.each(NAMES)("%s", (name) => {
@@ -63,19 +65,21 @@ describe.each(NAMES)("%s", (name) => {
     fc.assert(
       fc.property(share, fc.boolean(), (part, negative) => {
         const x = Math.fround((negative ? -2 : 2) * part * step);
-        const mean = rounded(name, x).reduce((sum, value) => sum + value / BYTES, 0);
-        const missing = Math.abs(x) - Math.abs(mean);
-        expect(missing).toBeGreaterThanOrEqual(0);
-        expect(missing).toBeLessThan(step / BYTES);
+        const mean = roundStochastically(name, x).reduce((sum, value) => sum + value / BYTES, 0);
+        const distance = Math.abs(x) - Math.abs(mean);
+        expect(distance).toBeGreaterThanOrEqual(0);
+        expect(distance).toBeLessThan(step / BYTES);
       }),
       { numRuns: draws(30), examples: [[0.001 / 2 / step, false]] },
     );
   });
 
   it("less than 1/256 of a step above a code is always that code, and 1/256 is rounded up by one byte", () => {
-    const least = step / BYTES;
-    expect(new Set(rounded(name, Math.fround(least * (1 - 2 ** -20))))).toEqual(new Set([0]));
-    const ups = rounded(name, least).filter((value) => value !== 0);
+    const smallestStep = step / BYTES;
+    expect(new Set(roundStochastically(name, Math.fround(smallestStep * (1 - 2 ** -20))))).toEqual(
+      new Set([0]),
+    );
+    const ups = roundStochastically(name, smallestStep).filter((value) => value !== 0);
     expect([...ups]).toEqual([step]);
   });
 });
@@ -85,20 +89,27 @@ it("0.001 under a block maximum of 6 is always 0 in nvfp4, whatever the seed", (
   const values = Float32Array.from({ length: 512 * 16 }, (_, i) => (i % 16 === 0 ? 6 : 0.001));
   for (const seed of [0n, 1n, 2n ** 63n]) {
     const random = new RandomState(seed);
-    const t = new NVFP4Quantizer({ stochastic: true, random }).quantize(tensor(backend(), values, [512, 16]));
-    expect(new Set(t.dequantize("f32").dataSync())).toEqual(new Set([6, 0]));
+    const quantizedTensor = new NVFP4Quantizer({ stochastic: true, random }).quantize(
+      tensor(backend(), values, [512, 16]),
+    );
+    expect(new Set(quantizedTensor.dequantize("f32").dataSync())).toEqual(new Set([6, 0]));
   }
 });
 
 it("32 random bits round it up as often as they should", () => {
   using _scope = new Scope();
   const values = Float32Array.from({ length: 32 }, (_, i) => (i % 16 === 0 ? 6 : 0.001));
-  const below = Math.floor((1 - 0.001 / 0.5) * 2 ** 32);
-  const words = Uint32Array.from(values, (_, i) => (i < 16 ? below - 2 ** 10 : below + 2 ** 10));
-  const randomBits = tensor(backend(), words, [2, 16], "u32");
-  const t = new NVFP4Quantizer({ stochastic: true }).quantize(tensor(backend(), values, [2, 16]), {
-    randomBits,
-  });
-  const all = [...t.dequantize("f32").dataSync()];
-  expect(all).toEqual([6, ...Array(15).fill(0), 6, ...Array(15).fill(0.5)]);
+  const threshold = Math.floor((1 - 0.001 / 0.5) * 2 ** 32);
+  const randomWords = Uint32Array.from(values, (_, i) =>
+    i < 16 ? threshold - 2 ** 10 : threshold + 2 ** 10,
+  );
+  const randomBits = tensor(backend(), randomWords, [2, 16], "u32");
+  const quantizedTensor = new NVFP4Quantizer({ stochastic: true }).quantize(
+    tensor(backend(), values, [2, 16]),
+    {
+      randomBits,
+    },
+  );
+  const roundedValues = [...quantizedTensor.dequantize("f32").dataSync()];
+  expect(roundedValues).toEqual([6, ...Array(15).fill(0), 6, ...Array(15).fill(0.5)]);
 });

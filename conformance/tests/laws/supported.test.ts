@@ -29,15 +29,15 @@ const TENSORS = ["c", "bias", "geluInput"];
 /** Some fields of an input, each with its value there and sometimes the value of another input. */
 function support(inputs: fc.Arbitrary<object>, fields: readonly string[]): fc.Arbitrary<Supported> {
   const coins = fc.infiniteStream(share);
-  return fc.tuple(inputs, inputs, coins, share).map(([input, other, tosses, chance]) => {
+  return fc.tuple(inputs, inputs, coins, share).map(([input, otherInput, tosses, chance]) => {
     const toss = (): number => tosses.next().value as number;
-    const absent = TENSORS.filter((field) => valueAt(input, field) === undefined);
-    const chosen = [...fields, ...absent].filter(() => toss() < chance);
+    const absentFields = TENSORS.filter((field) => valueAt(input, field) === undefined);
+    const chosenFields = [...fields, ...absentFields].filter(() => toss() < chance);
     const valuesOf = (field: string): readonly unknown[] => {
-      const values = [input, ...(toss() < 0.3 && !absent.includes(field) ? [other] : [])];
-      return [...new Set(values.map((each) => valueAt(each, field) ?? null))];
+      const values = [input, ...(toss() < 0.3 && !absentFields.includes(field) ? [otherInput] : [])];
+      return [...new Set(values.map((value) => valueAt(value, field) ?? null))];
     };
-    return Object.fromEntries(chosen.map((field) => [field, valuesOf(field)]));
+    return Object.fromEntries(chosenFields.map((field) => [field, valuesOf(field)]));
   });
 }
 
@@ -99,14 +99,19 @@ describe.each(AIMED)(
       fc.assert(
         fc.property(support(inputs(), fields), (supported) => {
           const DRAWN = 24;
-          const drawn = fc.sample(inputs(supported), { numRuns: DRAWN, seed: derivedSeed(1) });
-          const fitting = drawn.filter((input) => allows(supported, input)).length;
-          expect(fitting).toBeGreaterThanOrEqual(DRAWN / MAX_DRAWS);
-          const asked = supportedInputs(operation, supported)[operation] as fc.Arbitrary<object> | undefined;
-          for (const input of fc.sample(asked ?? inputs(), { numRuns: draws(5), seed: derivedSeed(2) }))
+          const samples = fc.sample(inputs(supported), { numRuns: DRAWN, seed: derivedSeed(1) });
+          const numAllowed = samples.filter((input) => allows(supported, input)).length;
+          expect(numAllowed).toBeGreaterThanOrEqual(DRAWN / MAX_DRAWS);
+          const supportedArbitrary = supportedInputs(operation, supported)[operation] as
+            | fc.Arbitrary<object>
+            | undefined;
+          for (const input of fc.sample(supportedArbitrary ?? inputs(), {
+            numRuns: draws(5),
+            seed: derivedSeed(2),
+          }))
             expect(allows(supported, input)).toBe(true);
         }),
-        { numRuns: draws(20), examples: examples.map((each) => [each]) },
+        { numRuns: draws(20), examples: examples.map((example) => [example]) },
       );
     });
   },

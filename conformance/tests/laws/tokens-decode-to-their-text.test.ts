@@ -14,8 +14,8 @@ it("decode(encode(text)) is text", async () => {
       for (const text of texts) {
         const ids = tokenizer.encode(text, { addSpecialTokens: false });
         expect(tokenizer.decode(ids)).toBe(text);
-        const all = tokenizer.encode(text);
-        expect(tokenizer.decode(all).endsWith(text)).toBe(true);
+        const tokens = tokenizer.encode(text);
+        expect(tokenizer.decode(tokens).endsWith(text)).toBe(true);
       }
     }),
     { numRuns: draws(200) },
@@ -29,16 +29,16 @@ it("a stream returns, joined, what decode returns; each part is well-formed and 
       fc.array(fc.nat(), { maxLength: 60 }),
       fc.boolean(),
       TEXTS,
-      async (metadata, drawn, skipSpecialTokens, text) => {
+      async (metadata, drawnIds, skipSpecialTokens, text) => {
         const tokenizer = await tokenizerOf(metadata);
-        const any = drawn.map((id) => id % tokenizer.vocabularySize);
+        const any = drawnIds.map((id) => id % tokenizer.vocabularySize);
         for (const ids of [any, [...tokenizer.encode(text), ...any], [...tokenizer.encode(text)]]) {
           const stream = tokenizer.decodeStream({ skipSpecialTokens });
           // the same stream decodes two texts, one after the other
-          for (let turn = 0; turn < 2; turn++) {
-            const parts = [...ids.map((id) => stream.step(id)), stream.end()];
-            expect(parts.join("")).toBe(tokenizer.decode(ids, { skipSpecialTokens }));
-            for (const part of parts) expect(/\p{Surrogate}/u.test(part)).toBe(false);
+          for (let repetition = 0; repetition < 2; repetition++) {
+            const pieces = [...ids.map((id) => stream.step(id)), stream.end()];
+            expect(pieces.join("")).toBe(tokenizer.decode(ids, { skipSpecialTokens }));
+            for (const part of pieces) expect(/\p{Surrogate}/u.test(part)).toBe(false);
           }
         }
       },
@@ -53,9 +53,9 @@ it("a stream returns a character with its last byte, and U+FFFD only for bytes t
     fc.property(fc.string({ unit: "binary", maxLength: 20 }), (text) => {
       const stream = bytes.decodeStream();
       for (const character of text) {
-        const own = [...new TextEncoder().encode(character)];
-        const parts = own.map((byte) => stream.step(byte));
-        expect(parts).toEqual([...own.slice(1).map(() => ""), character]);
+        const utf8Bytes = [...new TextEncoder().encode(character)];
+        const pieces = utf8Bytes.map((byte) => stream.step(byte));
+        expect(pieces).toEqual([...utf8Bytes.slice(1).map(() => ""), character]);
       }
       expect(stream.end()).toBe("");
     }),

@@ -31,7 +31,7 @@ const zero = <D extends DType = "bf16">(shape: Shape, dtype = "bf16" as D): Tens
   zeros(backend(), dtype, shape);
 const leaf = (shape: Shape): Variable => new Variable(zero(shape), true);
 
-const quantized = (quantizer: Quantizer) => quantizer.quantize(zero([32, 64]));
+const quantizeZeros = (quantizer: Quantizer) => quantizer.quantize(zero([32, 64]));
 
 function quantizedResult(): Variable {
   using layer = new Linear(backend(), 64, 32);
@@ -89,7 +89,7 @@ refusals("norms and the modules behind them", [
     "a quantized input of a norm",
     () => {
       using norm = new LayerNorm(backend(), 64);
-      norm.forward(quantized(new Float8CurrentScalingQuantizer()));
+      norm.forward(quantizeZeros(new Float8CurrentScalingQuantizer()));
     },
     DTypeError,
     ["norm", "fp8-current", "dequantize"],
@@ -124,7 +124,7 @@ refusals("functions", [
   ["half of an odd row", () => functional.gated(zero([4, 3]), "silu"), ShapeError, ["gated", "3"]],
   [
     "a quantized value",
-    () => functional.activation(quantized(new MXFP8Quantizer()), "gelu"),
+    () => functional.activation(quantizeZeros(new MXFP8Quantizer()), "gelu"),
     DTypeError,
     ["activation", "mxfp8", "dequantize"],
   ],
@@ -240,10 +240,10 @@ refusals("backward", [
     () => {
       const x = leaf([1]);
       const y = functional.activation(functional.activation(x, "gelu"), "gelu");
-      const other = functional.add(y, y);
+      const otherLoss = functional.add(y, y);
       y.backward();
       x.zeroGrad();
-      other.backward();
+      otherLoss.backward();
     },
     ArgumentError,
     ["already freed"],
@@ -272,9 +272,9 @@ refusals("optimizers", [
   ],
   ...[-1, Number.NaN, Number.POSITIVE_INFINITY].flatMap((learningRate) =>
     [SGD, AdamW].map(
-      (Made): Refusal => [
-        `${Made.name} with a learning rate of ${learningRate}`,
-        () => withGrads((layer) => void new Made(layer, { learningRate })),
+      (Class): Refusal => [
+        `${Class.name} with a learning rate of ${learningRate}`,
+        () => withGrads((layer) => void new Class(layer, { learningRate })),
         ArgumentError,
         ["learningRate", String(learningRate)],
       ],
@@ -313,15 +313,15 @@ refusals("optimizers", [
     { main: (): Tensor => zero([32, 64]), error: DTypeError, words: ["mainGrad", "bf16", "f32"] },
     { main: (): Tensor => zero([64, 32], "f32"), error: ShapeError, words: ["[64,32]", "[32,64]"] },
   ].map(
-    ({ main, error, words }): Refusal => [
-      `a main gradient without ${words[1]}`,
+    ({ main, error, words: message }): Refusal => [
+      `a main gradient without ${message[1]}`,
       () => {
         using layer = new Linear(backend(), 64, 32, { fuseWgradAccumulation: true });
         layer.weight.mainGrad = untyped(main());
         layer.forward(zero([32, 64])).backward(zero([32, 32]));
       },
       error,
-      words,
+      message,
     ],
   ),
   [

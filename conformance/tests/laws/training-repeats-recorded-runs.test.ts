@@ -32,36 +32,39 @@ import { RECIPE_NAMES, RECIPES_UNDER_TEST, type RecipeName, TrainingRun } from "
 
 /** The first steps of a run that are repeated. */
 const PREFIX = IS_FULL ? 4 : 2;
-const recorded = loadRuns();
+const recordedRuns = loadRuns();
 
 describe("training on the reference", () => {
   const backend = useBackend({ datapath: "hopper" });
 
   it("has a recorded run for every task and recipe", () => {
-    expect(recorded.training.map(({ task, recipe, hashes }) => [task, recipe, hashes.length])).toEqual(
+    expect(recordedRuns.training.map(({ task, recipe, hashes }) => [task, recipe, hashes.length])).toEqual(
       ALL_RUNS.map(({ task, recipe, steps }) => [task, recipe, steps]),
     );
   });
 
   it.each(sampleCases(ALL_RUNS, 3))("$task under $recipe begins as recorded", ({ task, recipe }) => {
     using run = new TrainingRun(backend(), task, recipe);
-    expect(runSteps(run, PREFIX)).toEqual(selectSteps(recordedRun(recorded, task, recipe), 0, PREFIX));
+    expect(runSteps(run, PREFIX)).toEqual(selectSteps(recordedRun(recordedRuns, task, recipe), 0, PREFIX));
   });
 
   it.each(sampleCases(ALL_RUNS, 2, 1))(
     "$task under $recipe resumed from a checkpoint is as recorded",
-    async (which) => {
-      const steps = await resumedSteps([backend(), backend()], which, { middle: PREFIX / 2, end: PREFIX });
-      expect(steps).toEqual(selectSteps(recordedRun(recorded, which.task, which.recipe), 0, PREFIX));
+    async (run) => {
+      const steps = await resumedSteps([backend(), backend()], run, { middle: PREFIX / 2, end: PREFIX });
+      expect(steps).toEqual(selectSteps(recordedRun(recordedRuns, run.task, run.recipe), 0, PREFIX));
     },
   );
 
   it.each(sampleCases(RECIPE_NAMES, 1))("lowers a loss to less than two thirds, under %s", (name) => {
     const losses = (learningRate: number): number[] => trained(backend(), name, learningRate);
-    const [first, last] = [0, -1].map((at) => losses(1e-2).at(at) as number) as [number, number];
-    expect(last).toBeLessThan((first * 2) / 3);
+    const [firstLoss, lastLoss] = [0, -1].map((index) => losses(1e-2).at(index) as number) as [
+      number,
+      number,
+    ];
+    expect(lastLoss).toBeLessThan((firstLoss * 2) / 3);
     // with a learning rate of 0 the loss stays
-    expect(losses(0).at(-1)).toBeGreaterThan((first * 9) / 10);
+    expect(losses(0).at(-1)).toBeGreaterThan((firstLoss * 9) / 10);
   });
 });
 
@@ -102,7 +105,7 @@ describe("the number of threads", () => {
     const backend = await openBackend("wasm", { datapath: "hopper", threads });
     for (const task of ["mlp", "transformer"] as const) {
       using run = new TrainingRun(backend, task, "nvfp4");
-      expect(runSteps(run, PREFIX)).toEqual(selectSteps(recordedRun(recorded, task, "nvfp4"), 0, PREFIX));
+      expect(runSteps(run, PREFIX)).toEqual(selectSteps(recordedRun(recordedRuns, task, "nvfp4"), 0, PREFIX));
     }
     await backend.dispose();
   });

@@ -23,12 +23,12 @@ describe(`every pair of options, cases drawn from ${drawSeed}`, () => {
 
   it("are covered by the cases", () => {
     const counts = Object.values(OPTIONS).map((values) => values.length);
-    const pairs = counts.flatMap((count, i) => counts.slice(i + 1).map((other) => count * other));
-    const found = tuplesAmong(
+    const pairs = counts.flatMap((count, i) => counts.slice(i + 1).map((otherCount) => count * otherCount));
+    const tuples = tuplesAmong(
       rows.map(({ options }) => options),
       2,
     );
-    expect(found.size).toBe(pairs.reduce((a, b) => a + b));
+    expect(tuples.size).toBe(pairs.reduce((a, b) => a + b));
   });
 
   it.each(sampleCases(rows))("$i: $options.layer under $options.recipe", ({ options, i }) => {
@@ -79,39 +79,47 @@ function deepPlan(
   split: Split | undefined,
   layer: CellPlan["layer"] = "linear",
 ): StepPlan {
-  const { rows, from, to } = DEEP[deep];
+  const { rows, from, to: outFeatures } = DEEP[deep];
   const plan = createPlan(
     { ...PLAIN, recipe, parameters: "f32", input: "f32" },
-    (drawSeed + from + to) >>> 1,
+    (drawSeed + from + outFeatures) >>> 1,
     1,
   );
   const model = RECIPES[recipe];
-  const cell = { layer, wrap: "plain", from, to, middle: 144 } as const;
+  const cell = { layer, wrap: "plain", from, to: outFeatures, middle: 144 } as const;
   return { ...plan, quantization: split ? { ...model, split } : model, rows, features: from, cells: [cell] };
 }
 
 describe(`products on Hopper's datapath, numbers drawn from ${drawSeed}`, () => {
   const backend = useBackend({ threads: 1, datapath: "hopper" });
   describe.each(sampleCases(PRODUCTS, 1))("a deep %s", (deep) => {
-    const alone = Object.fromEntries(PRODUCTS.map((product) => [product, product === deep])) as Split;
-    const others = Object.fromEntries(PRODUCTS.map((product) => [product, product !== deep])) as Split;
+    const onlyProduct = Object.fromEntries(PRODUCTS.map((product) => [product, product === deep])) as Split;
+    const otherProducts = Object.fromEntries(PRODUCTS.map((product) => [product, product !== deep])) as Split;
 
-    it.each(sampleCases([undefined, alone, others], 1))("accumulates by its own option: %j", (split) => {
-      for (const recipe of sampleCases(["current", "delayed"] as const, 1)) {
-        const found = firstDifference(backend(), deepPlan(recipe, deep, split));
-        expect(found, recipe).toBe(undefined);
-      }
-    });
+    it.each(sampleCases([undefined, onlyProduct, otherProducts], 1))(
+      "accumulates by its own option: %j",
+      (split) => {
+        for (const recipe of sampleCases(["current", "delayed"] as const, 1)) {
+          const mismatch = firstDifference(backend(), deepPlan(recipe, deep, split));
+          expect(mismatch, recipe).toBe(undefined);
+        }
+      },
+    );
 
     it("uses only its own option in the model", () => {
-      const none = { fprop: false, dgrad: false, wgrad: false };
-      const before = modelResults(deepPlan("current", deep, none), "hopper");
+      const unsplit = { fprop: false, dgrad: false, wgrad: false };
+      const unsplitResults = modelResults(deepPlan("current", deep, unsplit), "hopper");
       for (const product of sampleCases(PRODUCTS, 1)) {
-        const after = modelResults(deepPlan("current", deep, { ...none, [product]: true }), "hopper");
-        const differing = [...before.keys()].filter(
-          (name) => name.startsWith("0 0 ") && difference(only(after, name), only(before, name)),
+        const splitResults = modelResults(
+          deepPlan("current", deep, { ...unsplit, [product]: true }),
+          "hopper",
         );
-        expect(differing, product).toEqual(product === deep ? [DEEP[deep].makes] : []);
+        const differingNames = [...unsplitResults.keys()].filter(
+          (name) =>
+            name.startsWith("0 0 ") &&
+            difference(resultNamed(splitResults, name), resultNamed(unsplitResults, name)),
+        );
+        expect(differingNames, product).toEqual(product === deep ? [DEEP[deep].makes] : []);
       }
     });
   });
@@ -119,11 +127,12 @@ describe(`products on Hopper's datapath, numbers drawn from ${drawSeed}`, () => 
   it.each(sampleCases(["normLinear", "mlp"] as const, 1))("%s passes them on", (layer) => {
     for (const [bits, deep] of sampleCases([...PRODUCTS.entries()], 1)) {
       const split = { fprop: bits === 0, dgrad: bits === 1, wgrad: bits === 2 };
-      for (const each of [split, undefined]) {
-        const plan = deepPlan("current", deep, each, layer);
+      for (const productSplit of [split, undefined]) {
+        const plan = deepPlan("current", deep, productSplit, layer);
         const [cell] = plan.cells as [CellPlan];
-        const kept = layer === "mlp" ? { ...plan, cells: [{ ...cell, to: cell.from, middle: 16 }] } : plan;
-        expect(firstDifference(backend(), kept), deep).toBe(undefined);
+        const testedPlan =
+          layer === "mlp" ? { ...plan, cells: [{ ...cell, to: cell.from, middle: 16 }] } : plan;
+        expect(firstDifference(backend(), testedPlan), deep).toBe(undefined);
       }
     }
   });
@@ -137,8 +146,8 @@ describe(`products on Hopper's datapath, numbers drawn from ${drawSeed}`, () => 
   );
 });
 
-function only(seen: StepResults, name: string): StepResults {
-  return new Map([...seen].filter(([each]) => each === name));
+function resultNamed(results: StepResults, name: string): StepResults {
+  return new Map([...results].filter(([resultName]) => resultName === name));
 }
 
 describe(`any number of rows, numbers drawn from ${drawSeed}`, () => {
@@ -151,8 +160,8 @@ describe(`any number of rows, numbers drawn from ${drawSeed}`, () => {
     const [recipe] = name.split(",") as [StepOptions["recipe"]];
     for (const rows of [1, 7, 33]) {
       const plan = createPlan({ ...PLAIN, parameters: "f32", recipe, layer }, (drawSeed + rows) >>> 1, 1);
-      const all = { ...plan, recipe: name, quantization: RECIPES[name], rows };
-      expect(firstDifference(backend(), all), `${rows} rows`).toBe(undefined);
+      const fullPlan = { ...plan, recipe: name, quantization: RECIPES[name], rows };
+      expect(firstDifference(backend(), fullPlan), `${rows} rows`).toBe(undefined);
     }
   });
 });
@@ -187,33 +196,35 @@ describe(`evaluation, numbers drawn from ${drawSeed}`, () => {
 
 describe("a comparison", () => {
   /** Plausible wrong values of a matrix that a step computes. */
-  const wrong: Record<string, (x: Matrix) => Matrix | undefined> = {
-    "the last bit of its last element": (x) => at(x, x.data.length - 1, (value) => nextTo(value)),
-    "the sign of one element": (x) => at(x, 0, (value) => -value),
-    "one element lost": (x) => at(x, x.data.length >> 1, (value) => (value === 0 ? 1 : 0)),
+  const WRONG_RESULTS: Record<string, (x: Matrix) => Matrix | undefined> = {
+    "the last bit of its last element": (x) => withElement(x, x.data.length - 1, (value) => nextTo(value)),
+    "the sign of one element": (x) => withElement(x, 0, (value) => -value),
+    "one element lost": (x) => withElement(x, x.data.length >> 1, (value) => (value === 0 ? 1 : 0)),
     "another type": (x) => ({ ...x, dtype: x.dtype === "f32" ? "bf16" : "f32" }),
     nothing: () => undefined,
     doubled: (x) => ({ ...x, data: x.data.map((value) => 2 * value + (value === 0 ? 1 : 0)) }),
     "rows in another order": (x) => ({ ...x, data: x.data.slice().reverse() }),
   };
 
-  it.each(sampleCases(Object.entries(wrong)))("refuses %s, wherever it is", (name, change) => {
-    const seen = modelResults(createPlan({ ...PLAIN, layer: "mlp of geglu" }, drawSeed >>> 1, 1), "exact");
-    expect(difference(seen, seen)).toBe(undefined);
-    for (const [key, x] of seen) {
+  it.each(sampleCases(Object.entries(WRONG_RESULTS)))("refuses %s, wherever it is", (name, alter) => {
+    const results = modelResults(createPlan({ ...PLAIN, layer: "mlp of geglu" }, drawSeed >>> 1, 1), "exact");
+    expect(difference(results, results)).toBe(undefined);
+    for (const [key, x] of results) {
       if (name === "rows in another order" && new Set(x.data).size < 2) continue;
-      const changed = change(x);
-      const others = [...seen].filter(([other]) => other !== key);
-      const given = new Map(changed ? [...others, [key, changed] as const] : others);
-      expect(difference(given, seen), key).not.toBe(undefined);
+      const alteredMatrix = alter(x);
+      const otherResults = [...results].filter(([otherName]) => otherName !== key);
+      const alteredResults = new Map(
+        alteredMatrix ? [...otherResults, [key, alteredMatrix] as const] : otherResults,
+      );
+      expect(difference(alteredResults, results), key).not.toBe(undefined);
     }
-    const more = new Map([...seen, ["another gradient", [...seen.values()][0] as Matrix]]);
-    expect(difference(more, seen)).not.toBe(undefined);
+    const extraResults = new Map([...results, ["another gradient", [...results.values()][0] as Matrix]]);
+    expect(difference(extraResults, results)).not.toBe(undefined);
   });
 });
 
-function at(x: Matrix, index: number, change: (value: number) => number): Matrix {
-  return { ...x, data: x.data.map((value, i) => (i === index ? change(value) : value)) };
+function withElement(x: Matrix, index: number, alter: (value: number) => number): Matrix {
+  return { ...x, data: x.data.map((value, i) => (i === index ? alter(value) : value)) };
 }
 
 /** The next f32 away from zero. */
@@ -225,7 +236,7 @@ function nextTo(value: number): number {
 
 describe("every option matters", () => {
   /** Values of other options, without which a value has no visible effect. */
-  const beside: Partial<Record<keyof StepOptions, Partial<StepOptions>>> = {
+  const COMPANIONS: Partial<Record<keyof StepOptions, Partial<StepOptions>>> = {
     // nvfp4 has a recipe for each variant; not every class of recipes has
     variant: { recipe: "nvfp4", layer: "mlp of gelu" },
     normalization: { layer: "mlp of gelu" },
@@ -241,27 +252,27 @@ describe("every option matters", () => {
    * The number of values of an option that give the same bits as another value, by another computation: recomputation,
    * and a cached weight that is renewed by a flag.
    */
-  const repeated: Partial<Record<keyof StepOptions, number>> = { wrap: 1, microbatches: 2 };
+  const REPETITIONS: Partial<Record<keyof StepOptions, number>> = { wrap: 1, microbatches: 2 };
   /** Options that do not change bits. */
   const invisible = new Set(["nested", "savesOriginal", "delays"]);
 
   const digest = (plan: StepPlan): string => {
-    const { seed: _, ...rest } = plan;
-    return JSON.stringify(rest);
+    const { seed: _, ...otherFields } = plan;
+    return JSON.stringify(otherFields);
   };
 
   it.each(sampleCases(Object.keys(OPTIONS) as (keyof StepOptions)[]))(
     "%s: each of its values is another case",
     (name) => {
-      const base = { ...PLAIN, ...beside[name] };
+      const base = { ...PLAIN, ...COMPANIONS[name] };
       const plans = OPTIONS[name].map((value) => createPlan({ ...base, [name]: value } as StepOptions, 5, 1));
       const distinct = new Set(plans.map(digest)).size;
       expect(distinct).toBe(OPTIONS[name].length);
       if (invisible.has(name)) return;
-      const seen = plans.map((plan) =>
+      const planResults = plans.map((plan) =>
         JSON.stringify([...modelResults(plan, "exact")].map(([key, { data }]) => [key, [...data]])),
       );
-      expect(new Set(seen).size).toBe(OPTIONS[name].length - (repeated[name] ?? 0));
+      expect(new Set(planResults).size).toBe(OPTIONS[name].length - (REPETITIONS[name] ?? 0));
     },
   );
 });

@@ -17,19 +17,23 @@ describe.each(SCALAR_FORMAT_NAMES)("%s", (format) => {
   testInScope("saturates finite values and propagates infinities, with every rounding", () => {
     const x = tensor(backend(), new Float32Array(PATTERNS.buffer), [PATTERNS.length / 2, 2]);
     for (const rounding of ROUNDINGS) {
-      const by = (overflow: "saturate" | "nonfinite" | "propagate"): string[] => {
+      const encodeUnder = (overflow: "saturate" | "nonfinite" | "propagate"): string[] => {
         const codes = encode(x, { format, rounding, overflow, seed: 3n }).dataSync() as Uint8Array;
         const perRow = codes.length / (PATTERNS.length / 2);
         return Array.from({ length: PATTERNS.length / 2 }, (_, row) =>
           codes.subarray(row * perRow, (row + 1) * perRow).join(),
         );
       };
-      const [saturated, nonfinite, propagated] = [by("saturate"), by("nonfinite"), by("propagate")];
+      const [saturated, nonfinite, propagated] = [
+        encodeUnder("saturate"),
+        encodeUnder("nonfinite"),
+        encodeUnder("propagate"),
+      ];
       // a row is a bf16 value and that value with all lower bits, NaN for an infinity
-      const wrong = propagated.findIndex(
+      const wrongIndex = propagated.findIndex(
         (codes, row) => codes !== (INFINITIES.includes(VALUES[row] as number) ? nonfinite : saturated)[row],
       );
-      expect(wrong, rounding).toBe(-1);
+      expect(wrongIndex, rounding).toBe(-1);
     }
   });
 });

@@ -16,16 +16,16 @@ const DRAWS = { seedLo: 0x89abcdef, seedHi: 0x01234567, offsetLo: 11, offsetHi: 
 
 let kernel: Instance;
 let pool: Pool;
-let [source, fast, slow] = [0, 0, 0];
+let [source, simdCodes, scalarCodes] = [0, 0, 0];
 
 beforeAll(async () => {
   kernel = await openInstance();
   const reserve = (bytes: number): number => kernel.exports.reserve(bytes) >>> 0;
-  [source, fast, slow] = [reserve(4 * COUNT), reserve(4 * COUNT), reserve(4 * COUNT)];
+  [source, simdCodes, scalarCodes] = [reserve(4 * COUNT), reserve(4 * COUNT), reserve(4 * COUNT)];
   pool = await Pool.open(kernel, new Heap(kernel), 1);
 });
 
-function put(patterns: ArrayLike<number>): void {
+function writePatterns(patterns: ArrayLike<number>): void {
   new Uint32Array(kernel.memory.buffer, source, patterns.length).set(patterns);
 }
 
@@ -37,23 +37,23 @@ function codesOf(
   count: number,
   cut = 0,
 ): Uint8Array {
-  const to = loop === "encode" ? fast : slow;
-  new Uint8Array(kernel.memory.buffer, to, 4 * count).fill(0xa5);
+  const target = loop === "encode" ? simdCodes : scalarCodes;
+  new Uint8Array(kernel.memory.buffer, target, 4 * count).fill(0xa5);
   const policy = { rounding, overflow, scale };
   for (const [begin, end] of [
     [0, cut],
     [cut, count],
   ] as const) {
     const job = { first: begin, total: end - begin };
-    pool.run(loop, job, { src: source, srcType: WIDE.f32, dst: to, word, ...policy, draws: DRAWS });
+    pool.run(loop, job, { src: source, srcType: WIDE.f32, dst: target, word, ...policy, draws: DRAWS });
   }
-  return new Uint8Array(kernel.memory.buffer, to, 4 * count).slice();
+  return new Uint8Array(kernel.memory.buffer, target, 4 * count).slice();
 }
 
 describe("encode", () => {
   it("equals the element-wise loop for every layout, rounding, overflow, scale and partition", () => {
     const scale = fc.oneof(fc.constantFrom(1, 1, 0, 448, 2 ** -127, Infinity), fc.float({ noNaN: true }));
-    const drawn = scalarLayout().chain((layout) =>
+    const cases = scalarLayout().chain((layout) =>
       fc.record({
         layout: fc.constant(layout),
         mode: rounding(),
@@ -64,13 +64,13 @@ describe("encode", () => {
       }),
     );
     fc.assert(
-      fc.property(drawn, ({ layout, mode, overflow, scale: factor, patterns, cut }) => {
-        put(patterns);
+      fc.property(cases, ({ layout, mode, overflow, scale: factor, patterns, cut }) => {
+        writePatterns(patterns);
         const policy = [ROUNDING[mode], OVERFLOW[overflow], factor] as const;
         const word = formatWord(layout);
-        const at = Math.min(8 * cut, patterns.length & ~7);
-        const got = codesOf("encode", word, policy, patterns.length, at);
-        expect(got).toEqual(codesOf("encodeScalar", word, policy, patterns.length));
+        const cutIndex = Math.min(8 * cut, patterns.length & ~7);
+        const codes = codesOf("encode", word, policy, patterns.length, cutIndex);
+        expect(codes).toEqual(codesOf("encodeScalar", word, policy, patterns.length));
       }),
       { numRuns: draws(400) },
     );
@@ -94,13 +94,15 @@ describe("encode", () => {
     const word = formatWord(SCALAR_FORMATS[format]);
     for (const block of blocks) {
       const sign = block % 2 === 0 ? 0 : 0x80000000;
-      put(Uint32Array.from({ length: COUNT / 4 }, (_, i) => ((block << 16) | (i * 4 + (i & 3))) + sign));
+      writePatterns(
+        Uint32Array.from({ length: COUNT / 4 }, (_, i) => ((block << 16) | (i * 4 + (i & 3))) + sign),
+      );
       for (const mode of ROUNDINGS) {
         for (const overflow of OVERFLOWS) {
           const policy = [ROUNDING[mode], OVERFLOW[overflow], 1] as const;
-          const got = codesOf("encode", word, policy, COUNT / 4);
-          const same = Buffer.compare(got, codesOf("encodeScalar", word, policy, COUNT / 4)) === 0;
-          expect(same, `${mode} ${overflow} block ${block.toString(16)}`).toBe(true);
+          const codes = codesOf("encode", word, policy, COUNT / 4);
+          const isEqual = Buffer.compare(codes, codesOf("encodeScalar", word, policy, COUNT / 4)) === 0;
+          expect(isEqual, `${mode} ${overflow} block ${block.toString(16)}`).toBe(true);
         }
       }
     }
@@ -108,17 +110,21 @@ describe("encode", () => {
 
   it("handles a NaN anywhere in a run, next to values far beyond the format", () => {
     fc.assert(
-      fc.property(fc.nat(4999), fc.constantFrom("e4m3", "e2m1", "e5m2", "bf16", "f16"), (at, format) => {
-        const patterns = new Uint32Array(5000).fill(0x3fc00000);
-        patterns[at] = 0xffc00001;
-        patterns[(at + 7) % 5000] = 0x7f000000;
-        patterns[(at + 8) % 5000] = 0xff800000;
-        put(patterns);
-        const word = formatWord(SCALAR_FORMATS[format]);
-        const policy = [ROUNDING.tiesToEven, OVERFLOW.saturate, 1] as const;
-        const got = codesOf("encode", word, policy, 5000);
-        expect(Buffer.compare(got, codesOf("encodeScalar", word, policy, 5000))).toBe(0);
-      }),
+      fc.property(
+        fc.nat(4999),
+        fc.constantFrom("e4m3", "e2m1", "e5m2", "bf16", "f16"),
+        (nanIndex, format) => {
+          const patterns = new Uint32Array(5000).fill(0x3fc00000);
+          patterns[nanIndex] = 0xffc00001;
+          patterns[(nanIndex + 7) % 5000] = 0x7f000000;
+          patterns[(nanIndex + 8) % 5000] = 0xff800000;
+          writePatterns(patterns);
+          const word = formatWord(SCALAR_FORMATS[format]);
+          const policy = [ROUNDING.tiesToEven, OVERFLOW.saturate, 1] as const;
+          const codes = codesOf("encode", word, policy, 5000);
+          expect(Buffer.compare(codes, codesOf("encodeScalar", word, policy, 5000))).toBe(0);
+        },
+      ),
       { numRuns: draws(60) },
     );
   });

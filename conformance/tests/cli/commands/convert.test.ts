@@ -31,12 +31,12 @@ interface Report {
   readonly changes?: readonly Readonly<Record<string, number | string>>[];
 }
 
-const drawn = fc.constantFrom(...(Object.keys(FORMS) as Fixture[])).chain((fixture) =>
+const optionChoices = fc.constantFrom(...(Object.keys(FORMS) as Fixture[])).chain((fixture) =>
   fc.record({
     fixture: fc.constant(fixture),
     to: fc.constantFrom(...FORMS[fixture].targets),
-    some: fc.boolean(),
-    says: fc.boolean(),
+    selectsOne: fc.boolean(),
+    declaresSource: fc.boolean(),
     dryRun: fc.boolean(),
     force: fc.boolean(),
     exists: fc.boolean(),
@@ -46,81 +46,94 @@ const drawn = fc.constantFrom(...(Object.keys(FORMS) as Fixture[])).chain((fixtu
 describe("convert", () => {
   it("writes and says the same for any options, and nothing where the output exists", async () => {
     await fc.assert(
-      fc.asyncProperty(drawn, async ({ fixture, to, some, says, dryRun, force, exists }) => {
-        const input = join(VECTORS, fixture);
-        const [first = "", ...others] = (await reportOf(input)).weights.map(({ name }) => name);
-        const run = async (name: string, ...more: readonly string[]) => {
-          if (exists) {
-            mkdirSync(w.path(name));
-            writeFileSync(join(w.path(name), "mine.txt"), "mine");
-          }
-          const words = [
-            ...["convert", input, "-o", `@${name}`, "--to", to, ...(some ? ["--tensors", first] : [])],
-            ...(says ? [`--as=${fixture}`] : []),
-            ...(dryRun ? ["--dry-run"] : []),
-            ...(force ? ["--force"] : []),
-            ...more,
+      fc.asyncProperty(
+        optionChoices,
+        async ({ fixture, to, selectsOne, declaresSource, dryRun, force, exists }) => {
+          const input = join(VECTORS, fixture);
+          const [firstName = "", ...otherNames] = (await reportOf(input)).weights.map(({ name }) => name);
+          const run = async (name: string, ...extraArgs: readonly string[]) => {
+            if (exists) {
+              mkdirSync(w.path(name));
+              writeFileSync(join(w.path(name), "mine.txt"), "mine");
+            }
+            const args = [
+              ...[
+                "convert",
+                input,
+                "-o",
+                `@${name}`,
+                "--to",
+                to,
+                ...(selectsOne ? ["--tensors", firstName] : []),
+              ],
+              ...(declaresSource ? [`--as=${fixture}`] : []),
+              ...(dryRun ? ["--dry-run"] : []),
+              ...(force ? ["--force"] : []),
+              ...extraArgs,
+            ];
+            return w.run(...args);
+          };
+          const id = w.names.length;
+          const [json, text, quiet] = [
+            await run(`json${id}`, "--json"),
+            await run(`text${id}`),
+            await run(`quiet${id}`, "--quiet"),
           ];
-          return w.run(...words);
-        };
-        const id = w.names.length;
-        const [json, text, quiet] = [
-          await run(`json${id}`, "--json"),
-          await run(`text${id}`),
-          await run(`quiet${id}`, "--quiet"),
-        ];
-        const isWide = to === "bf16" || to === "f32";
-        // a checkpoint has one quantization, so the other weights cannot keep theirs
-        const isMixed = some && !isWide && others.length > 0;
-        const isTaken = exists && !force;
-        const status = isTaken || isMixed ? 2 : 0;
-        for (const each of [json, text, quiet])
-          expect([each.status, each.stderr !== ""]).toEqual([status, status > 0]);
-        if (status > 0) {
-          const why = isTaken
-            ? /exists; give a new folder/
-            : /would stay so; a checkpoint has one quantization/;
-          expect([text.stdout, text.stderr]).toEqual(["", expect.stringMatching(why)]);
-          expect(exists ? readdirSync(w.path(`text${id}`)) : w.names.slice(id)).toEqual(
-            exists ? ["mine.txt"] : [],
+          const isWide = to === "bf16" || to === "f32";
+          // a checkpoint has one quantization, so the other weights cannot keep theirs
+          const isMixed = selectsOne && !isWide && otherNames.length > 0;
+          const isTaken = exists && !force;
+          const status = isTaken || isMixed ? 2 : 0;
+          for (const finishedRun of [json, text, quiet])
+            expect([finishedRun.status, finishedRun.stderr !== ""]).toEqual([status, status > 0]);
+          if (status > 0) {
+            const message = isTaken
+              ? /exists; give a new folder/
+              : /would stay so; a checkpoint has one quantization/;
+            expect([text.stdout, text.stderr]).toEqual(["", expect.stringMatching(message)]);
+            expect(exists ? readdirSync(w.path(`text${id}`)) : w.names.slice(id)).toEqual(
+              exists ? ["mine.txt"] : [],
+            );
+            return;
+          }
+          const report = JSON.parse(json.stdout) as Report;
+          expect([report.to, report.output, report.written]).toEqual([to, w.path(`json${id}`), !dryRun]);
+          expect(report.converted).toEqual(Object.keys(report.ways));
+          expect(new Set(report.converted)).toEqual(
+            new Set(selectsOne ? [firstName] : [firstName, ...otherNames]),
           );
-          return;
-        }
-        const said = JSON.parse(json.stdout) as Report;
-        expect([said.to, said.output, said.written]).toEqual([to, w.path(`json${id}`), !dryRun]);
-        expect(said.converted).toEqual(Object.keys(said.ways));
-        expect(new Set(said.converted)).toEqual(new Set(some ? [first] : [first, ...others]));
-        expect(new Set(Object.values(said.ways))).toEqual(
-          new Set([isWide ? "dequantized" : expect.stringMatching(/^(carried|quantized)$/)]),
-        );
-        expect(new Set(said.kept)).toEqual(new Set(some && isWide ? others : []));
-        const lines = text.stdout.trimEnd().split("\n");
-        for (const name of said.converted)
-          expect(lines.filter((line) => line.startsWith(`${name}: `))).toHaveLength(1);
-        expect(lines.at(-1)).toBe(
-          `${w.path(`text${id}`)}: ${said.converted.length} weights to ${to}, ${said.kept.length} still quantized, ${said.bytes} bytes in ${said.shards.length} shards${dryRun ? " (not written)" : ""}`,
-        );
-        if (dryRun) {
-          expect([said.changes, existsSync(w.path(`json${id}`))]).toEqual([undefined, exists]);
-          return;
-        }
-        expect(quiet.stdout).toBe("");
-        const written = await readContents(w.path(`json${id}`));
-        const sizes = [...written.tensors.values()].map(({ bytes }) => bytes.length);
-        expect(sizes.reduce((sum, size) => sum + size, 0)).toBe(said.bytes);
-        for (const other of [`text${id}`, `quiet${id}`])
-          expect((await readContents(w.path(other))).tensors).toEqual(written.tensors);
-        expect(existsSync(join(w.path(`json${id}`), "mine.txt"))).toBe(exists);
-        for (const { name } of said.shards) expect(readdirSync(w.path(`json${id}`))).toContain(name);
-        expect(said.changes?.map(({ name }) => name)).toEqual(said.converted);
-        for (const { way, name, changed, max, relativeRms, sqnr } of said.changes ?? []) {
-          expect(way).toBe(said.ways[String(name)]);
-          const isExact = changed === 0;
-          expect([max === 0, relativeRms === 0, sqnr === "Infinity"]).toEqual([isExact, isExact, isExact]);
-          // a global scale that the other library stores as its reciprocal is rounded
-          if (way === "carried") expect(relativeRms).toBeLessThan(2 ** -23);
-        }
-      }),
+          expect(new Set(Object.values(report.ways))).toEqual(
+            new Set([isWide ? "dequantized" : expect.stringMatching(/^(carried|quantized)$/)]),
+          );
+          expect(new Set(report.kept)).toEqual(new Set(selectsOne && isWide ? otherNames : []));
+          const lines = text.stdout.trimEnd().split("\n");
+          for (const name of report.converted)
+            expect(lines.filter((line) => line.startsWith(`${name}: `))).toHaveLength(1);
+          expect(lines.at(-1)).toBe(
+            `${w.path(`text${id}`)}: ${report.converted.length} weights to ${to}, ${report.kept.length} still quantized, ${report.bytes} bytes in ${report.shards.length} shards${dryRun ? " (not written)" : ""}`,
+          );
+          if (dryRun) {
+            expect([report.changes, existsSync(w.path(`json${id}`))]).toEqual([undefined, exists]);
+            return;
+          }
+          expect(quiet.stdout).toBe("");
+          const output = await readContents(w.path(`json${id}`));
+          const sizes = [...output.tensors.values()].map(({ bytes }) => bytes.length);
+          expect(sizes.reduce((sum, size) => sum + size, 0)).toBe(report.bytes);
+          for (const otherName of [`text${id}`, `quiet${id}`])
+            expect((await readContents(w.path(otherName))).tensors).toEqual(output.tensors);
+          expect(existsSync(join(w.path(`json${id}`), "mine.txt"))).toBe(exists);
+          for (const { name } of report.shards) expect(readdirSync(w.path(`json${id}`))).toContain(name);
+          expect(report.changes?.map(({ name }) => name)).toEqual(report.converted);
+          for (const { way, name, changed, max, relativeRms, sqnr } of report.changes ?? []) {
+            expect(way).toBe(report.ways[String(name)]);
+            const isExact = changed === 0;
+            expect([max === 0, relativeRms === 0, sqnr === "Infinity"]).toEqual([isExact, isExact, isExact]);
+            // a global scale that the other library stores as its reciprocal is rounded
+            if (way === "carried") expect(relativeRms).toBeLessThan(2 ** -23);
+          }
+        },
+      ),
       { numRuns: draws(24, 5) },
     );
   });
@@ -144,7 +157,7 @@ describe("convert", () => {
     copyFixture("ct-mxfp4", w.path("in"));
     mkdirSync(w.path("empty"));
     writeFileSync(w.path("file.txt"), "no checkpoint");
-    const before = [w.names, readdirSync(w.path("in"))];
+    const filesBefore = [w.names, readdirSync(w.path("in"))];
     const { status, stdout, stderr } = await w.run("convert", ...args);
     expect({ status, stdout, stderr }).toEqual({
       status: 2,
@@ -154,6 +167,6 @@ describe("convert", () => {
     const json = await w.run("convert", ...args, "--json");
     expect(json.status).toBe(2);
     expect(JSON.parse(json.stdout)).toMatchObject({ ok: false, error: { code } });
-    expect([w.names, readdirSync(w.path("in"))]).toEqual(before);
+    expect([w.names, readdirSync(w.path("in"))]).toEqual(filesBefore);
   });
 });

@@ -58,8 +58,8 @@ async function byLibrary(make: Make, values: Float32Array): Promise<Float32Array
   const backend = await openBackend("wasm", { threads: 1 });
   try {
     using _scope = new Scope();
-    const quantized = make(backend).quantize(tensor(backend, values, [2, M / 2, K]));
-    return Float32Array.from(dequantize(quantized, "f32").dataSync());
+    const quantizedTensor = make(backend).quantize(tensor(backend, values, [2, M / 2, K]));
+    return Float32Array.from(dequantize(quantizedTensor, "f32").dataSync());
   } finally {
     await backend.dispose();
   }
@@ -95,17 +95,17 @@ describe("dequantize", () => {
   );
 
   it("leaves integers and tensors not asked for as they are", async () => {
-    const others = [raw("n", "I64", [1], [1, 2, 3, 4, 5, 6, 7, 8]), f32("y", [3, 5], ramp(15))];
-    await w.write("in", [f32("x", [32, 32], ramp(1024)), ...others]);
+    const unquantizedTensors = [raw("n", "I64", [1], [1, 2, 3, 4, 5, 6, 7, 8]), f32("y", [3, 5], ramp(15))];
+    await w.write("in", [f32("x", [32, 32], ramp(1024)), ...unquantizedTensors]);
     await w.succeed("quantize", "@in", "-o", "@out", "--quantizer", "mxfp8", "--tensors", "x");
     const { tensors } = await w.read("out");
     expect(Object.keys(tensors).toSorted()).toEqual(["n", "x.rowwise.data", "x.rowwise.scale_inv", "y"]);
-    expect([tensors.n, tensors.y]).toEqual(others);
+    expect([tensors.n, tensors.y]).toEqual(unquantizedTensors);
     await w.succeed("dequantize", "@out", "-o", "@back", "--dtype", "bf16");
     const back = (await w.read("back")).tensors;
     expect(Object.keys(back).toSorted()).toEqual(["n", "x", "y"]);
     expect(back.x).toMatchObject({ dtype: "BF16", shape: [32, 32] });
-    expect(back.y).toEqual(others[1]);
+    expect(back.y).toEqual(unquantizedTensors[1]);
   });
 
   it("dequantizes columnwise copies if there are no rowwise ones", async () => {

@@ -18,14 +18,14 @@ describe("--dialect", () => {
   it.each(DIALECT_NAMES)("%s quantizes by its first quantizer and all that it fixes", async (name) => {
     const { forms }: Dialect = DIALECTS[name];
     const [form] = forms;
-    const { amaxEpsilon, ...fixed } = form?.fixed ?? {};
-    const written = await recipeOf("--dialect", name);
-    expect(written.quantizer).toBe(form?.quantizer);
+    const { amaxEpsilon, ...fixedSettings } = form?.fixed ?? {};
+    const writtenRecipe = await recipeOf("--dialect", name);
+    expect(writtenRecipe.quantizer).toBe(form?.quantizer);
     const [ownRule] = blockFormat(form?.quantizer ?? "mxfp8").rules;
     const defaults: Readonly<Record<string, unknown>> = { scaleRule: ownRule, elementScaling: "multiply" };
-    for (const [field, value] of Object.entries(fixed))
-      expect(written[field] ?? defaults[field], field).toBe(value);
-    expect(written.epsilon ?? 0).toBe(amaxEpsilon ?? 0);
+    for (const [field, value] of Object.entries(fixedSettings))
+      expect(writtenRecipe[field] ?? defaults[field], field).toBe(value);
+    expect(writtenRecipe.epsilon ?? 0).toBe(amaxEpsilon ?? 0);
   });
 
   it("leaves the choice of format, tile and quantizer among its own", async () => {

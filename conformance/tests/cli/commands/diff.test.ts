@@ -25,14 +25,14 @@ type InputName = keyof typeof INPUTS;
 /** The forms that two dialects share: a quantizer, a format and a tile. */
 function formsOf(a: DialectName, b: DialectName): readonly Partial<DiffDialectsOptions>[] {
   return (DIALECTS[a] as Dialect).forms.flatMap((form) => {
-    const other = (DIALECTS[b] as Dialect).forms.find(({ quantizer }) => quantizer === form.quantizer);
-    if (!other) return [];
+    const otherForm = (DIALECTS[b] as Dialect).forms.find(({ quantizer }) => quantizer === form.quantizer);
+    if (!otherForm) return [];
     const { elements, tiles } = blockFormat(form.quantizer);
     return (form.formats ?? elements)
-      .filter((format) => (other.formats ?? elements).includes(format))
+      .filter((format) => (otherForm.formats ?? elements).includes(format))
       .flatMap((format) =>
         (form.tiles ?? tiles)
-          .filter((tile) => (other.tiles ?? tiles).includes(tile))
+          .filter((tile) => (otherForm.tiles ?? tiles).includes(tile))
           .map((tile) => ({ quantizer: form.quantizer, format, tile })),
       );
   });
@@ -55,7 +55,7 @@ const NUMBERS: ReadonlyMap<unknown, number> = new Map([
   ["-Infinity", Number.NEGATIVE_INFINITY],
   ["-0", -0],
 ]);
-const parsed = (text: string): Report =>
+const parseReport = (text: string): Report =>
   JSON.parse(text, (_, value) => NUMBERS.get(value) ?? value) as Report;
 
 const write = (names: readonly InputName[]): Promise<void> =>
@@ -75,45 +75,49 @@ const isEqual = ({ scales, codes, values }: DialectDiff): boolean =>
 
 describe("diff", () => {
   const inputName = fc.constantFrom(...(Object.keys(INPUTS) as InputName[]));
-  const drawn = fc.constantFrom(...PAIRS).chain(([a, b]) =>
+  const cases = fc.constantFrom(...PAIRS).chain(([a, b]) =>
     fc.record({
       pair: fc.constant([a, b] as const),
       form: fc.constantFrom(...formsOf(a, b)),
-      given: fc.subarray(["quantizer", "format", "tile"] as const),
+      namedSettings: fc.subarray(["quantizer", "format", "tile"] as const),
       examples: fc.constantFrom(undefined, 0, 1, 3),
       names: fc.array(inputName, { minLength: 1, maxLength: 2 }),
-      only: fc.option(fc.nat(1), { nil: undefined }),
+      onlyIndex: fc.option(fc.nat(1), { nil: undefined }),
     }),
   );
 
   it("prints what the library finds, and exits with 1 exactly if a tensor differs, for any options", async () => {
     await fc.assert(
-      fc.asyncProperty(drawn, async ({ pair: [a, b], form, given, examples, names, only }) => {
+      fc.asyncProperty(cases, async ({ pair: [a, b], form, namedSettings, examples, names, onlyIndex }) => {
         await write(names);
         // a tile or a format of another quantizer than the first requires the quantizer's name
-        const own = new Set(given.length > 0 ? ["quantizer", ...given] : []);
-        const settings = Object.fromEntries(Object.entries(form).filter(([name]) => own.has(name)));
+        const settingNames = new Set(namedSettings.length > 0 ? ["quantizer", ...namedSettings] : []);
+        const settings = Object.fromEntries(Object.entries(form).filter(([name]) => settingNames.has(name)));
         const options: DiffDialectsOptions = { a, b, ...settings, examples };
-        const at = only === undefined ? undefined : only % names.length;
-        const words = [
+        const tensorIndex = onlyIndex === undefined ? undefined : onlyIndex % names.length;
+        const args = [
           ...Object.entries({ ...settings, examples }).flatMap(([name, value]) =>
             value === undefined ? [] : [`--${name}`, String(value)],
           ),
-          ...(at === undefined ? [] : [`--tensor=x${at}`]),
+          ...(tensorIndex === undefined ? [] : [`--tensor=x${tensorIndex}`]),
         ];
-        const { status, stdout } = await w.run("diff", a, b, "@in", "--json", ...words);
+        const { status, stdout } = await w.run("diff", a, b, "@in", "--json", ...args);
         const expected = names.flatMap((name, i) =>
-          at === undefined || at === i ? [{ name: `x${i}`, ...expectedOf(name, options) }] : [],
+          tensorIndex === undefined || tensorIndex === i
+            ? [{ name: `x${i}`, ...expectedOf(name, options) }]
+            : [],
         );
-        const equal = expected.every(isEqual);
-        expect(parsed(stdout)).toEqual({ a, b, equal, tensors: expected });
-        const text = await w.run("diff", a, b, "@in", ...words);
-        expect([status, text.status]).toEqual(equal ? [0, 0] : [1, 1]);
+        const areEqual = expected.every(isEqual);
+        expect(parseReport(stdout)).toEqual({ a, b, equal: areEqual, tensors: expected });
+        const text = await w.run("diff", a, b, "@in", ...args);
+        expect([status, text.status]).toEqual(areEqual ? [0, 0] : [1, 1]);
         const lines = text.stdout.trimEnd().split("\n");
-        expect(lines).toHaveLength(expected.reduce((sum, each) => sum + 2 + each.examples.length, 0));
-        for (const { name, examples: shown } of expected) {
+        expect(lines).toHaveLength(
+          expected.reduce((sum, difference) => sum + 2 + difference.examples.length, 0),
+        );
+        for (const { name, examples: shownExamples } of expected) {
           expect(lines.filter((line) => line.startsWith(`${name}: `))).toHaveLength(1);
-          for (const each of shown) expect(lines).toContain(`  ${each.words}`);
+          for (const example of shownExamples) expect(lines).toContain(`  ${example.words}`);
         }
       }),
       { numRuns: draws(60, 8) },
@@ -133,18 +137,18 @@ describe("diff", () => {
       ],
       [["te", "modelopt-nvfp4"], ["ordinary"]],
     ];
-    const seen = new Set<string>();
+    const kindsSeen = new Set<string>();
     for (const [pair, names] of cases) {
       await write(names);
       const { status, stdout } = await w.run("diff", ...pair, "@in", "--json");
-      const { tensors, equal } = parsed(stdout);
-      const differing = (["scales", "codes", "values"] as const).filter((name) =>
-        tensors.some((each) => each[name].different > 0),
+      const { tensors, equal } = parseReport(stdout);
+      const differingKinds = (["scales", "codes", "values"] as const).filter((name) =>
+        tensors.some((tensorDiff) => tensorDiff[name].different > 0),
       );
-      seen.add(differing.join());
-      expect([status, equal], `${pair}`).toEqual(differing.length > 0 ? [1, false] : [0, true]);
+      kindsSeen.add(differingKinds.join());
+      expect([status, equal], `${pair}`).toEqual(differingKinds.length > 0 ? [1, false] : [0, true]);
     }
-    expect([...seen]).toEqual(expect.arrayContaining(["scales", "values", ""]));
+    expect([...kindsSeen]).toEqual(expect.arrayContaining(["scales", "values", ""]));
   });
 
   it.each([

@@ -37,13 +37,15 @@ describe("explain", () => {
     await w.write("in", [X, w2]);
     await w.succeed("quantize", "@in", "-o", "@q", "--quantizer", "mxfp8");
     await w.succeed("gemm", "@q", "-o", "@d", "--out-dtype", "bf16");
-    const at = ["explain", "@q", "--op", "gemm", "--at", "3,5", "--out-dtype", "bf16"] as const;
-    const { explanation } = JSON.parse(await w.succeed(...at, "--json")) as {
+    const explainArgs = ["explain", "@q", "--op", "gemm", "--at", "3,5", "--out-dtype", "bf16"] as const;
+    const { explanation } = JSON.parse(await w.succeed(...explainArgs, "--json")) as {
       readonly explanation: { readonly out: { readonly code: number } };
     };
-    const d = (await w.read("d")).tensors.d?.bytes ?? new Uint8Array();
-    expect(explanation.out.code).toBe(new DataView(d.buffer, d.byteOffset).getUint16((3 * 32 + 5) * 2, true));
-    const text = await w.succeed(...at, "--products", "17");
+    const product = (await w.read("d")).tensors.d?.bytes ?? new Uint8Array();
+    expect(explanation.out.code).toBe(
+      new DataView(product.buffer, product.byteOffset).getUint16((3 * 32 + 5) * 2, true),
+    );
+    const text = await w.succeed(...explainArgs, "--products", "17");
     expect(text.split("\n").filter((line) => line.startsWith("  k "))).toHaveLength(4);
     expect(text.split("\n").filter((line) => line.startsWith("    k "))).toHaveLength(16);
   });
@@ -81,8 +83,8 @@ describe("explain", () => {
     [["1", "--function", "sin"], /"sin" is not one of ex2.approx.ftz.f32, /],
     [["1", "--op", "function"], /--function NAME is needed/],
     [["1", "--function", "sin.approx.f32", "--at", "1"], /--at is no option of explain --op function/],
-  ] as const)("refuses %j of a function", async (words, message) => {
-    const { status, stderr } = await w.run("explain", ...words);
+  ] as const)("refuses %j of a function", async (args, message) => {
+    const { status, stderr } = await w.run("explain", ...args);
     expect({ status, stderr }).toEqual({ status: 2, stderr: expect.stringMatching(message) });
   });
 });

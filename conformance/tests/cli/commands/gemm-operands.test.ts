@@ -42,7 +42,7 @@ const product = fc.record({
 
 describe("gemm of x and w", () => {
   it("writes and refuses the same as gemm of a and b, except for the names", async () => {
-    let written = 0;
+    let numWritten = 0;
     await fc.assert(
       fc.asyncProperty(product, async ({ shape, quantizer, datapath, options, seed }) => {
         const results: unknown[] = [];
@@ -54,12 +54,12 @@ describe("gemm of x and w", () => {
           await w.write("addends", addends(shape));
           if (quantizer)
             await w.succeed("quantize", "@operands", "-o", "@q", "--quantizer", ...quantizer.split(" "));
-          const words = options.flatMap((each) => each.split(" "));
+          const args = options.flatMap((option) => option.split(" "));
           const { status, stderr } = await w.run(
             ...["gemm", quantizer ? "@q" : "@operands", "@addends", "-o", "@out", "--force"],
-            ...["--datapath", datapath, ...words],
+            ...["--datapath", datapath, ...args],
           );
-          if (status === 0) written++;
+          if (status === 0) numWritten++;
           results.push(
             status === 0
               ? await w.read("out")
@@ -75,7 +75,7 @@ describe("gemm of x and w", () => {
         ],
       },
     );
-    expect(written).toBeGreaterThan(draws(40) / 2);
+    expect(numWritten).toBeGreaterThan(draws(40) / 2);
   });
 
   it("reads scales and metadata by the names x and w", async () => {
@@ -114,14 +114,14 @@ describe("gemm exits 2 and lists the existing names,", () => {
     it.each(mixes.map((names) => [names.join(", "), names] as const))(
       `for tensors of both pairs: %s, the first of them ${form}`,
       async (_, names) => {
-        const [first, ...others] = names.map((name) => FORMS.plain?.(name) as FileTensor);
-        const tensor = FORMS[form]?.(first?.name ?? "") as FileTensor;
+        const [firstOperand, ...otherOperands] = names.map((name) => FORMS.plain?.(name) as FileTensor);
+        const tensor = FORMS[form]?.(firstOperand?.name ?? "") as FileTensor;
         await w.write("in", [tensor]);
-        await w.write("more", others);
+        await w.write("more", otherOperands);
         const { status, stderr } = await w.run("gemm", "@in", "@more", "-o", "@out", "--datapath", "exact");
-        const listed = names.map((name) => `"${name}"`).join(", ");
+        const quotedNames = names.map((name) => `"${name}"`).join(", ");
         expect(stderr).toBe(
-          `lockstep gemm: tensors ${listed}: operands are "x" and "w", or "a" and "b"; give one pair alone\n`,
+          `lockstep gemm: tensors ${quotedNames}: operands are "x" and "w", or "a" and "b"; give one pair alone\n`,
         );
         expect(status).toBe(2);
         expect(w.names).toEqual(["in", "more"]);
@@ -133,11 +133,11 @@ describe("gemm exits 2 and lists the existing names,", () => {
     ["w", "x"],
     ["a", "b"],
     ["b", "a"],
-  ])("for %s without %s", async (there, missing) => {
-    await w.write("in", [f32(there, [2, 32], new Float32Array(64))]);
+  ])("for %s without %s", async (presentNames, missingName) => {
+    await w.write("in", [f32(presentNames, [2, 32], new Float32Array(64))]);
     const { status, stderr } = await w.run("gemm", "@in", "-o", "@out", "--datapath", "exact");
     expect({ status, stderr }).toMatchObject({ status: 2 });
-    expect(stderr).toMatch(`tensor "${missing}" is needed and not there; give "${missing}"`);
+    expect(stderr).toMatch(`tensor "${missingName}" is needed and not there; give "${missingName}"`);
   });
 
   it("if there is no operand at all, with both pairs of names", async () => {

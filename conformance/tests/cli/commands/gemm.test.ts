@@ -35,23 +35,23 @@ const B = f32("b", [4, 3], [1, 0, 0, 0, 1, 0, 0, 0, 1, 1, 1, -1]);
 
 describe("gemm", () => {
   it("writes d[i][j], the sum over k of a[i][k] * b[j][k], F32 [M,N]", async () => {
-    const { d, ...rest } = await product([A, B], "--datapath", "exact");
-    expect(d).toEqual(f32("d", [2, 4], [1, 2, 3, 0, 4, 5, 6, 3]));
-    expect(rest).toEqual({});
+    const { d: result, ...otherTensors } = await product([A, B], "--datapath", "exact");
+    expect(result).toEqual(f32("d", [2, 4], [1, 2, 3, 0, 4, 5, 6, 3]));
+    expect(otherTensors).toEqual({});
   });
 
   it("applies alpha, beta with c, and bias", async () => {
     const c = f32("c", [2, 4], [1, 1, 1, 1, 2, 2, 2, 2]);
     const bias = raw("bias", "BF16", [4], [0, 0, 0x80, 0x3f, 0, 0x40, 0, 0]);
     const options = ["--datapath", "fp32", "--alpha", "-2", "--beta", "10", "--bias"];
-    const { d } = await product([A, B, c, bias], ...options);
-    expect([...floats(d!)]).toEqual([8, 7, 6, 10, 12, 11, 10, 14]);
+    const { d: result } = await product([A, B, c, bias], ...options);
+    expect([...floats(result!)]).toEqual([8, 7, 6, 10, 12, 11, 10, 14]);
     const { d: without } = await product([A, B, c, bias], "--datapath", "fp32", "--alpha", "-2");
     expect([...floats(without!)]).toEqual([-2, -4, -6, 0, -8, -10, -12, -6]);
   });
 
   it("writes 8-bit outputs of d times the scale, and d.amax before it", async () => {
-    const { d, ...rest } = await product(
+    const { d: result, ...otherTensors } = await product(
       [A, B],
       "--datapath",
       "exact",
@@ -60,8 +60,8 @@ describe("gemm", () => {
       "--out-scale",
       "0.5",
     );
-    expect(d).toEqual(raw("d", "F8_E5M2", [2, 4], [0x38, 0x3c, 0x3e, 0, 0x40, 0x41, 0x42, 0x3e]));
-    expect(rest).toEqual({ "d.amax": f32("d.amax", [1], [6]) });
+    expect(result).toEqual(raw("d", "F8_E5M2", [2, 4], [0x38, 0x3c, 0x3e, 0, 0x40, 0x41, 0x42, 0x3e]));
+    expect(otherTensors).toEqual({ "d.amax": f32("d.amax", [1], [6]) });
     expect((await product([A, B], "--datapath", "exact", "--out-dtype", "bf16")).d).toMatchObject({
       dtype: "BF16",
     });
@@ -78,13 +78,13 @@ describe("gemm", () => {
 
   it("multiplies by per-tensor scales of plain operands", async () => {
     const tensors = [codes("a", [5, 64]), codes("b", [7, 64], 9, "F8_E5M2")];
-    const { d } = await product(tensors, "--datapath", "exact");
-    const scaled = await product(
+    const { d: result } = await product(tensors, "--datapath", "exact");
+    const scaledResults = await product(
       [...tensors, f32("a.scale_inv", [1], [4]), f32("b.scale_inv", [1], [0.5])],
       "--datapath",
       "exact",
     );
-    expect(floats(scaled.d!)).toEqual(floats(d!).map((x) => 2 * x));
+    expect(floats(scaledResults.d!)).toEqual(floats(result!).map((x) => 2 * x));
   });
 
   it.each(["fp8-current", "fp8-block --no-pow2-scales", "mxfp8 --format e5m2", "mxfp4", "nvfp4"])(
@@ -108,19 +108,19 @@ describe("gemm", () => {
       }
       await w.succeed("dequantize", "@q", "-o", "@values");
       await w.succeed("gemm", "@values", "-o", "@exact", "--datapath", "exact");
-      const [d, exact] = [(await w.read("logical")).tensors.d!, (await w.read("exact")).tensors.d!];
-      expect(d.shape).toEqual([160, 96]);
-      const [got, expected] = [floats(d), floats(exact)];
+      const [result, exact] = [(await w.read("logical")).tensors.d!, (await w.read("exact")).tensors.d!];
+      expect(result.shape).toEqual([160, 96]);
+      const [actual, expected] = [floats(result), floats(exact)];
       const size = Math.max(...expected.map(Math.abs));
-      expect(Math.max(...got.map((x, i) => Math.abs(x - expected[i]!))) / size).toBeLessThan(0.01);
+      expect(Math.max(...actual.map((x, i) => Math.abs(x - expected[i]!))) / size).toBeLessThan(0.01);
     },
   );
 
   it("takes the block of plain scales from their shape, 1x128 where both shapes are the same, and from metadata", async () => {
     const b = [codes("b", [130, 256]), f32("b.scale_inv", [2, 2], [1, 2, 4, 8])];
     const a = [codes("a", [1, 256]), f32("a.scale_inv", [1, 2], [1, 0.5])];
-    const { d } = await product([...a, ...b]);
-    expect(d?.shape).toEqual([1, 130]);
+    const { d: result } = await product([...a, ...b]);
+    expect(result?.shape).toEqual([1, 130]);
     const recipe = {
       quantizer: "fp8-block",
       format: "e4m3",
@@ -140,7 +140,7 @@ describe("gemm", () => {
 
   it("prints the plan, and accepts it as input", async () => {
     await w.write("in", [codes("a", [16, 512]), codes("b", [16, 512], 3)]);
-    const printed = await w.succeed(
+    const output = await w.succeed(
       "gemm",
       "@in",
       "-o",
@@ -150,8 +150,8 @@ describe("gemm", () => {
       "3",
       "--print-plan",
     );
-    expect(JSON.parse(printed)).toEqual({ datapath: "hopper-fp8", splitAccumulator: true, splitK: 3 });
-    writeFileSync(w.path("plan"), printed);
+    expect(JSON.parse(output)).toEqual({ datapath: "hopper-fp8", splitAccumulator: true, splitK: 3 });
+    writeFileSync(w.path("plan"), output);
     await w.succeed("gemm", "@in", "-o", "@two", "--plan", "@plan");
     expect((await w.run("compare", "@one", "@two")).status).toBe(0);
     await w.succeed("gemm", "@in", "-o", "@three");

@@ -32,8 +32,8 @@ interface Report {
   readonly verified?: { readonly backend: string; readonly differing: number };
 }
 
-async function reported(...words: readonly string[]): Promise<Report> {
-  return JSON.parse(await w.succeed("generate", "@model", ...words, "--json")) as Report;
+async function reportOf(...args: readonly string[]): Promise<Report> {
+  return JSON.parse(await w.succeed("generate", "@model", ...args, "--json")) as Report;
 }
 
 /** The tokens and the hash of the logits, by a full forward pass for each token. */
@@ -60,33 +60,33 @@ async function expected(prompt: readonly number[], count: number, { seed = 0n, .
 
 describe("generate", () => {
   it("prints the text as it comes, then the hash; with --quiet the text only", async () => {
-    const { text, logitsSha256 } = await reported("--prompt", "abc", "--max-tokens", "5");
-    const printed = await w.succeed("generate", "@model", "--prompt", "abc", "--max-tokens", "5");
-    expect(printed).toMatch(
+    const { text, logitsSha256 } = await reportOf("--prompt", "abc", "--max-tokens", "5");
+    const output = await w.succeed("generate", "@model", "--prompt", "abc", "--max-tokens", "5");
+    expect(output).toMatch(
       /\n5 tokens after 3, [\d.]+ tokens\/s, prompt included\nlogits: SHA-256 [\da-f]{64}\n$/,
     );
-    expect(printed.startsWith(`${text}\n`)).toBe(true);
-    expect(printed).toContain(logitsSha256);
+    expect(output.startsWith(`${text}\n`)).toBe(true);
+    expect(output).toContain(logitsSha256);
     expect(await w.succeed("generate", "@model", "--prompt", "abc", "--max-tokens", "5", "--quiet")).toBe(
       `${text}\n`,
     );
   });
 
   it("reports the tokens and the hash of the library, for every option of the choice", async () => {
-    for (const [words, options] of [
+    for (const [args, loadOptions] of [
       [[], {}],
       [["--temperature", "1.5", "--seed", "7"], { temperature: 1.5, seed: 7n }],
       [["--temperature", "2", "--top-k", "3", "--seed", "0x9"], { temperature: 2, topK: 3, seed: 9n }],
       [["--temperature", "2", "--top-p", "0.4"], { temperature: 2, topP: 0.4 }],
     ] as const) {
-      const report = await reported("--prompt", "abc", "--max-tokens", "6", ...words);
+      const report = await reportOf("--prompt", "abc", "--max-tokens", "6", ...args);
       expect(report.promptTokens).toEqual([0, 1, 2]);
-      expect(report).toMatchObject(await expected([0, 1, 2], 6, options));
+      expect(report).toMatchObject(await expected([0, 1, 2], 6, loadOptions));
     }
   });
 
   it("writes the prompt by the chat template", async () => {
-    expect((await reported("--prompt", "abc", "--chat", "--max-tokens", "1")).promptTokens).toEqual([
+    expect((await reportOf("--prompt", "abc", "--chat", "--max-tokens", "1")).promptTokens).toEqual([
       3, 0, 1, 2, 4,
     ]);
   });
@@ -94,25 +94,17 @@ describe("generate", () => {
   it.each(sampleCases(["none", "block", "mxfp8", "nvfp4"]))(
     "verifies the logits by a full forward pass, recipe %s",
     async (recipe) => {
-      const words = recipe === "none" ? [] : ["--recipe", recipe];
-      const report = await reported(
-        "--prompt",
-        "abc",
-        "--max-tokens",
-        "4",
-        "--verify-with",
-        "wasm",
-        ...words,
-      );
+      const args = recipe === "none" ? [] : ["--recipe", recipe];
+      const report = await reportOf("--prompt", "abc", "--max-tokens", "4", "--verify-with", "wasm", ...args);
       expect(report).toMatchObject({ ok: true, verified: { backend: "wasm", differing: 0 } });
-      const plain = await reported("--prompt", "abc", "--max-tokens", "4");
-      expect(report.logitsSha256 === plain.logitsSha256).toBe(recipe === "none");
+      const plainReport = await reportOf("--prompt", "abc", "--max-tokens", "4");
+      expect(report.logitsSha256 === plainReport.logitsSha256).toBe(recipe === "none");
     },
   );
 
   it("loads the values of a form", async () => {
-    const stored = await reported("--prompt", "abc", "--max-tokens", "2");
-    const formed = await reported(
+    const storedReport = await reportOf("--prompt", "abc", "--max-tokens", "2");
+    const formReport = await reportOf(
       "--prompt",
       "abc",
       "--max-tokens",
@@ -122,25 +114,25 @@ describe("generate", () => {
       "--verify-with",
       "wasm",
     );
-    expect(formed).toMatchObject({ ok: true, verified: { differing: 0 } });
-    expect(formed.logitsSha256).not.toBe(stored.logitsSha256);
+    expect(formReport).toMatchObject({ ok: true, verified: { differing: 0 } });
+    expect(formReport.logitsSha256).not.toBe(storedReport.logitsSha256);
   });
 
   it("caches codes, which one step over the text repeats", async () => {
-    const words = ["--prompt", "abc", "--max-tokens", "4"];
-    const stored = await reported(...words);
-    const coded = await reported(...words, "--cache", "e4m3", "--verify-with", "wasm");
-    expect(coded).toMatchObject({
+    const args = ["--prompt", "abc", "--max-tokens", "4"];
+    const storedReport = await reportOf(...args);
+    const codedReport = await reportOf(...args, "--cache", "e4m3", "--verify-with", "wasm");
+    expect(codedReport).toMatchObject({
       ...{ ok: true, verified: { differing: 0 } },
       cache: { format: "e4m3", scales: null },
     });
-    expect(coded.logitsSha256).not.toBe(stored.logitsSha256);
-    const printed = await w.succeed("generate", "@model", ...words, "--cache", "e4m3");
-    expect(printed).toContain("cache: e4m3, scales 1, because the checkpoint has none");
+    expect(codedReport.logitsSha256).not.toBe(storedReport.logitsSha256);
+    const output = await w.succeed("generate", "@model", ...args, "--cache", "e4m3");
+    expect(output).toContain("cache: e4m3, scales 1, because the checkpoint has none");
   });
 
   it("ends at the last position of the model", async () => {
-    const { tokens } = await reported("--prompt", "a".repeat(60), "--max-tokens", "9");
+    const { tokens } = await reportOf("--prompt", "a".repeat(60), "--max-tokens", "9");
     expect(tokens).toHaveLength(4);
     const { status, stderr } = await w.run("generate", "@model", "--prompt", "a".repeat(64));
     expect([status, stderr]).toEqual([
@@ -150,19 +142,19 @@ describe("generate", () => {
   });
 
   it("counts ids without a token, which have no text", async () => {
-    const words = ["--prompt", "abc", "--max-tokens", "6"];
-    const { text, tokens, logitsSha256 } = await reported(...words);
+    const args = ["--prompt", "abc", "--max-tokens", "6"];
+    const { text, tokens, logitsSha256 } = await reportOf(...args);
     const path = join(w.path("model"), "tokenizer.json");
     const json = JSON.parse(readFileSync(path, "utf8"));
     const { vocab } = json.model as { readonly vocab: Readonly<Record<string, number>> };
-    const [absent] = tokens.filter((id) => id > 4);
-    json.model.vocab = Object.fromEntries(Object.entries(vocab).filter(([, id]) => id !== absent));
+    const [absentId] = tokens.filter((id) => id > 4);
+    json.model.vocab = Object.fromEntries(Object.entries(vocab).filter(([, id]) => id !== absentId));
     writeFileSync(path, JSON.stringify(json));
-    const padded = await reported(...words);
-    expect([padded.tokens, padded.logitsSha256]).toEqual([tokens, logitsSha256]);
-    const [token] = Object.entries(vocab).flatMap(([each, id]) => (id === absent ? [each] : []));
+    const paddedReport = await reportOf(...args);
+    expect([paddedReport.tokens, paddedReport.logitsSha256]).toEqual([tokens, logitsSha256]);
+    const [token] = Object.entries(vocab).flatMap(([piece, id]) => (id === absentId ? [piece] : []));
     expect(text).toContain(token);
-    expect(padded.text).toBe(text.replaceAll(token as string, ""));
+    expect(paddedReport.text).toBe(text.replaceAll(token as string, ""));
   });
 
   it("refuses a folder without a tokenizer, and a prompt that has no tokens", async () => {
@@ -193,7 +185,7 @@ it("a logit with another bit is found", async () => {
 
 it("SmolLM2 names the capital of France", async ({ skip }) => {
   if (missingSmolLM2) return skip(missingSmolLM2);
-  const words = ["--prompt", "The capital of France is", "--max-tokens", "2", "--json"];
-  const { text, tokens } = JSON.parse(await w.succeed("generate", SMOLLM2, ...words)) as Report;
+  const args = ["--prompt", "The capital of France is", "--max-tokens", "2", "--json"];
+  const { text, tokens } = JSON.parse(await w.succeed("generate", SMOLLM2, ...args)) as Report;
   expect([text, tokens]).toEqual([" Paris.", [7042, 30]]);
 });

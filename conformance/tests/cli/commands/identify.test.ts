@@ -128,10 +128,10 @@ describe("dequantize --dialect", () => {
     await w.succeed("quantize", "@in", "-o", "@out", "--dialect", "ct-nvfp4");
     await w.succeed("dequantize", "@out", "-o", "@own", "--dialect", "ct-nvfp4");
     await w.succeed("dequantize", "@out", "-o", "@plain");
-    const [f32Input, plain] = [(await w.read("own")).tensors.x, (await w.read("plain")).tensors.x];
-    const words = new Uint32Array((f32Input?.bytes ?? new Uint8Array(4)).slice().buffer);
-    expect(words.every((word) => word % 0x10000 === 0)).toBe(true);
-    expect(f32Input?.bytes).not.toEqual(plain?.bytes);
+    const [f32Input, plainInput] = [(await w.read("own")).tensors.x, (await w.read("plain")).tensors.x];
+    const bits = new Uint32Array((f32Input?.bytes ?? new Uint8Array(4)).slice().buffer);
+    expect(bits.every((word) => word % 0x10000 === 0)).toBe(true);
+    expect(f32Input?.bytes).not.toEqual(plainInput?.bytes);
     const { status, stderr } = await w.run("dequantize", "@out", "-o", "@no", "--dialect", "ct-mxfp8");
     expect([status, stderr]).toEqual([
       2,

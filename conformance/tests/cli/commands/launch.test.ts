@@ -49,7 +49,7 @@ function start(...args: readonly string[]): Run {
 
 const launch = (...args: readonly string[]): Run => start(PROGRAM, "launch", ...args);
 
-const isRunning = (pid: number): boolean => {
+const isAlive = (pid: number): boolean => {
   try {
     process.kill(pid, 0);
     // a zombie (ended, but not yet waited for) counts as ended
@@ -62,8 +62,8 @@ const isRunning = (pid: number): boolean => {
 /** Fails unless all of these processes end soon. */
 async function expectGone(pids: readonly number[]): Promise<void> {
   expect(pids.length).toBeGreaterThan(0);
-  for (let tries = 0; tries < 100 && pids.some(isRunning); tries++) await setTimeout(100);
-  expect(pids.filter(isRunning)).toEqual([]);
+  for (let tries = 0; tries < 100 && pids.some(isAlive); tries++) await setTimeout(100);
+  expect(pids.filter(isAlive)).toEqual([]);
 }
 
 const pidsIn = (text: string): readonly number[] =>
@@ -89,7 +89,7 @@ await backend.dispose();
 
 describe("the first program of docs/distributed.md", () => {
   const source = /^```js\n(.*?)^```$/ms.exec(readFileSync(`${ROOT}docs/distributed.md`, "utf8"))?.[1] ?? "";
-  const promised = /→ (\w+)/.exec(source)?.[1];
+  const expectedOutput = /→ (\w+)/.exec(source)?.[1];
 
   const runs: readonly (readonly [string, () => Run])[] = [
     ["one process", () => start(`${PLACE}train.mjs`)],
@@ -98,8 +98,8 @@ describe("the first program of docs/distributed.md", () => {
   ];
   it.each(sampleCases(runs, 1))("prints its hash on %s", async (_what, run) => {
     write("train.mjs", source);
-    expect(promised).toMatch(/^[0-9a-f]{16}$/);
-    expect(await run().ended).toEqual({ status: 0, stdout: `${promised}\n`, stderr: "" });
+    expect(expectedOutput).toMatch(/^[0-9a-f]{16}$/);
+    expect(await run().ended).toEqual({ status: 0, stdout: `${expectedOutput}\n`, stderr: "" });
   });
 });
 
@@ -114,13 +114,13 @@ describe("lockstep launch", () => {
   });
 
   it("ends the ranks that keep running after one has failed, and reports how each rank ended", async () => {
-    const stuck = write(
+    const stuckProgram = write(
       "stuck.mjs",
       ranks(
         'if (group.rank === 1) process.exit(7); process.on("SIGTERM", () => {}); await new Promise((done) => setTimeout(done, 600_000));',
       ),
     );
-    const run = launch("-n", "3", stuck);
+    const run = launch("-n", "3", stuckProgram);
     const { status, stdout, stderr } = await run.ended;
     expect(status).toBe(1);
     expect(stderr).toContain("lockstep launch: rank 0 was ended by SIGKILL");
@@ -161,13 +161,13 @@ describe("lockstep launch", () => {
   );
 
   it("reports invalid arguments, with the valid ones", async () => {
-    for (const [args, words] of [
+    for (const [args, message] of [
       [["-n", "2", `${PLACE}none.mjs`], /there is no such program/],
       [["-n", "0", PROGRAM], /"0" is not an integer from 1 to 64/],
       [[], /FILE… is needed/],
     ] as const) {
       const { status, stderr } = await launch(...args).ended;
-      expect([status, stderr]).toEqual([2, expect.stringMatching(words)]);
+      expect([status, stderr]).toEqual([2, expect.stringMatching(message)]);
     }
   });
 });

@@ -15,7 +15,7 @@ beforeEach(async () => {
 });
 
 it("prints what the function returns, for every form under every recipe", async () => {
-  const words = [
+  const args = [
     "perplexity",
     "@model",
     "--text",
@@ -28,7 +28,7 @@ it("prints what the function returns, for every form under every recipe", async 
     "30",
   ];
   const lists = ["--forms", "as-stored,ct-nvfp4", "--recipes", "none,block"];
-  const printed = JSON.parse(await w.succeed(...words, ...lists, "--json"));
+  const summary = JSON.parse(await w.succeed(...args, ...lists, "--json"));
   const backend = await openBackend("wasm", { threads: 1 });
   try {
     const block = new Float8BlockScaling();
@@ -46,7 +46,7 @@ it("prints what the function returns, for every form under every recipe", async 
       { form: "ct-nvfp4", recipe: "none" },
       { form: "ct-nvfp4", recipe: "block" },
     ];
-    expect(printed).toEqual({
+    expect(summary).toEqual({
       ...{ path: w.path("model"), text: w.path("text"), tokens: 30, ...report },
       variants: variants.map((variant, i) => ({ ...names[i], ...variant })),
     });
@@ -72,16 +72,8 @@ it("prints a table, and the errors of layers as bars", async () => {
 });
 
 it("writes the errors of layers as a picture with a curve for each form, whatever the recipes", async () => {
-  const words = ["--forms", "ct-mxfp4,ct-nvfp4", "--recipes", "none,block", "--tokens", "20"];
-  const out = await w.succeed(
-    "perplexity",
-    "@model",
-    "--text",
-    "@text",
-    ...words,
-    "--picture",
-    "@errors.svg",
-  );
+  const args = ["--forms", "ct-mxfp4,ct-nvfp4", "--recipes", "none,block", "--tokens", "20"];
+  const out = await w.succeed("perplexity", "@model", "--text", "@text", ...args, "--picture", "@errors.svg");
   expect(out).toMatch(/errors\.svg: the errors of 2 forms\n$/);
   const svg = readFileSync(w.path("errors.svg"), "utf8");
   const legend = Array.from(svg.matchAll(/>(ct-[^<]*)<\/text>/g), ([, name]) => name);
@@ -90,29 +82,33 @@ it("writes the errors of layers as a picture with a curve for each form, whateve
 });
 
 it.each(["text", "model/config.json"])("does not write the picture over the input %s", async (input) => {
-  const before = readFileSync(w.path(input), "utf8");
+  const textBefore = readFileSync(w.path(input), "utf8");
   const { status, stderr } = await w.run("perplexity", "@model", "--text", "@text", "--picture", `@${input}`);
   expect([status, stderr]).toEqual([
     2,
     expect.stringMatching(/--picture .* is the input .*, which would be lost/),
   ]);
-  expect(readFileSync(w.path(input), "utf8")).toBe(before);
+  expect(readFileSync(w.path(input), "utf8")).toBe(textBefore);
 });
 
 it("refuses an invalid list of forms, text or model with a message of one line", async () => {
-  const refused = async (...words: string[]): Promise<string> => {
-    const { status, stdout, stderr } = await w.run("perplexity", ...words);
+  const expectRefused = async (...args: string[]): Promise<string> => {
+    const { status, stdout, stderr } = await w.run("perplexity", ...args);
     expect([status, stdout]).toEqual([2, ""]);
     return stderr;
   };
-  expect(await refused("@model", "--text", "@text", "--forms", "int3")).toMatch(
+  expect(await expectRefused("@model", "--text", "@text", "--forms", "int3")).toMatch(
     /"int3" is not one of as-stored/,
   );
-  expect(await refused("@model", "--text", "@text", "--recipes", "te")).toMatch(/"te" is not one of none/);
-  expect(await refused("@model")).toMatch(/--text FILE is needed/);
-  expect(await refused("@model", "--text", "@missing")).toMatch(/missing: /);
-  expect(await refused("@missing", "--text", "@text")).toMatch(/missing: /);
-  expect(await refused("@model", "--text", "@text", "--context", "65")).toMatch(/the model has 64 positions/);
+  expect(await expectRefused("@model", "--text", "@text", "--recipes", "te")).toMatch(
+    /"te" is not one of none/,
+  );
+  expect(await expectRefused("@model")).toMatch(/--text FILE is needed/);
+  expect(await expectRefused("@model", "--text", "@missing")).toMatch(/missing: /);
+  expect(await expectRefused("@missing", "--text", "@text")).toMatch(/missing: /);
+  expect(await expectRefused("@model", "--text", "@text", "--context", "65")).toMatch(
+    /the model has 64 positions/,
+  );
   writeFileSync(w.path("text"), "Ü");
-  expect(await refused("@model", "--text", "@text")).toMatch(/has no token for U\+00DC/);
+  expect(await expectRefused("@model", "--text", "@text")).toMatch(/has no token for U\+00DC/);
 });

@@ -80,18 +80,28 @@ describe("quantize", () => {
     await w.write("in", [f32("x", [32, 64], ramp(2048)), f32("y.z", [64], ramp(64))], { note: "kept" });
     const recipes = async (...options: string[]): Promise<unknown[]> => {
       await w.succeed("quantize", "@in", "-o", "@out", "--quantizer", ...options);
-      const { "lockstep.x": x = "", "lockstep.y.z": y = "", ...rest } = (await w.read("out")).metadata;
-      expect(rest).toEqual({ note: "kept" });
+      const {
+        "lockstep.x": x = "",
+        "lockstep.y.z": y = "",
+        ...otherMetadata
+      } = (await w.read("out")).metadata;
+      expect(otherMetadata).toEqual({ note: "kept" });
       return [JSON.parse(x), JSON.parse(y)];
     };
-    const common = { backend: "wasm", version: "0.1.0", scales: "logical", usage: ["rowwise"], dtype: "f32" };
+    const commonFields = {
+      backend: "wasm",
+      version: "0.1.0",
+      scales: "logical",
+      usage: ["rowwise"],
+      dtype: "f32",
+    };
     const block = {
       quantizer: "fp8-block",
       format: "e5m2",
       tile: "1x128",
       pow2Scales: true,
       epsilon: 0.5,
-      ...common,
+      ...commonFields,
     };
     expect(await recipes("fp8-block", "--format", "e5m2", "--amax-epsilon", "0.5")).toEqual([
       { ...block, shape: [32, 64] },
@@ -99,7 +109,13 @@ describe("quantize", () => {
     ]);
     await w.write("in", [f32("x", [32, 64], ramp(2048)), f32("y.z", [32, 32], ramp(1024))], { note: "kept" });
     const [mx] = await recipes("mxfp8");
-    expect(mx).toEqual({ quantizer: "mxfp8", format: "e4m3", tile: "1x32", ...common, shape: [32, 64] });
+    expect(mx).toEqual({
+      quantizer: "mxfp8",
+      format: "e4m3",
+      tile: "1x32",
+      ...commonFields,
+      shape: [32, 64],
+    });
     const [nv] = await recipes("nvfp4", "--four-over-six");
     const flags = { rht: false, stochastic: false, fourOverSix: true, e4m3Max: 256 };
     expect(nv).toEqual({
@@ -107,7 +123,7 @@ describe("quantize", () => {
       format: "e2m1",
       tile: "1x16",
       ...flags,
-      ...common,
+      ...commonFields,
       shape: [32, 64],
     });
     const squared = await recipes("nvfp4", "--four-over-six", "--err-mode", "mse", "--e4m3-max", "448");
@@ -116,9 +132,9 @@ describe("quantize", () => {
       quantizer: "nvfp4",
       rowScaled: true,
     });
-    const [current] = await recipes("fp8-current");
-    expect(current).toMatchObject({ quantizer: "fp8-current", pow2Scales: false, epsilon: 0 });
-    expect(current).not.toHaveProperty("tile");
+    const [currentRecipe] = await recipes("fp8-current");
+    expect(currentRecipe).toMatchObject({ quantizer: "fp8-current", pow2Scales: false, epsilon: 0 });
+    expect(currentRecipe).not.toHaveProperty("tile");
   });
 
   it.each(["fp8-current", "fp8-delayed", "fp8-block", "mxfp8", "mxfp4", "nvfp4"])(
@@ -172,11 +188,11 @@ describe("quantize", () => {
         (await w.read("e")).tensors.x,
       ] as const;
     };
-    const [down, up] = [await write("down", 0), await write("up", 0xffffffff)];
-    for (const [i, each] of up.entries()) expect(each?.bytes).not.toEqual(down[i]?.bytes);
-    const at = ["explain", "@up", "--tensor", "x", "--at", "1,2", ...args, "--json"];
-    const { explanation } = JSON.parse(await w.succeed(...at));
-    expect(explanation.code).toBe(up[0]?.bytes[34]);
+    const [roundedDown, roundedUp] = [await write("down", 0), await write("up", 0xffffffff)];
+    for (const [i, tensor] of roundedUp.entries()) expect(tensor?.bytes).not.toEqual(roundedDown[i]?.bytes);
+    const explainArgs = ["explain", "@up", "--tensor", "x", "--at", "1,2", ...args, "--json"];
+    const { explanation } = JSON.parse(await w.succeed(...explainArgs));
+    expect(explanation.code).toBe(roundedUp[0]?.bytes[34]);
     expect(explanation.rounding.random).toMatchObject({ bits: 0xffffffff, width: 32 });
     await w.write("lacking", [f32("x", [32, 32], ramp(1024))]);
     const { status, stderr } = await w.run("quantize", "@lacking", ...args, "-o", "@none");
@@ -196,12 +212,12 @@ describe("quantize of a file that quantize wrote", () => {
   it.each(QUANTIZERS)("%s: refuses its parts, and leaves no file", async (quantizer, part) => {
     await w.write("in", [f32("x", [32, 32], ramp(1024)), f32("y", [32, 32], ramp(1024))]);
     await w.succeed("quantize", "@in", "-o", "@once", "--quantizer", quantizer, "--tensors", "x");
-    const again = ["quantize", "@once", "-o", "@twice", "--quantizer", "mxfp8"];
-    const encoded = await w.run("encode", "@once", "-o", "@twice", "--format", "e4m3");
-    expect(encoded).toMatchObject({ status: 2, stdout: "" });
-    expect(encoded.stderr).toMatch(/belongs to "x".*; dequantize the file first\n$/);
+    const quantizeArgs = ["quantize", "@once", "-o", "@twice", "--quantizer", "mxfp8"];
+    const encodeRun = await w.run("encode", "@once", "-o", "@twice", "--format", "e4m3");
+    expect(encodeRun).toMatchObject({ status: 2, stdout: "" });
+    expect(encodeRun.stderr).toMatch(/belongs to "x".*; dequantize the file first\n$/);
     for (const tensors of [[], ["--tensors", `y,${part}`]]) {
-      const { status, stdout, stderr } = await w.run(...again, ...tensors);
+      const { status, stdout, stderr } = await w.run(...quantizeArgs, ...tensors);
       expect({ status, stdout }).toEqual({ status: 2, stdout: "" });
       expect(stderr).toBe(
         `lockstep quantize: tensor "${part}": belongs to "x", which is quantized already (metadata lockstep.x); leave it out by --tensors, or dequantize the file first\n`,

@@ -22,13 +22,13 @@ function request(args: unknown, tensors: readonly FrameTensor[] = [], metadata =
   return encodeFrame("test", tensors, { ...metadata, [KEY]: JSON.stringify({ id: "7", args }) });
 }
 
-async function ask(parts: readonly Uint8Array[]): Promise<Frame> {
-  const [, ...payload] = parts;
-  const [, ...answer] = await server.respond("request 1", new Uint8Array(Buffer.concat(payload)));
-  return Frame.decode("answer", new Uint8Array(Buffer.concat(answer)));
+async function ask(frames: readonly Uint8Array[]): Promise<Frame> {
+  const [, ...payload] = frames;
+  const [, ...answerFrames] = await server.respond("request 1", new Uint8Array(Buffer.concat(payload)));
+  return Frame.decode("answer", new Uint8Array(Buffer.concat(answerFrames)));
 }
 
-function saidBy(frame: Frame): {
+function messageOf(frame: Frame): {
   id: unknown;
   status?: number;
   result?: unknown;
@@ -50,7 +50,7 @@ async function contentsOf(frame: Frame, path: string): Promise<FileContents> {
 
 const X = [f32("x", [32, 64], ramp(32 * 64)), f32("y", [8, 16], ramp(128, 7))];
 const PAIR = [f32("x", [32, 64], ramp(2048)), f32("w", [16, 64], ramp(1024, 3))];
-const below = (path: string, tensors: readonly FrameTensor[]) =>
+const tensorsBelow = (path: string, tensors: readonly FrameTensor[]) =>
   tensors.map((tensor) => ({ ...tensor, name: `${path}/${tensor.name}` }));
 
 /** Command lines with one input and one output. */
@@ -66,11 +66,11 @@ const LINES: readonly (readonly [line: string, input: readonly FrameTensor[]])[]
 it("generate returns what the command prints with --json, for a model on the disk", async () => {
   await writeLanguageModel(w.path("model"));
   const args = ["generate", w.path("model"), "--prompt", "abc", "--max-tokens", "3"];
-  const { status, result } = saidBy(await ask(request(args)));
-  const printed = JSON.parse(await w.succeed(...args, "--json")) as object;
+  const { status, result } = messageOf(await ask(request(args)));
+  const report = JSON.parse(await w.succeed(...args, "--json")) as object;
   expect(status).toBe(0);
-  expect({ ...(result as object), tokensPerSecond: 0 }).toEqual({ ...printed, tokensPerSecond: 0 });
-  const { error } = saidBy(await ask(request(["generate", w.path("none"), "--prompt", "abc"])));
+  expect({ ...(result as object), tokensPerSecond: 0 }).toEqual({ ...report, tokensPerSecond: 0 });
+  const { error } = messageOf(await ask(request(["generate", w.path("none"), "--prompt", "abc"])));
   expect(error?.code).toBe("FILE");
 });
 
@@ -79,11 +79,11 @@ it("perplexity reads the text from the metadata, and returns what the command pr
   const text = "abcabdacbzzyxw";
   writeFileSync(w.path("text"), text);
   const args = ["perplexity", w.path("model"), "--forms", "ct-mxfp4", "--context", "8", "--text"];
-  const { status, result } = saidBy(await ask(request([...args, "text"], [], { text })));
-  const printed = JSON.parse(await w.succeed(...args, "@text", "--json")) as object;
+  const { status, result } = messageOf(await ask(request([...args, "text"], [], { text })));
+  const report = JSON.parse(await w.succeed(...args, "@text", "--json")) as object;
   expect(status).toBe(0);
-  expect(result).toEqual({ ...printed, text: "text" });
-  const { error } = saidBy(await ask(request([...args, "text"])));
+  expect(result).toEqual({ ...report, text: "text" });
+  const { error } = messageOf(await ask(request([...args, "text"])));
   expect([error?.code, error?.message]).toEqual([
     "FILE",
     expect.stringMatching(/^text: the frame has no metadata/),
@@ -95,10 +95,10 @@ it("perplexity returns the picture that it writes on disk in the metadata, under
   const text = "abcabdacbzzyxw";
   writeFileSync(w.path("text"), text);
   const args = ["perplexity", w.path("model"), "--forms", "ct-mxfp4", "--context", "8", "--text"];
-  const served = await ask(request([...args, "text", "--picture", "errors"], [], { text }));
+  const answer = await ask(request([...args, "text", "--picture", "errors"], [], { text }));
   await w.succeed(...args, "@text", "--picture", "@errors");
-  expect(served.metadata.errors).toBe(readFileSync(w.path("errors"), "utf8"));
-  const { error } = saidBy(await ask(request([...args, "text", "--picture", KEY], [], { text })));
+  expect(answer.metadata.errors).toBe(readFileSync(w.path("errors"), "utf8"));
+  const { error } = messageOf(await ask(request([...args, "text", "--picture", KEY], [], { text })));
   expect([error?.code, error?.message]).toEqual(["FILE", expect.stringMatching(/key of the answer/)]);
 });
 
@@ -106,11 +106,11 @@ describe("a served command", () => {
   it.each(sampleCases(LINES, 6))(
     "%s returns the tensors that the command writes to a file",
     async (line, input) => {
-      const served = await ask(request(line.split(" "), below("in", input)));
-      expect(saidBy(served)).toMatchObject({ id: "7", status: 0, result: { output: "out" } });
+      const answer = await ask(request(line.split(" "), tensorsBelow("in", input)));
+      expect(messageOf(answer)).toMatchObject({ id: "7", status: 0, result: { output: "out" } });
       await w.write("in", input);
       await w.succeed(...line.replace(" in ", " @in ").replace(" out ", " @out ").split(" "));
-      expect(await contentsOf(served, "out")).toEqual(await w.read("out"));
+      expect(await contentsOf(answer, "out")).toEqual(await w.read("out"));
     },
   );
 
@@ -123,24 +123,27 @@ describe("a served command", () => {
     ["--threads=1", "--backend", "wasm", "--json"],
   ])("takes %s %s %s in place of the server's", async (...options) => {
     const args = ["encode", "in", "-o", "out", "--format", "e4m3"];
-    const plain = await ask(request(args, below("in", X)));
-    const others = new Server(ON_FILES, { json: "", threads: "1", backend: "wasm" });
-    const [, ...payload] = request([...args, ...options], below("in", X));
-    const [, ...answer] = await others.respond("request 1", new Uint8Array(Buffer.concat(payload)));
-    await others.dispose();
-    const frame = Frame.decode("answer", new Uint8Array(Buffer.concat(answer)));
-    expect(saidBy(frame)).toEqual(saidBy(plain));
-    expect(await contentsOf(frame, "out")).toEqual(await contentsOf(plain, "out"));
+    const plainAnswer = await ask(request(args, tensorsBelow("in", X)));
+    const otherServer = new Server(ON_FILES, { json: "", threads: "1", backend: "wasm" });
+    const [, ...payload] = request([...args, ...options], tensorsBelow("in", X));
+    const [, ...answerFrames] = await otherServer.respond(
+      "request 1",
+      new Uint8Array(Buffer.concat(payload)),
+    );
+    await otherServer.dispose();
+    const frame = Frame.decode("answer", new Uint8Array(Buffer.concat(answerFrames)));
+    expect(messageOf(frame)).toEqual(messageOf(plainAnswer));
+    expect(await contentsOf(frame, "out")).toEqual(await contentsOf(plainAnswer, "out"));
   });
 
   it("reads the tensors and metadata that another served command returned", async () => {
     const line = "quantize in -o out --quantizer nvfp4 --tensors x";
-    const quantized = await ask(request(line.split(" "), below("in", X)));
-    const tensors = Array.from(quantized.tensors.values(), (entry) => ({
+    const quantizedAnswer = await ask(request(line.split(" "), tensorsBelow("in", X)));
+    const tensors = Array.from(quantizedAnswer.tensors.values(), (entry) => ({
       ...entry,
-      bytes: quantized.bytesOf(entry),
+      bytes: quantizedAnswer.bytesOf(entry),
     }));
-    const { [KEY]: _, ...metadata } = quantized.metadata;
+    const { [KEY]: _, ...metadata } = quantizedAnswer.metadata;
     const back = await ask(request("dequantize out -o wide --dtype bf16".split(" "), tensors, metadata));
     await w.write("in", X);
     await w.succeed("quantize", "@in", "-o", "@out", "--quantizer", "nvfp4", "--tensors", "x");
@@ -149,24 +152,31 @@ describe("a served command", () => {
   });
 
   it("compares two files of one frame, and reports the exit status", async () => {
-    const other = [f32("x", [32, 64], ramp(2048, 2)), X[1] as FrameTensor];
-    const frame = await ask(request(["compare", "a", "b"], [...below("a", X), ...below("b", other)]));
-    expect(saidBy(frame)).toMatchObject({ status: 1, result: { equal: false } });
-    const same = await ask(request(["compare", "a", "a"], below("a", X)));
-    expect(saidBy(same)).toMatchObject({ status: 0, result: { equal: true } });
+    const otherTensors = [f32("x", [32, 64], ramp(2048, 2)), X[1] as FrameTensor];
+    const frame = await ask(
+      request(["compare", "a", "b"], [...tensorsBelow("a", X), ...tensorsBelow("b", otherTensors)]),
+    );
+    expect(messageOf(frame)).toMatchObject({ status: 1, result: { equal: false } });
+    const equalAnswer = await ask(request(["compare", "a", "a"], tensorsBelow("a", X)));
+    expect(messageOf(equalAnswer)).toMatchObject({ status: 0, result: { equal: true } });
   });
 
   it("takes a plan of a product from the metadata, and gives one", async () => {
-    const printed = await ask(
-      request(["gemm", "in", "-o", "d", "--datapath", "fp32", "--print-plan"], below("in", PAIR)),
+    const printedAnswer = await ask(
+      request(["gemm", "in", "-o", "d", "--datapath", "fp32", "--print-plan"], tensorsBelow("in", PAIR)),
     );
-    const plan = JSON.stringify(saidBy(printed).result);
-    const planned = await ask(
-      request(["gemm", "in", "-o", "d", "--plan", "p.json"], below("in", PAIR), { "p.json": plan }),
+    const plan = JSON.stringify(messageOf(printedAnswer).result);
+    const plannedAnswer = await ask(
+      request(["gemm", "in", "-o", "d", "--plan", "p.json"], tensorsBelow("in", PAIR), { "p.json": plan }),
     );
-    expect(await contentsOf(planned, "d")).toEqual(await contentsOf(printed, "d"));
-    const absent = await ask(request(["gemm", "in", "-o", "d", "--plan", "q.json"], below("in", PAIR)));
-    expect(saidBy(absent).error).toMatchObject({ code: "FILE", message: expect.stringContaining("q.json") });
+    expect(await contentsOf(plannedAnswer, "d")).toEqual(await contentsOf(printedAnswer, "d"));
+    const absentAnswer = await ask(
+      request(["gemm", "in", "-o", "d", "--plan", "q.json"], tensorsBelow("in", PAIR)),
+    );
+    expect(messageOf(absentAnswer).error).toMatchObject({
+      code: "FILE",
+      message: expect.stringContaining("q.json"),
+    });
   });
 
   it.each([
@@ -185,9 +195,9 @@ describe("a served command", () => {
     [["quantize", "in", "-o", "out", "--quantizer", "mxfp9"], "ARGUMENT", /mxfp9/],
     [["quantize", "in", "-o", "out", "--quantizer", "mxfp8", "--tensors", "y"], "SHAPE", /y/],
   ])("%j is an error with a code, and the next request is answered", async (args, code, message) => {
-    const failed = saidBy(await ask(request(args, below("in", X))));
-    expect(failed).toMatchObject({ error: { code, message: expect.stringMatching(message) } });
-    expect(saidBy(await ask(request(["info"])))).toMatchObject({ id: "7", status: 0 });
+    const failure = messageOf(await ask(request(args, tensorsBelow("in", X))));
+    expect(failure).toMatchObject({ error: { code, message: expect.stringMatching(message) } });
+    expect(messageOf(await ask(request(["info"])))).toMatchObject({ id: "7", status: 0 });
   });
 
   it("repeats any id, whether the request fails or not", async () => {
@@ -208,10 +218,10 @@ describe("a served command", () => {
     await fc.assert(
       fc.asyncProperty(anyId, requests, async (id, message) => {
         const text = JSON.stringify({ ...message, id });
-        const said = saidBy(await ask(encodeFrame("test", below("in", X), { [KEY]: text })));
-        expect([said.id, said.status === undefined]).toEqual([
+        const answer = messageOf(await ask(encodeFrame("test", tensorsBelow("in", X), { [KEY]: text })));
+        expect([answer.id, answer.status === undefined]).toEqual([
           JSON.parse(JSON.stringify(id)),
-          said.error !== undefined,
+          answer.error !== undefined,
         ]);
       }),
       { numRuns: draws(200), examples: [[7, { args: "info" }]] },
@@ -221,18 +231,18 @@ describe("a served command", () => {
   it("answers any bytes with a response", async () => {
     await fc.assert(
       fc.asyncProperty(fc.uint8Array({ maxLength: 60 }), async (bytes) => {
-        const [, ...answer] = await server.respond("request 1", bytes);
-        const response = saidBy(Frame.decode("answer", new Uint8Array(Buffer.concat(answer))));
+        const [, ...answerFrames] = await server.respond("request 1", bytes);
+        const response = messageOf(Frame.decode("answer", new Uint8Array(Buffer.concat(answerFrames))));
         expect(response.error?.code).toMatch(/FILE|ARGUMENT/);
       }),
     );
   });
 });
 
-const built = existsSync(new URL("../../../../dist/src/cli/bin.js", import.meta.url));
+const isBuilt = existsSync(new URL("../../../../dist/src/cli/bin.js", import.meta.url));
 
-describe.skipIf(!built)(
-  `the process ${built ? "serve --stdio" : "(not built: npm run build makes dist)"}`,
+describe.skipIf(!isBuilt)(
+  `the process ${isBuilt ? "serve --stdio" : "(not built: npm run build makes dist)"}`,
   () => {
     async function talk(
       bytes: Uint8Array,
@@ -242,26 +252,26 @@ describe.skipIf(!built)(
       child.stderr.on("data", (text: Buffer) => {
         stderr += text.toString();
       });
-      const ended = new Promise<number | null>((resolve) => child.on("close", resolve));
+      const exitStatus = new Promise<number | null>((resolve) => child.on("close", resolve));
       child.stdin.on("error", () => {});
       child.stdin.end(bytes);
       const reader = new FrameReader("serve", child.stdout as AsyncIterable<Uint8Array>);
       const answers: Frame[] = [];
-      for (let each = await reader.next(); each; each = await reader.next())
-        answers.push(Frame.decode("answer", each));
-      return { answers, status: await ended, stderr };
+      for (let frame = await reader.next(); frame; frame = await reader.next())
+        answers.push(Frame.decode("answer", frame));
+      return { answers, status: await exitStatus, stderr };
     }
 
     it("answers in order, and ends with its input", async () => {
-      const large = f32("in/x", [512, 4096], ramp(512 * 4096));
+      const largeTensor = f32("in/x", [512, 4096], ramp(512 * 4096));
       const requests = [
         request(["info"]),
-        request("encode in -o out --format e4m3".split(" "), [large]),
+        request("encode in -o out --format e4m3".split(" "), [largeTensor]),
         request(["nothing"]),
       ];
       const { answers, status, stderr } = await talk(Buffer.concat(requests.flat()));
       expect({ status, stderr }).toEqual({ status: 0, stderr: "" });
-      expect(answers.map((each) => saidBy(each).status)).toEqual([0, 0, undefined]);
+      expect(answers.map((answer) => messageOf(answer).status)).toEqual([0, 0, undefined]);
       expect(answers[1]?.entry("out/x").shape).toEqual([512, 4096]);
     });
 

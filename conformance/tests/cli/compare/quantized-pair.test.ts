@@ -27,14 +27,14 @@ describe("scales of consecutive codes", () => {
       const range = fc.tuple(fc.nat(rows * columns - 1), fc.integer({ min: 1, max: 3 * columns }));
       fc.assert(
         fc.property(fc.array(range, { minLength: 1, maxLength: 3 }), (ranges) => {
-          for (const [first, expectedPlaces] of ranges) {
-            const count = Math.min(expectedPlaces, rows * columns - first);
+          for (const [firstRange, expectedPlaces] of ranges) {
+            const count = Math.min(expectedPlaces, rows * columns - firstRange);
             const expected = Array.from({ length: count }, (_, i) => {
-              const [row, column] = [Math.floor((first + i) / columns), (first + i) % columns];
-              const [r, c] = geometry.data === "transposed" ? [column, row] : [row, column];
-              return scaleIndex(spec, geometry, linePlace(geometry, r, c));
+              const [row, column] = [Math.floor((firstRange + i) / columns), (firstRange + i) % columns];
+              const [dataRow, dataColumn] = geometry.data === "transposed" ? [column, row] : [row, column];
+              return scaleIndex(spec, geometry, linePlace(geometry, dataRow, dataColumn));
             });
-            expect([...places.indices(first, count)]).toEqual(expected);
+            expect([...places.indices(firstRange, count)]).toEqual(expected);
           }
         }),
         { numRuns: draws(20) },

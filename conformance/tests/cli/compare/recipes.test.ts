@@ -18,45 +18,53 @@ const COLUMNWISE: Recipe = {
 };
 const MXFP8: Recipe = { ...COLUMNWISE, spec: makeSpec("mxfp8", {}), usage: ["rowwise"] };
 
-const of = (recipe: Recipe, fields: Partial<QuantizeSpec>): Recipe => ({
+const withSpecFields = (recipe: Recipe, fields: Partial<QuantizeSpec>): Recipe => ({
   ...recipe,
   spec: makeSpec(recipe.spec.quantizer, { ...recipe.spec, ...fields }),
 });
 
 /** Pairs whose values differ, by the field that makes the difference. */
 const OTHERS: readonly (readonly [field: string, a: Recipe, b: Recipe])[] = [
-  ["rht", COLUMNWISE, of(COLUMNWISE, { rht: true, rhtSigns: RHT_SIGNS })],
-  ["rhtSigns", of(COLUMNWISE, { rht: true }), of(COLUMNWISE, { rht: true, rhtSigns: RHT_SIGNS })],
+  ["rht", COLUMNWISE, withSpecFields(COLUMNWISE, { rht: true, rhtSigns: RHT_SIGNS })],
+  [
+    "rhtSigns",
+    withSpecFields(COLUMNWISE, { rht: true }),
+    withSpecFields(COLUMNWISE, { rht: true, rhtSigns: RHT_SIGNS }),
+  ],
   [
     "e4m3Max",
-    of(COLUMNWISE, { fourOverSix: "mae", e4m3Max: 448 }),
-    of(COLUMNWISE, { fourOverSix: "mae", e4m3Max: 256 }),
+    withSpecFields(COLUMNWISE, { fourOverSix: "mae", e4m3Max: 448 }),
+    withSpecFields(COLUMNWISE, { fourOverSix: "mae", e4m3Max: 256 }),
   ],
-  ["role of the amax", COLUMNWISE, of(COLUMNWISE, { scaleRule: "twoLevelQuotient" })],
-  ["rowScaled", COLUMNWISE, of(COLUMNWISE, { rowScaled: true })],
+  ["role of the amax", COLUMNWISE, withSpecFields(COLUMNWISE, { scaleRule: "twoLevelQuotient" })],
+  ["rowScaled", COLUMNWISE, withSpecFields(COLUMNWISE, { rowScaled: true })],
   ["scales", COLUMNWISE, { ...COLUMNWISE, scales: "swizzled" }],
   ["dtype", COLUMNWISE, { ...COLUMNWISE, dtype: "f32" }],
   ["shape", COLUMNWISE, { ...COLUMNWISE, shape: [2, 64, 128] }],
-  ["format", MXFP8, of(MXFP8, { format: "e5m2" })],
+  ["format", MXFP8, withSpecFields(MXFP8, { format: "e5m2" })],
   ["quantizer", MXFP8, { ...MXFP8, spec: makeSpec("mxint8", {}) }],
-  ["tile", MXFP8, of(MXFP8, { tile: "32x32" })],
+  ["tile", MXFP8, withSpecFields(MXFP8, { tile: "32x32" })],
 ];
 
 /** Pairs that were rounded differently but are read in the same way. */
 const SAME: readonly (readonly [field: string, a: Recipe, b: Recipe])[] = [
-  ["stochastic", COLUMNWISE, of(COLUMNWISE, { stochastic: true })],
-  ["fourOverSix", COLUMNWISE, of(COLUMNWISE, { fourOverSix: "mse", e4m3Max: 448 })],
-  ["scaleRule", MXFP8, of(MXFP8, { scaleRule: "e8m0Floor" })],
-  ["elementScaling", MXFP8, of(MXFP8, { scaleRule: "e8m0Floor", elementScaling: "multiplyTypedAdd" })],
+  ["stochastic", COLUMNWISE, withSpecFields(COLUMNWISE, { stochastic: true })],
+  ["fourOverSix", COLUMNWISE, withSpecFields(COLUMNWISE, { fourOverSix: "mse", e4m3Max: 448 })],
+  ["scaleRule", MXFP8, withSpecFields(MXFP8, { scaleRule: "e8m0Floor" })],
+  [
+    "elementScaling",
+    MXFP8,
+    withSpecFields(MXFP8, { scaleRule: "e8m0Floor", elementScaling: "multiplyTypedAdd" }),
+  ],
   [
     "rht of a rowwise copy",
     { ...COLUMNWISE, usage: ["rowwise"] },
-    of({ ...COLUMNWISE, usage: ["rowwise"] }, { rht: true }),
+    withSpecFields({ ...COLUMNWISE, usage: ["rowwise"] }, { rht: true }),
   ],
 ];
 
 /** Writes two files with the same tensor and different metadata, and compares them. */
-async function compared(a: Recipe, b: Recipe, ...options: readonly string[]) {
+async function compareRecipes(a: Recipe, b: Recipe, ...options: readonly string[]) {
   for (const [name, recipe] of [
     ["a", a],
     ["b", b],
@@ -68,10 +76,10 @@ async function compared(a: Recipe, b: Recipe, ...options: readonly string[]) {
 describe("tensors that are equal by their bits", () => {
   for (const options of [[], ["--stats"], ["--max-abs", "1"]])
     it.each(OTHERS)(`differ if their metadata differ in %s (${options.join(" ")})`, async (field, a, b) => {
-      const { status, stdout } = await compared(a, b, ...options);
+      const { status, stdout } = await compareRecipes(a, b, ...options);
       expect(status).toBe(1);
       expect(stdout).toMatch(`w: the metadata say ${field} `);
-      const json = JSON.parse((await compared(b, a, ...options, "--json")).stdout);
+      const json = JSON.parse((await compareRecipes(b, a, ...options, "--json")).stdout);
       expect(json).toMatchObject({ equal: false, recipes: [{ name: "w", field }] });
       expect(json.passes).toBe(options.length > 0 ? false : undefined);
     });
@@ -79,16 +87,16 @@ describe("tensors that are equal by their bits", () => {
   it.each(SAME)(
     "are equal if their metadata differ in %s, which says how they were rounded",
     async (_, a, b) => {
-      for (const [one, other] of [
+      for (const [firstRecipe, secondRecipe] of [
         [a, b],
         [a, a],
       ] as const)
-        expect(await compared(one, other)).toMatchObject({ status: 0 });
+        expect(await compareRecipes(firstRecipe, secondRecipe)).toMatchObject({ status: 0 });
     },
   );
 
   it("are compared under the prefix alone", async () => {
     const [, a, b] = OTHERS[0] as (typeof OTHERS)[number];
-    expect((await compared(a, b, "--prefix", "other")).status).toBe(0);
+    expect((await compareRecipes(a, b, "--prefix", "other")).status).toBe(0);
   });
 });

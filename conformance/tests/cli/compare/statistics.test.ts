@@ -27,8 +27,8 @@ interface Report {
 }
 
 /** Writes x, its quantization, and a copy with changed bytes. */
-async function quantized(
-  change: (codes: Uint8Array, scales: Uint8Array) => void,
+async function quantizedTensors(
+  alter: (codes: Uint8Array, scales: Uint8Array) => void,
   ...options: readonly string[]
 ): Promise<void> {
   await w.write("in", [X]);
@@ -37,7 +37,7 @@ async function quantized(
   const copies = Object.values(tensors).map((tensor) => ({ ...tensor, bytes: tensor.bytes.slice() }));
   const bytes = (suffix: string) =>
     copies.find(({ name }) => name.endsWith(suffix))?.bytes ?? new Uint8Array();
-  change(bytes(".data"), bytes(".scale_inv"));
+  alter(bytes(".data"), bytes(".scale_inv"));
   await w.write("b", copies, metadata);
 }
 
@@ -51,7 +51,7 @@ const dataOf = ({ tensors }: Report) => tensors.find(({ name }) => name.endsWith
 
 describe("compare --stats", () => {
   it("counts an exact tie, explains it, and names half-away rounding", async () => {
-    await quantized((codes) => {
+    await quantizedTensors((codes) => {
       codes[1] = 0xb9;
     });
     const { status, stdout } = await w.run("compare", "@a", "@b", "--stats", "--inputs", w.path("in"));
@@ -63,7 +63,7 @@ describe("compare --stats", () => {
   });
 
   it("says which rule gives a scale that differs, and counts the elements under it", async () => {
-    await quantized((_codes, scales) => {
+    await quantizedTensors((_codes, scales) => {
       scales[3] = 0x75;
     });
     const result = await report("--stats", "--inputs", w.path("in"));
@@ -77,8 +77,8 @@ describe("compare --stats", () => {
     ["a minus zero", (codes: Uint8Array) => codes.fill(0x80, 7, 8), "signOfZero"],
     ["NaN", (codes: Uint8Array) => codes.fill(0x7f, 9, 10), "nan"],
     ["a code far off", (codes: Uint8Array) => codes.fill(0x01, 9, 10), "wrong"],
-  ])("counts %s", async (_, change, cause) => {
-    await quantized(change);
+  ])("counts %s", async (_, alter, cause) => {
+    await quantizedTensors(alter);
     const { statistics } = dataOf(await report("--stats")) ?? {};
     expect(statistics?.causes).toEqual({
       scale: 0,
@@ -91,7 +91,7 @@ describe("compare --stats", () => {
     });
   });
 
-  const passes: readonly (readonly [string, readonly string[], number])[] = [
+  const PASSING_OPTIONS: readonly (readonly [string, readonly string[], number])[] = [
     ["one code", ["--ulp", "1"], 0],
     ["no code", ["--ulp", "0"], 1],
     ["an absolute error", ["--max-abs", "0.125"], 0],
@@ -103,19 +103,23 @@ describe("compare --stats", () => {
     ["two limits of which one is exceeded", ["--ulp", "1", "--max-abs", "0"], 1],
     ["no limit", ["--stats"], 1],
   ];
-  it.each(passes)("exits by the limit of %s", async (_, options, expected) => {
-    await quantized((codes) => {
+  it.each(PASSING_OPTIONS)("exits by the limit of %s", async (_, options, expected) => {
+    await quantizedTensors((codes) => {
       codes[1] = 0xb9;
     });
-    const { status, passes: within, equal } = await report(...options);
-    expect({ status, within, equal }).toEqual({ status: expected, within: expected === 0, equal: false });
+    const { status, passes, equal } = await report(...options);
+    expect({ status, passes, equal }).toEqual({
+      status: expected,
+      passes: expected === 0,
+      equal: false,
+    });
   });
 
   it("never allows NaN on one side, another scale of a power of two, other shapes, or a missing tensor", async () => {
     const limits = ["--ulp", "300", "--max-abs", "1e30", "--max-rel", "1e30", "--min-sqnr", "-1000"];
-    await quantized((codes) => codes.fill(0x7f, 9, 10));
+    await quantizedTensors((codes) => codes.fill(0x7f, 9, 10));
     expect((await report(...limits)).status).toBe(1);
-    await quantized((_codes, scales) => scales.fill(0x75, 3, 4));
+    await quantizedTensors((_codes, scales) => scales.fill(0x75, 3, 4));
     expect((await report("--ulp", "300")).status).toBe(1);
     await w.write("a", [f32("x", [2], [1, 2])]);
     await w.write("b", [f32("x", [1, 2], [1, 2])]);
@@ -194,7 +198,7 @@ describe("compare --stats", () => {
   );
 
   it("refuses a dialect that does not have the quantizer", async () => {
-    await quantized((codes) => codes.fill(1, 9, 10));
+    await quantizedTensors((codes) => codes.fill(1, 9, 10));
     const { status, stderr } = await w.run("compare", "@a", "@b", "--dialect", "ct-nvfp4");
     expect({ status, stderr }).toEqual({
       status: 2,
@@ -209,7 +213,7 @@ describe("compare --stats", () => {
   ])("explains the results of fuzz by its inputs, %s", async (_, options) => {
     await w.succeed(...FUZZED, ...options);
     const { tensors, metadata } = await w.read("a");
-    const copies = Object.values(tensors).map((each) => ({ ...each, bytes: each.bytes.slice() }));
+    const copies = Object.values(tensors).map((tensor) => ({ ...tensor, bytes: tensor.bytes.slice() }));
     for (const { name, bytes } of copies)
       if (/^out.*\.data$/.test(name) && bytes.length > 0) bytes[0] = (bytes[0] ?? 0) ^ 0x01;
     await w.write("b", copies, metadata);

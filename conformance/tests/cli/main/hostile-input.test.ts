@@ -63,7 +63,7 @@ const TAKES: Readonly<Record<string, (text: string) => boolean>> = {
 const CONTROL = /[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]/;
 
 /** Fails unless the run succeeded or refused its input as documented; with `isJson`, a refusal is also printed as JSON. */
-function expectPlain(run: CliRun, before: readonly string[], label: string, isJson = false): void {
+function expectPlain(run: CliRun, namesBefore: readonly string[], label: string, isJson = false): void {
   expect([0, 1, 2], label).toContain(run.status);
   expect(run.stdout, label).not.toMatch(CONTROL);
   expect(run.stderr, label).not.toMatch(CONTROL);
@@ -72,22 +72,22 @@ function expectPlain(run: CliRun, before: readonly string[], label: string, isJs
     expect(run.stderr, label).toMatch(/^lockstep[^\n]*\n$/);
     if (isJson) expect(JSON.parse(run.stdout), label).toMatchObject({ ok: false, error: {} });
     else expect(run.stdout, label).toBe("");
-    expect(w.names, label).toEqual(before);
+    expect(w.names, label).toEqual(namesBefore);
   } else expect(run.stderr, label).toBe("");
 }
 
-async function refused(args: readonly string[], words?: RegExp): Promise<void> {
-  const before = w.names;
+async function expectRefused(args: readonly string[], message?: RegExp): Promise<void> {
+  const namesBefore = w.names;
   const run = await w.run(...args);
-  const what = args.join(" ");
+  const title = args.join(" ");
   expectPlain(
     run,
-    before,
-    what,
-    args.some((each) => /^--json\b/.test(each)),
+    namesBefore,
+    title,
+    args.some((arg) => /^--json\b/.test(arg)),
   );
-  expect(run.status, what).toBe(2);
-  if (words) expect(run.stderr, what).toMatch(words);
+  expect(run.status, title).toBe(2);
+  if (message) expect(run.stderr, title).toMatch(message);
 }
 
 type Row = readonly [command: string, option: string, row: Option<unknown>];
@@ -100,7 +100,7 @@ it("this file has a valid call of every command", async () => {
   expect(Object.keys(SUCCESSFUL_ARGUMENTS).toSorted()).toEqual(COMMANDS.map(({ name }) => name).toSorted());
   await w.write("in", TENSORS);
   for (const { name } of sampleCases(
-    COMMANDS.filter(({ name: each }) => !SLOW_COMMANDS.includes(each)),
+    COMMANDS.filter(({ name: command }) => !SLOW_COMMANDS.includes(command)),
     8,
   ))
     await w.succeed(name, ...(SUCCESSFUL_ARGUMENTS[name] ?? []));
@@ -114,7 +114,7 @@ describe("an option", () => {
       for (const text of TEXTS) {
         const args = withOption(command, option, `--${option}=${text}`);
         if (TAKES[option]?.(text)) expectPlain(await w.run(...args), w.names, args.join(" "));
-        else await refused(args);
+        else await expectRefused(args);
       }
     },
   );
@@ -123,19 +123,20 @@ describe("an option", () => {
     "%s --%s is given once, with a value just where it has one",
     async (command, option, row) => {
       await w.write("in", TENSORS);
-      const good =
+      const validValue =
         SUCCESSFUL_ARGUMENTS[command]?.[(SUCCESSFUL_ARGUMENTS[command]?.indexOf(`--${option}`) ?? -1) + 1];
-      const value = good && SUCCESSFUL_ARGUMENTS[command]?.includes(`--${option}`) ? good : "1";
+      const value = validValue && SUCCESSFUL_ARGUMENTS[command]?.includes(`--${option}`) ? validValue : "1";
       if (row.kind === "flag") {
-        await refused(withOption(command, option, `--${option}=yes`), /takes no value/);
-        await refused(withOption(command, option, `--${option}`, `--${option}`), /was given twice/);
+        await expectRefused(withOption(command, option, `--${option}=yes`), /takes no value/);
+        await expectRefused(withOption(command, option, `--${option}`, `--${option}`), /was given twice/);
         return;
       }
-      await refused(withOption(command, option, `--${option}`), /needs a value/);
-      await refused(withOption(command, option, `--${option}`, "--quiet"), /needs a value/);
-      if (row.required) await refused(withOption(command, option), new RegExp(`--${option} \\S+ is needed`));
-      const twice = withOption(command, option, `--${option}`, value, `--${option}`, value);
-      await refused(twice, /was given twice|is not|no scalar format/);
+      await expectRefused(withOption(command, option, `--${option}`), /needs a value/);
+      await expectRefused(withOption(command, option, `--${option}`, "--quiet"), /needs a value/);
+      if (row.required)
+        await expectRefused(withOption(command, option), new RegExp(`--${option} \\S+ is needed`));
+      const repeatedOption = withOption(command, option, `--${option}`, value, `--${option}`, value);
+      await expectRefused(repeatedOption, /was given twice|is not|no scalar format/);
     },
   );
 
@@ -143,7 +144,7 @@ describe("an option", () => {
     "%s --%s is suggested if a misspelling of it is given",
     async (command, option) => {
       await w.write("in", TENSORS);
-      await refused(
+      await expectRefused(
         [command, ...(SUCCESSFUL_ARGUMENTS[command] ?? []), `--${option}x`],
         new RegExp(`there is no option --${option}x; did you mean --${option}`),
       );
@@ -185,7 +186,7 @@ describe("a path", () => {
     for (const path of SLOW_COMMANDS.includes(command) ? NOWHERE : READ) {
       const args = [...(SUCCESSFUL_ARGUMENTS[command] ?? [])];
       args[place] = path;
-      await refused([command, ...args]);
+      await expectRefused([command, ...args]);
     }
   });
 
@@ -194,7 +195,7 @@ describe("a path", () => {
     async (command, option, { file }) => {
       await prepare();
       const paths = file === "read" ? READ : NOWHERE;
-      for (const path of paths) await refused(withOption(command, option, `--${option}`, path));
+      for (const path of paths) await expectRefused(withOption(command, option, `--${option}`, path));
     },
   );
 
@@ -215,7 +216,7 @@ describe("a path", () => {
       symlinkSync(w.path("in"), w.path("link"));
       symlinkSync(".", w.path("here"));
       execFileSync("ln", [w.path("in"), w.path("hard")]);
-      const before = readFileSync(w.path("in"));
+      const bytesBefore = readFileSync(w.path("in"));
       for (const name of [
         "in",
         "link",
@@ -223,16 +224,16 @@ describe("a path", () => {
         join("here", "in"),
         join("here", "..", "here", ".", "link"),
       ]) {
-        await refused(
+        await expectRefused(
           withOption(command, option, `--${option}`, `@${name}`),
           /is the input .*; give another file, or --force/,
         );
-        expect(readFileSync(w.path("in")).equals(before)).toBe(true);
+        expect(readFileSync(w.path("in")).equals(bytesBefore)).toBe(true);
       }
-      const forced = withOption(command, option, `--${option}`, "@link", "--force");
-      const said = OTHER_INPUTS[command];
-      if (said) await refused(forced, said);
-      else await w.succeed(...forced);
+      const args = withOption(command, option, `--${option}`, "@link", "--force");
+      const otherInput = OTHER_INPUTS[command];
+      if (otherInput) await expectRefused(args, otherInput);
+      else await w.succeed(...args);
       expect(w.names).toEqual(["hard", "here", "in", "link"]);
     },
   );
@@ -301,10 +302,10 @@ describe("a file", () => {
   it.each(sampleCases(readers.flatMap((command) => KINDS.map(([kind]) => [command, kind] as const))))(
     "given to %s has %s",
     async (command, kind) => {
-      const tensors = KINDS.find(([each]) => each === kind)?.[1] ?? [];
+      const tensors = KINDS.find(([fileKind]) => fileKind === kind)?.[1] ?? [];
       const inputs = COMMANDS.find(({ name }) => name === command)?.inputs.length ?? 0;
       for (const metadata of METADATA) {
-        for (const more of [[], ["--json"]]) {
+        for (const extraArgs of [[], ["--json"]]) {
           await w.write("in", tensors, metadata);
           await w.write(
             "other",
@@ -312,10 +313,10 @@ describe("a file", () => {
           );
           const args = [...(SUCCESSFUL_ARGUMENTS[command] ?? [])];
           if (inputs > 1) args[1] = "@other";
-          const run = await w.run(command, ...args, ...more);
-          const what = `${kind} ${JSON.stringify(metadata)}`;
-          expectPlain(run, ["in", "other"], what, more.length > 0);
-          if (run.status < 2 && more.length > 0) JSON.parse(run.stdout);
+          const run = await w.run(command, ...args, ...extraArgs);
+          const title = `${kind} ${JSON.stringify(metadata)}`;
+          expectPlain(run, ["in", "other"], title, extraArgs.length > 0);
+          if (run.status < 2 && extraArgs.length > 0) JSON.parse(run.stdout);
           if (w.names.includes("out")) await w.read("out");
           execFileSync("rm", ["-rf", w.path("out"), w.path("wide")]);
         }
@@ -359,12 +360,12 @@ describe("the file that a command writes", () => {
       ["--backend", "wasm"],
       ["--force"],
     ];
-    let first: Buffer | undefined;
-    for (const more of runs) {
-      await w.succeed(command, ...(SUCCESSFUL_ARGUMENTS[command] ?? []), ...more);
+    let firstOutput: Buffer | undefined;
+    for (const extraArgs of runs) {
+      await w.succeed(command, ...(SUCCESSFUL_ARGUMENTS[command] ?? []), ...extraArgs);
       const bytes = readFileSync(w.path("out"));
-      first ??= bytes;
-      expect(bytes.equals(first), more.join(" ")).toBe(true);
+      firstOutput ??= bytes;
+      expect(bytes.equals(firstOutput), extraArgs.join(" ")).toBe(true);
     }
   });
 });

@@ -25,17 +25,19 @@ const curvesOf = (svg: string): (readonly [x: number, y: number])[][] =>
 describe("layerErrorPicture", () => {
   it("has a point for each positive finite error, left to right, larger errors higher, all inside of the plot", () => {
     fc.assert(
-      fc.property(forms, (all) => {
-        const curves = curvesOf(layerErrorPicture("title", all));
-        expect(curves).toHaveLength(all.length);
-        const drawn = all.map(({ errors }) => errors.filter((each) => each > 0 && Number.isFinite(each)));
-        expect(curves.map((curve) => curve.length)).toEqual(drawn.map((each) => each.length));
+      fc.property(forms, (drawnForms) => {
+        const curves = curvesOf(layerErrorPicture("title", drawnForms));
+        expect(curves).toHaveLength(drawnForms.length);
+        const positiveErrors = drawnForms.map(({ errors }) =>
+          errors.filter((value) => value > 0 && Number.isFinite(value)),
+        );
+        expect(curves.map((values) => values.length)).toEqual(positiveErrors.map((errors) => errors.length));
         const points = curves.flat();
-        for (const curve of curves)
-          for (const [i, [x]] of curve.entries()) expect(x).toBeGreaterThan(curve[i - 1]?.[0] ?? 0);
-        const byError = drawn
+        for (const values of curves)
+          for (const [i, [x]] of values.entries()) expect(x).toBeGreaterThan(values[i - 1]?.[0] ?? 0);
+        const byError = positiveErrors
           .flat()
-          .map((each, i) => [each, points[i]?.[1] as number] as const)
+          .map((values, i) => [values, points[i]?.[1] as number] as const)
           .sort(([a], [b]) => a - b);
         for (const [i, [, y]] of byError.entries()) {
           expect(y).toBeGreaterThanOrEqual(52);

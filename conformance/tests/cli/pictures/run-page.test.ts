@@ -10,26 +10,33 @@ import { RecordedRun, runPath } from "../../harness/referee/recorded-run.js";
 
 const w = useWorkspace();
 
-function pageOf(schema: string, verdict: Partial<Verdict> = {}, more: Partial<RunPage> = {}): string {
+function pageOf(schema: string, verdict: Partial<Verdict> = {}, extraFields: Partial<RunPage> = {}): string {
   return runPage({
     ...{ run: "run", summary: "1 operation", contract: [["chip", "h200"]], explain: () => [] },
     operations: [{ schema, args: [], kwargs: {}, outputs: [{ dtype: "BF16", shape: [2, 3] }] }],
     verdicts: [{ index: 0, schema, verdict: "same", ...verdict }],
-    ...more,
+    ...extraFields,
   });
 }
 
 describe("the page of a run", () => {
   it("has no markup from the run", () => {
-    const text = fc.string({ unit: "binary", maxLength: 40 }).map((each) => `${each}<b>&"${each}`);
+    const text = fc
+      .string({ unit: "binary", maxLength: 40 })
+      .map((characters) => `${characters}<b>&"${characters}`);
     fc.assert(
-      fc.property(text, (hostile) => {
+      fc.property(text, (hostileText) => {
         const page = pageOf(
-          hostile,
-          { verdict: "not modelled", reason: hostile },
+          hostileText,
+          { verdict: "not modelled", reason: hostileText },
           {
-            ...{ run: hostile, summary: hostile, comparison: hostile, contract: [[hostile, hostile]] },
-            explain: () => [hostile],
+            ...{
+              run: hostileText,
+              summary: hostileText,
+              comparison: hostileText,
+              contract: [[hostileText, hostileText]],
+            },
+            explain: () => [hostileText],
           },
         );
         expect(page).not.toMatch(/<b>|&"/);

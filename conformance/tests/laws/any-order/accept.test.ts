@@ -43,38 +43,38 @@ describe("a planted bug is found", () => {
   );
 });
 
-const named = (name: string): OrderKernel =>
-  [...CORRECT_KERNELS, ...WRONG_KERNELS].find((each) => each.name === name) as OrderKernel;
+const kernelNamed = (name: string): OrderKernel =>
+  [...CORRECT_KERNELS, ...WRONG_KERNELS].find((kernel) => kernel.name === name) as OrderKernel;
 
 describe("a verdict says", () => {
   it("the order, and how much wider tolerances are", async () => {
-    const { report } = await verdictOf(named("blocks of 16 with promotion"));
+    const { report } = await verdictOf(kernelNamed("blocks of 16 with promotion"));
     expect(report.verdict).toMatchObject({ by: "order", wrong: 0 });
     expect(report.lines[0]).toContain("blocks of 16 along K start at zero and are added to the total in f32");
     expect(report.lines.join("\n")).toMatch(/rtol 1e-2, atol 1e-2 is [\d,.]+ times as wide/);
   }, 120_000);
 
   it("that elements were held to intervals only", async () => {
-    const { report } = await verdictOf(named("atomic split-K, another order for each element"));
+    const { report } = await verdictOf(kernelNamed("atomic split-K, another order for each element"));
     expect(report.verdict?.by).toBe("interval");
     expect(report.lines.join("\n")).toContain("are held to the interval that contains every order");
   }, 120_000);
 
   it("which accumulator an order would have to declare", async () => {
-    const { report } = await verdictOf(named("promotion every 128 is declared and missing"));
+    const { report } = await verdictOf(kernelNamed("promotion every 128 is declared and missing"));
     expect(report.lines.join("\n")).toMatch(/hopper-fp8/);
   }, 120_000);
 });
 
 describe("column sums", () => {
-  const sums = (change: (sum: number) => number) => ({
+  const sums = (alter: (sum: number) => number) => ({
     columnSum({ x, outDtype }: { readonly x: ReturnType<typeof fromCodes>; readonly outDtype: string }) {
       const [rows, columns] = x.matrix;
       const values = x.data as Float32Array;
       const out = Float32Array.from({ length: columns }, (_, j) => {
         let sum = 0;
         for (let i = 0; i < rows; i++) sum = Math.fround(sum + (values[i * columns + j] as number));
-        return change(sum);
+        return alter(sum);
       });
       expect(outDtype).toBe("f32");
       return { out: fromCodes("f32", [columns], new Uint32Array(out.buffer)) };
@@ -87,11 +87,11 @@ describe("column sums", () => {
   };
 
   it("are accepted in ascending order, and not with an addend", async () => {
-    const right = await acceptAnyOrder(sums((sum) => sum) as never, options);
-    expect(right.operations[0]?.lines.join("\n")).toContain("order: ascending k");
-    expect(right.ok).toBe(true);
-    const wrong = await acceptAnyOrder(sums((sum) => Math.fround(sum + 1)) as never, options);
-    expect(wrong.ok).toBe(false);
+    const accepted = await acceptAnyOrder(sums((sum) => sum) as never, options);
+    expect(accepted.operations[0]?.lines.join("\n")).toContain("order: ascending k");
+    expect(accepted.ok).toBe(true);
+    const rejected = await acceptAnyOrder(sums((sum) => Math.fround(sum + 1)) as never, options);
+    expect(rejected.ok).toBe(false);
   }, 120_000);
 
   it("of the reference are accepted", async () => {
@@ -114,7 +114,7 @@ describe("refuses", () => {
   ])(
     "%j",
     async (options, message) => {
-      const subject = kernelSubject(named("2 lanes"));
+      const subject = kernelSubject(kernelNamed("2 lanes"));
       await expect(acceptAnyOrder(subject, options as never)).rejects.toThrow(message);
       await expect(acceptAnyOrder(subject, options as never)).rejects.toThrow(ArgumentError);
     },
@@ -126,10 +126,10 @@ describe("refuses", () => {
   });
 
   it("an answer without the result, and one of another size", async () => {
-    const empty = await acceptAnyOrder({ gemm: () => ({}) }, { runs: 2 });
-    expect(empty.operations[0]?.error).toContain("it has to have out");
-    const one = fromCodes("f32", [1], [0]);
-    const short = await acceptAnyOrder({ columnSum: () => ({ out: one }) }, { runs: 8 });
-    expect(short.operations[0]?.error).toMatch(/out has 1 elements; it has to have \d+/);
+    const noResult = await acceptAnyOrder({ gemm: () => ({}) }, { runs: 2 });
+    expect(noResult.operations[0]?.error).toContain("it has to have out");
+    const element = fromCodes("f32", [1], [0]);
+    const tooShort = await acceptAnyOrder({ columnSum: () => ({ out: element }) }, { runs: 8 });
+    expect(tooShort.operations[0]?.error).toMatch(/out has 1 elements; it has to have \d+/);
   }, 120_000);
 });

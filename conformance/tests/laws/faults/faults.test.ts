@@ -36,7 +36,7 @@ const SPECS: readonly QuantizeSpec[] = [
 
 /** Inputs of a few blocks for a spec, one copy each, in the plain layout. */
 function inputsOf(spec: QuantizeSpec, seed: number, count: number): readonly QuantizeCase[] {
-  const plain = quantizeCaseBy(fc.constant(spec))
+  const inputs = quantizeCaseBy(fc.constant(spec))
     .filter(({ x, part, random }) => !part && x.data.length > 0 && x.data.length <= 1024 && !!random)
     .map((input) => {
       const { randomBitsColumnwise: _, ...fields } = input;
@@ -47,23 +47,26 @@ function inputsOf(spec: QuantizeSpec, seed: number, count: number): readonly Qua
         noop: undefined,
       };
     });
-  return fc.sample(plain, { numRuns: count, seed });
+  return fc.sample(inputs, { numRuns: count, seed });
 }
 
 async function evidenceOf(
   fault: Fault,
   inputs: readonly QuantizeCase[],
 ): Promise<readonly Evidence<QuantizeCase>[]> {
-  const all: Evidence<QuantizeCase>[] = [];
+  const evidence: Evidence<QuantizeCase>[] = [];
   for (const input of inputs)
-    all.push({ input, expected: await reference(input), actual: await fault.answer(input, reference) });
+    evidence.push({ input, expected: await reference(input), actual: await fault.answer(input, reference) });
   // the counterexample comes first
-  const first = all.findIndex(({ actual, expected }) => !sameAnswer(actual, expected));
-  if (first < 0) return [];
-  return [all[first] as Evidence<QuantizeCase>, ...all.filter((_, i) => i !== first)];
+  const firstDifference = evidence.findIndex(({ actual, expected }) => !sameAnswer(actual, expected));
+  if (firstDifference < 0) return [];
+  return [
+    evidence[firstDifference] as Evidence<QuantizeCase>,
+    ...evidence.filter((_, i) => i !== firstDifference),
+  ];
 }
 
-async function* further(
+async function* furtherInputs(
   fault: Fault,
   inputs: readonly QuantizeCase[],
 ): AsyncGenerator<Evidence<QuantizeCase>> {
@@ -79,20 +82,23 @@ const keyOf = (spec: QuantizeSpec): string => JSON.stringify(spec);
  */
 function specsFor({ name, isFor = () => true }: Fault): readonly QuantizeSpec[] {
   const unique = [...new Map(SPECS.map((spec) => [keyOf(spec), spec])).values()].filter(isFor);
-  const salt = Array.from(name).reduce((sum, each) => (sum * 31 + each.charCodeAt(0)) % 65521, SEED);
+  const salt = Array.from(name).reduce(
+    (sum, character) => (sum * 31 + character.charCodeAt(0)) % 65521,
+    SEED,
+  );
   const order = fc.shuffledSubarray(unique, { minLength: unique.length, maxLength: unique.length });
   return fc.sample(order, { numRuns: 1, seed: salt })[0] ?? [];
 }
 
 /** The report on a fault in a spec. Undefined if no input shows the fault. */
-async function saidOf(fault: Fault, spec: QuantizeSpec) {
+async function observationsOf(fault: Fault, spec: QuantizeSpec) {
   const evidence = await evidenceOf(fault, inputsOf(spec, SEED, 8));
   if (evidence.length === 0) return undefined;
   const { mistakes, observations } = await confirmed(
     "quantize",
     evidence,
     async (input) => reference(input),
-    further(fault, inputsOf(spec, SEED + 500, 12)),
+    furtherInputs(fault, inputsOf(spec, SEED + 500, 12)),
   );
   const refuted: string[] = [];
   for (const { words, answer } of mistakes)
@@ -100,11 +106,11 @@ async function saidOf(fault: Fault, spec: QuantizeSpec) {
       ...evidence,
       ...(await evidenceOf(fault, inputsOf(spec, SEED + 1000, 6))),
     ]) {
-      const wrong = await answer({ input, expected });
-      if (wrong && !sameAnswer(wrong, actual)) refuted.push(words);
+      const wrongAnswer = await answer({ input, expected });
+      if (wrongAnswer && !sameAnswer(wrongAnswer, actual)) refuted.push(words);
     }
-  const words = mistakes.map((each) => each.words);
-  return { mistakes: words, kept: words.filter((each) => !refuted.includes(each)), observations };
+  const words = mistakes.map((mistake) => mistake.words);
+  return { mistakes: words, kept: words.filter((phrase) => !refuted.includes(phrase)), observations };
 }
 
 /** A fault with its name, as a row of a table. */
@@ -113,23 +119,25 @@ const rowsOf = (faults: readonly Fault[]) => sampleCases(faults.map((fault) => [
 /** Calls `check` for `RUNS` specs in which the fault shows, and at least for one. */
 async function whereShown(
   fault: Fault,
-  check: (words: NonNullable<Awaited<ReturnType<typeof saidOf>>>, spec: QuantizeSpec) => void,
+  check: (words: NonNullable<Awaited<ReturnType<typeof observationsOf>>>, spec: QuantizeSpec) => void,
 ): Promise<void> {
-  let shown = 0;
+  let numShown = 0;
   for (const spec of specsFor(fault)) {
-    if (shown === RUNS) break;
-    const words = await saidOf(fault, spec);
+    if (numShown === RUNS) break;
+    const words = await observationsOf(fault, spec);
     if (!words) continue;
-    shown++;
+    numShown++;
     check(words, spec);
   }
-  expect(shown).toBeGreaterThan(0);
+  expect(numShown).toBeGreaterThan(0);
 }
 
 describe("a planted fault that has a name", () => {
   it.each(rowsOf(NAMED))("is called by it: %s", (_, fault) =>
     whereShown(fault, ({ kept, observations }, spec) =>
-      expect(kept.join("\n"), `${keyOf(spec)} ${observations.join("; ")}`).toMatch(fault.called as RegExp),
+      expect(kept.join("\n"), `${keyOf(spec)} ${observations.join("; ")}`).toMatch(
+        fault.causePattern as RegExp,
+      ),
     ),
   );
 });

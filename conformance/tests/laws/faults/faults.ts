@@ -30,30 +30,34 @@ const rounded =
 
 /** Faults with a name. */
 export const NAMED: readonly Fault[] = [
-  inAmax("the stored amax is 1", () => 1, { called: /1 is stored/ }),
-  inAmax("the stored amax is 0", () => 0, { called: /0 is stored/ }),
-  inAmax("one over the amax is stored", (x) => 1 / x, { called: /reciprocal|one over/ }),
-  inAmax("twice the amax is stored", (x) => x * 2, { called: /2 (\* amax|times as large)/ }),
-  inAmax("half the amax is stored", (x) => x / 2, { called: /amax \/ 2|0\.5 times/ }),
-  inInput("subnormal inputs are flushed", (x) => (Math.abs(x) < TINY ? x * 0 : x), { called: /subnormal/ }),
-  inInput("NaN inputs count as zero", (x) => (Number.isNaN(x) ? 0 : x), { called: /NaN/ }),
-  inInput("NaN and infinities count as zero", (x) => (Number.isFinite(x) ? x : 0), { called: /infinit/ }),
+  inAmax("the stored amax is 1", () => 1, { causePattern: /1 is stored/ }),
+  inAmax("the stored amax is 0", () => 0, { causePattern: /0 is stored/ }),
+  inAmax("one over the amax is stored", (x) => 1 / x, { causePattern: /reciprocal|one over/ }),
+  inAmax("twice the amax is stored", (x) => x * 2, { causePattern: /2 (\* amax|times as large)/ }),
+  inAmax("half the amax is stored", (x) => x / 2, { causePattern: /amax \/ 2|0\.5 times/ }),
+  inInput("subnormal inputs are flushed", (x) => (Math.abs(x) < TINY ? x * 0 : x), {
+    causePattern: /subnormal/,
+  }),
+  inInput("NaN inputs count as zero", (x) => (Number.isNaN(x) ? 0 : x), { causePattern: /NaN/ }),
+  inInput("NaN and infinities count as zero", (x) => (Number.isFinite(x) ? x : 0), {
+    causePattern: /infinit/,
+  }),
   inInput(
     "infinities count as the largest number",
     (x, largest) => (Math.abs(x) === Infinity ? Math.sign(x) * largest : x),
     {
-      called: /infinit/,
+      causePattern: /infinit/,
       isFor: (spec) => isFloat(spec),
     },
   ),
-  inInput("the sign of inputs is lost", Math.abs, { called: /sign/ }),
-  inCodes("all codes are 0", () => 0, { called: /all codes are 0/ }),
+  inInput("the sign of inputs is lost", Math.abs, { causePattern: /sign/ }),
+  inCodes("all codes are 0", () => 0, { causePattern: /all codes are 0/ }),
   inCodes("the sign of codes is lost", (code, { signBit }) => code & (signBit - 1), {
-    called: /sign/,
+    causePattern: /sign/,
     isFor: isFloat,
   }),
   inCodes("+0 for -0", (code, { signBit }) => (code === signBit ? 0 : code), {
-    called:
+    causePattern:
       /\+0 for -0|-0 becomes|-0 counts|loses its sign|-0 is lost|addsZero|plusZero|divideAdd|multiplyTypedAdd|plus/i,
     isFor: (spec) => isFloat(spec) && !/fnuz/.test(spec.format),
   }),
@@ -61,33 +65,33 @@ export const NAMED: readonly Fault[] = [
     "the sign of NaN is kept",
     (code, { x, isNegative, signBit }) => (Number.isNaN(x) && isNegative ? code | signBit : code),
     {
-      called: /sign of NaN is kept/,
+      causePattern: /sign of NaN is kept/,
       isFor: (spec) => hasNaN(spec) && !/fnuz/.test(spec.format),
     },
   ),
   inCodes("NaN becomes 0", (code, { y }) => (Number.isNaN(y) ? 0 : code), {
-    called: /NaN/,
+    causePattern: /NaN/,
     isFor: hasNaN,
   }),
   inCodes("infinities become 0", (code, { y }) => (Math.abs(y) === Infinity ? 0 : code), {
-    called: /infinit/,
+    causePattern: /infinit/,
   }),
   inCodes("ties go away from zero", rounded("tiesToAway"), {
-    called: /half away|HalfAway/,
+    causePattern: /half away|HalfAway/,
     isFor: isNearest,
   }),
   inCodes("ties go toward zero", rounded("tiesToZero"), {
-    called: /toward zero|nearer to zero/,
+    causePattern: /toward zero|nearer to zero/,
     isFor: isNearest,
   }),
-  inCodes("truncation", rounded("towardZero"), { called: /truncated/ }),
-  inCodes("rounding up", rounded("towardPositive"), { called: /rounded up/ }),
-  inCodes("rounding to odd", rounded("toOdd"), { called: /to odd/ }),
+  inCodes("truncation", rounded("towardZero"), { causePattern: /truncated/ }),
+  inCodes("rounding up", rounded("towardPositive"), { causePattern: /rounded up/ }),
+  inCodes("rounding to odd", rounded("toOdd"), { causePattern: /to odd/ }),
   inCodes(
     "no saturation",
     (code, { y, spec }) => (isBeyond(y, spec) ? rounded("tiesToEven", "nonfinite")(code, { y, spec }) : code),
     {
-      called: /saturation is missing/,
+      causePattern: /saturation is missing/,
       isFor: (spec) => hasNaN(spec),
     },
   ),
@@ -98,7 +102,7 @@ export const NAMED: readonly Fault[] = [
       return (code & (signBit - 1)) < smallest ? code & signBit : code;
     },
     {
-      called: /subnormal codes|smallest normal/,
+      causePattern: /subnormal codes|smallest normal/,
       isFor: ({ format }) => /^(e4m3|e5m2|e2m3|e3m2|e2m1)$/.test(format),
     },
   ),
@@ -106,13 +110,13 @@ export const NAMED: readonly Fault[] = [
     "double rounding through bf16",
     (_, { y, spec }) => rounded("tiesToEven")(0, { y: bf16(y), spec }),
     {
-      called: /bf16|divide/,
+      causePattern: /bf16|divide/,
       isFor: (spec) =>
         isNearest(spec) && !/plusZero|minusZero|Add|Typed|Plus|Minus/.test(spec.elementScaling),
     },
   ),
   inCodes("nearest in place of stochastic", rounded("tiesToEven"), {
-    called: /not stochastically/,
+    causePattern: /not stochastically/,
     isFor: ({ stochastic }) => stochastic,
   }),
   inCodes(
@@ -120,7 +124,7 @@ export const NAMED: readonly Fault[] = [
     (code, { x, spec, block }) =>
       block.scale < TINY ? rounded("tiesToEven")(code, { y: fround(x / 0), spec }) : code,
     {
-      called: /subnormal|0 \/ 0/,
+      causePattern: /subnormal|0 \/ 0/,
       isFor: (spec) => isNearest(spec) && isFloat(spec) && scaleIs("f32", "e8m0")(spec),
     },
   ),
@@ -128,7 +132,7 @@ export const NAMED: readonly Fault[] = [
     "the scale of zeros is NaN",
     (code, view, block) => (view.amaxOf(block) === 0 ? nanOf(view.spec) : code),
     {
-      called: /block of zeros is NaN|would be 0 is NaN/,
+      causePattern: /block of zeros is NaN|would be 0 is NaN/,
       isFor: scaleIs("f32", "e8m0", "e4m3"),
     },
   ),
@@ -136,44 +140,44 @@ export const NAMED: readonly Fault[] = [
     "the scale of zeros is 1",
     (code, view, block) => (view.amaxOf(block) === 0 ? oneOf(view.spec) : code),
     {
-      called: /block of zeros is 1|would be 0 is 1|amax is at least|scales are at least/,
+      causePattern: /block of zeros is 1|would be 0 is 1|amax is at least|scales are at least/,
       isFor: scaleIs("f32", "e8m0", "e4m3"),
     },
   ),
-  inScales("all scales are 0", () => 0, { called: /every scale is/ }),
+  inScales("all scales are 0", () => 0, { causePattern: /every scale is/ }),
   inScales("all scales are 1", (_, { spec }) => oneOf(spec), {
-    called: /every scale is 1|the scale is 1 in every block/,
+    causePattern: /every scale is 1|the scale is 1 in every block/,
     isFor: scaleIs("f32", "e8m0", "e4m3"),
   }),
   inScales("one too large, elements too", (code) => Math.min(code + 1, 254), {
-    called: /2\^1 times as large|frexp/,
+    causePattern: /2\^1 times as large|frexp/,
     isFor: scaleIs("e8m0"),
     recodes: true,
   }),
   inScales("one too large where stored", (code) => Math.min(code + 1, 254), {
-    called: /2\^1 times as large/,
+    causePattern: /2\^1 times as large/,
     isFor: scaleIs("e8m0"),
   }),
   inScales("the reciprocal is stored", (code) => (254 - code) & 255, {
-    called: /reciprocal/,
+    causePattern: /reciprocal/,
     isFor: scaleIs("e8m0"),
   }),
   inScales("one over each f32 scale is stored", (code) => f32(1 / value(code)), {
-    called: /reciprocal/,
+    causePattern: /reciprocal/,
     isFor: scaleIs("f32"),
   }),
   inScales("f32 scales through bf16", (code) => f32(bf16(value(code))), {
-    called: /rounded to bf16/,
+    causePattern: /rounded to bf16/,
     isFor: scaleIs("f32"),
     recodes: true,
   }),
   inScales("small scales are clamped", (code) => Math.max(code, 113), {
-    called: /at least 2\^-14/,
+    causePattern: /at least 2\^-14/,
     isFor: scaleIs("e8m0"),
     recodes: true,
   }),
   inScales("subnormal e4m3 scales are flushed", (code) => (code < 8 ? 0 : code), {
-    called: /subnormal scales/,
+    causePattern: /subnormal scales/,
     isFor: scaleIs("e4m3"),
     recodes: true,
   }),
@@ -187,12 +191,12 @@ export const NAMED: readonly Fault[] = [
         ? Math.min(code + 1, 254)
         : code;
     },
-    { called: /frexp|FloorLog2|e8m0/, isFor: (spec) => spec.scaleRule === "e8m0Up", recodes: true },
+    { causePattern: /frexp|FloorLog2|e8m0/, isFor: (spec) => spec.scaleRule === "e8m0Up", recodes: true },
   ),
   inScales(
     "NaN makes the scale NaN",
     (code, view, block) => (view.valuesOf(block).some(Number.isNaN) ? nanOf(view.spec) : code),
-    { called: /NaN/, isFor: scaleIs("f32", "e8m0") },
+    { causePattern: /NaN/, isFor: scaleIs("f32", "e8m0") },
   ),
 ];
 

@@ -17,13 +17,13 @@ export type Reference = (input: QuantizeCase) => Answer | Promise<Answer>;
 export interface Fault {
   readonly name: string;
   /** Matches one of the named mistakes. Absent for a fault that has no name, for which no cause may be stated. */
-  readonly called?: RegExp;
+  readonly causePattern?: RegExp;
   /** The specs in which it can be planted. Default: all. */
   readonly isFor?: (spec: QuantizeSpec) => boolean;
   readonly answer: (input: QuantizeCase, reference: Reference) => Answer | Promise<Answer>;
 }
 
-type Rest = Pick<Fault, "called" | "isFor">;
+type Rest = Pick<Fault, "causePattern" | "isFor">;
 
 /** The element that a fault in codes changes. */
 export interface Element {
@@ -48,19 +48,19 @@ export function scrambled(a: number, b: number): number {
 /** A fault that changes each input first. */
 export function inInput(
   name: string,
-  change: (x: number, largest: number) => number,
-  rest: Rest = {},
+  alter: (x: number, largest: number) => number,
+  options: Rest = {},
 ): Fault {
   return {
     name,
-    ...rest,
+    ...options,
     answer: (input, reference) => {
       const { dtype, shape } = input.x;
       const values = wideValues(input.x);
       const largest = dtype === "f32" ? FLT_MAX : factsOf(dtype).max;
       const codes = Array.from(input.x.codes, (code, i) => {
-        const changed = change(values[i] as number, largest);
-        return Object.is(changed, values[i]) ? code : wideCode(dtype, changed);
+        const altered = alter(values[i] as number, largest);
+        return Object.is(altered, values[i]) ? code : wideCode(dtype, altered);
       });
       return reference({ ...input, x: fromCodes(dtype, shape, codes) });
     },
@@ -70,18 +70,18 @@ export function inInput(
 /** A fault that changes each correct code. */
 export function inCodes(
   name: string,
-  change: (code: number, element: Element) => number,
-  rest: Rest = {},
+  alter: (code: number, element: Element) => number,
+  options: Rest = {},
 ): Fault {
   return {
     name,
-    ...rest,
+    ...options,
     async answer(input, reference) {
       const answer = await reference(input);
       return copiesOf(input, answer, (view, data) => {
         const codes = Array.from(data.codes);
-        forElements(view, view.expected, (at, element) => {
-          codes[at] = change(codes[at] as number, element);
+        forElements(view, view.expected, (index, element) => {
+          codes[index] = alter(codes[index] as number, element);
         });
         return { data: fromCodes(data.dtype, data.shape, codes) };
       });
@@ -92,28 +92,28 @@ export function inCodes(
 /** A fault that changes each correct scale code. `recodes`: elements are scaled by the changed scale. */
 export function inScales(
   name: string,
-  change: (code: number, view: View, block: number) => number,
-  rest: Rest & { readonly recodes?: boolean } = {},
+  alter: (code: number, view: View, block: number) => number,
+  options: Rest & { readonly recodes?: boolean } = {},
 ): Fault {
   return {
     name,
-    ...rest,
+    ...options,
     async answer(input, reference) {
       const answer = await reference(input);
       return copiesOf(input, answer, (view, data, scaleInv) => {
-        const scales = Array.from(scaleInv.codes, (code, block) => change(code, view, block));
-        const stored = { scaleInv: fromCodes(scaleInv.dtype, scaleInv.shape, scales) };
-        if (!rest.recodes) return stored;
+        const scales = Array.from(scaleInv.codes, (code, block) => alter(code, view, block));
+        const storedScales = { scaleInv: fromCodes(scaleInv.dtype, scaleInv.shape, scales) };
+        if (!options.recodes) return storedScales;
         const codes = Array.from(data.codes);
-        const changed = scales.map((code, block) =>
+        const alteredCodes = scales.map((code, block) =>
           code === view.expected[block]?.code
             ? (view.expected[block] as RuleResult)
             : view.resultOf(code, block),
         );
-        forElements(view, changed, (at, { y, spec }) => {
-          codes[at] = roundedElement(y, spec).code;
+        forElements(view, alteredCodes, (index, { y, spec }) => {
+          codes[index] = roundedElement(y, spec).code;
         });
-        return { ...stored, data: fromCodes(data.dtype, data.shape, codes) };
+        return { ...storedScales, data: fromCodes(data.dtype, data.shape, codes) };
       });
     },
   };
@@ -122,22 +122,22 @@ export function inScales(
 /** A fault in the stored amax or tensor scale. */
 export function inAmax(
   name: string,
-  change: (amax: number, input: QuantizeCase) => number,
-  rest: Rest = {},
+  alter: (amax: number, input: QuantizeCase) => number,
+  options: Rest = {},
 ): Fault {
   return {
     isFor: (spec) => blockFormat(spec.quantizer).tensorAmax || spec.quantizer === "fp8-delayed",
     name,
-    ...rest,
+    ...options,
     async answer(input, reference) {
       const answer = await reference(input);
       const amaxes = Object.entries(answer).filter(([key]) => /(^|\.)amax$/.test(key));
-      const changed = amaxes.map(([key, tensor]) => {
-        const right = new Float32Array(Uint32Array.from(tensor.codes).buffer);
-        const bits = new Uint32Array(right.map((amax) => change(amax, input)).buffer);
+      const alteredAmaxes = amaxes.map(([key, tensor]) => {
+        const amaxValues = new Float32Array(Uint32Array.from(tensor.codes).buffer);
+        const bits = new Uint32Array(amaxValues.map((amax) => alter(amax, input)).buffer);
         return [key, fromCodes("f32", tensor.shape, bits)] as const;
       });
-      return { ...answer, ...Object.fromEntries(changed) };
+      return { ...answer, ...Object.fromEntries(alteredAmaxes) };
     },
   };
 }
@@ -146,22 +146,22 @@ export function inAmax(
 function copiesOf(
   input: QuantizeCase,
   answer: Answer,
-  change: (view: View, data: PlainTensor, scaleInv: PlainTensor) => Readonly<Record<string, PlainTensor>>,
+  alter: (view: View, data: PlainTensor, scaleInv: PlainTensor) => Readonly<Record<string, PlainTensor>>,
 ): Answer {
-  const changed = { ...answer };
+  const alteredAnswer = { ...answer };
   for (const direction of DIRECTIONS) {
     const [data, scaleInv] = [answer[`${direction}.data`], answer[`${direction}.scaleInv`]];
     if (!data || !scaleInv) continue;
-    for (const [part, tensor] of Object.entries(change(new View(input, direction), data, scaleInv)))
-      changed[`${direction}.${part}`] = tensor;
+    for (const [part, tensor] of Object.entries(alter(new View(input, direction), data, scaleInv)))
+      alteredAnswer[`${direction}.${part}`] = tensor;
   }
-  return changed;
+  return alteredAnswer;
 }
 
 function forElements(
   view: View,
   scales: readonly RuleResult[],
-  each: (at: number, element: Element) => void,
+  visit: (index: number, element: Element) => void,
 ): void {
   const { spec, source, values } = view;
   const signBit = 2 ** (factsOf(spec.format).bits - 1);
@@ -169,6 +169,6 @@ function forElements(
     const block = scales[view.scaleOf[i] as number] as RuleResult;
     const { value: y } = scaledElement(x, block, spec.elementScaling, values.dtype);
     const [row, column] = [Math.floor(i / source.columns), i % source.columns];
-    each(view.codeOf[i] as number, { x, isNegative, y, row, column, spec, signBit, block });
+    visit(view.codeOf[i] as number, { x, isNegative, y, row, column, spec, signBit, block });
   }
 }

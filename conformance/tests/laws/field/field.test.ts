@@ -19,12 +19,12 @@ function subjectOf(kernel: keyof typeof RIGHT, mistake: Mistake): Subject {
   return {
     quantize({ x }): Answer {
       const [rows, columns] = x.matrix;
-      const { codes, scales, across, amax = 0 } = run(wideValues(x).slice(), columns);
+      const { codes, scales, blocksPerRow, amax = 0 } = run(wideValues(x).slice(), columns);
       const type =
         convention.scale === "nvfp4" ? "e4m3" : convention.scale.startsWith("e8m0") ? "e8m0" : "f32";
       return {
         "rowwise.data": fromCodes(spec.format, [rows, columns], codes),
-        "rowwise.scaleInv": fromCodes(type, [rows, across], scales),
+        "rowwise.scaleInv": fromCodes(type, [rows, blocksPerRow], scales),
         ...(type === "e4m3"
           ? {
               "rowwise.amax": fromCodes(
@@ -56,7 +56,7 @@ const backend = useBackend();
 /** The inputs for a correct implementation. */
 const RUNS = draws(100, 20);
 
-const hold = (
+const expectVerdict = (
   kernel: keyof typeof RIGHT,
   mistake: Mistake,
   spec: QuantizeSpec = RIGHT[kernel].spec,
@@ -72,7 +72,7 @@ describe("a right kernel", () => {
   it.each(sampleCases(Object.keys(RIGHT) as (keyof typeof RIGHT)[], 1))(
     "raises no alarm (%s)",
     async (kernel) => {
-      const { laws } = await hold(kernel, {}, undefined, RUNS);
+      const { laws } = await expectVerdict(kernel, {}, undefined, RUNS);
       expect(laws.map(({ runs, failure }) => [runs, failure?.found?.text, failure?.found?.mistakes])).toEqual(
         [[RUNS, undefined, undefined]],
       );
@@ -87,26 +87,26 @@ describe("a mistake of the field", () => {
       1,
     ),
   )("is found and named: %s", async (_, bug) => {
-    const { laws } = await hold(bug.kernel, bug.mistake, bug.heldTo);
+    const { laws } = await expectVerdict(bug.kernel, bug.mistake, bug.heldTo);
     const counterexample = laws[0]?.failure?.found;
     expect(
       counterexample?.mistakes.join("\n"),
       `${counterexample?.text} ${counterexample?.observations.join("; ")}`,
-    ).toMatch(bug.called);
+    ).toMatch(bug.causePattern);
     expect(counterexample?.explanation.length).toBeGreaterThan(5);
   });
 });
 
 describe("a product", () => {
-  const multiplied = (scaled: boolean, mistake = {}, runs = 100) =>
+  const multiplied = (isScaled: boolean, mistake = {}, runs = 100) =>
     compareWith({ gemm: product(mistake) }, backendSubject(backend()), {
-      inputs: { gemm: products({ scaled }) },
+      inputs: { gemm: products({ isScaled }) },
       comparing: true,
       runs,
     });
 
-  it.each(sampleCases([true, false], 1))("that is right raises no alarm (scaled: %s)", async (scaled) => {
-    const { ok, laws } = await multiplied(scaled, {}, RUNS);
+  it.each(sampleCases([true, false], 1))("that is right raises no alarm (scaled: %s)", async (isScaled) => {
+    const { ok, laws } = await multiplied(isScaled, {}, RUNS);
     expect(ok, laws[0]?.failure?.found?.text).toBe(true);
   });
 
@@ -116,9 +116,9 @@ describe("a product", () => {
       1,
     ),
   )("that is wrong is named: %s", async (_, bug) => {
-    const { laws } = await multiplied(bug.scaled, bug.mistake);
+    const { laws } = await multiplied(bug.isScaled, bug.mistake);
     const counterexample = laws[0]?.failure?.found;
-    expect(counterexample?.mistakes.join("\n"), counterexample?.text).toMatch(bug.called);
+    expect(counterexample?.mistakes.join("\n"), counterexample?.text).toMatch(bug.causePattern);
     expect(counterexample?.explanation.length).toBeGreaterThan(3);
   });
 });
@@ -130,10 +130,10 @@ describe("a cast", () => {
   const cast = (encode: (x: number) => number): Subject => ({
     encode: ({ x }) => ({ codes: fromCodes("u8", x.shape, Array.from(wideValues(x), encode)) }),
   });
-  const away = encodeBy((fraction) => fraction >= 0.5);
+  const tiesToAway = encodeBy((fraction) => fraction >= 0.5);
   const even: Up = (fraction, isOdd) => fraction > 0.5 || (fraction === 0.5 && isOdd);
   const CASTS = [
-    ["ties away from zero", (x: number) => away(x, "e4m3"), /half away/],
+    ["ties away from zero", (x: number) => tiesToAway(x, "e4m3"), /half away/],
     [
       "NaN becomes zero",
       (x: number) => (Number.isNaN(x) ? 0 : narrow(x, "e4m3")),
@@ -156,13 +156,13 @@ describe("a cast", () => {
     expect(ok, laws[0]?.failure?.found?.text).toBe(true);
   });
 
-  it.each(sampleCases(CASTS, 1))("that is wrong is named: %s", async (_, encode, called) => {
+  it.each(sampleCases(CASTS, 1))("that is wrong is named: %s", async (_, encode, causePattern) => {
     const { laws } = await compareWith(cast(encode), backendSubject(backend()), {
       supported,
       comparing: true,
     });
     const counterexample = laws[0]?.failure?.found;
-    expect(counterexample?.mistakes.join("\n"), counterexample?.text).toMatch(called);
+    expect(counterexample?.mistakes.join("\n"), counterexample?.text).toMatch(causePattern);
     expect(counterexample?.explanation.length).toBeGreaterThan(1);
   });
 });

@@ -48,7 +48,7 @@ export interface Bug {
   readonly kernel: keyof typeof RIGHT;
   readonly mistake: Mistake;
   /** Matches one of the named mistakes. */
-  readonly called: RegExp;
+  readonly causePattern: RegExp;
   /** The spec to compare the kernel with, if its own spec is the mistake. */
   readonly heldTo?: QuantizeSpec;
   /** The package that had it. */
@@ -58,13 +58,13 @@ export interface Bug {
 const f = Math.fround;
 const MX = "te mxfp8";
 const largest = (values: Float32Array): number =>
-  values.reduce((most, x) => Math.max(most, Number.isNaN(x) ? 0 : Math.abs(x)), 0);
-const coded = (change: (code: number) => number) => (stored: Stored) => ({
+  values.reduce((amax, x) => Math.max(amax, Number.isNaN(x) ? 0 : Math.abs(x)), 0);
+const alterCodes = (alter: (code: number) => number) => (stored: Stored) => ({
   ...stored,
-  codes: stored.codes.map(change),
+  codes: stored.codes.map(alter),
 });
-const ofScale = (change: (s: number) => number) => ({
-  scale: ({ value }: { readonly value: number }) => bits(change(value)),
+const alterScale = (alter: (scale: number) => number) => ({
+  scale: ({ value }: { readonly value: number }) => bits(alter(value)),
 });
 const DIALECTS_1 = "dialects in the field, scale rules";
 const PUBLISHED = "published failures";
@@ -82,21 +82,21 @@ export const BUGS: readonly Bug[] = [
     name: "floor of the amax's exponent where the scale has to be rounded up",
     kernel: MX,
     mistake: { convention: { scale: "e8m0-floor" } },
-    called: /e8m0Floor.*not e8m0Up/,
+    causePattern: /e8m0Floor.*not e8m0Up/,
     source: DIALECTS_1,
   },
   {
     name: "ceil rule",
     kernel: MX,
     mistake: { convention: { scale: "e8m0-ceil" } },
-    called: /e8m0Ceil/,
+    causePattern: /e8m0Ceil/,
     source: DIALECTS_1,
   },
   {
     name: "even rule for another element width",
     kernel: "ocp mxfp4",
     mistake: { convention: { scale: "e8m0-even" } },
-    called: /e8m0Even/,
+    causePattern: /e8m0Even/,
     source: DIALECTS_1,
   },
   {
@@ -104,62 +104,62 @@ export const BUGS: readonly Bug[] = [
     kernel: "deepseek mxfp8",
     mistake: {
       scale: (scale, amax) => {
-        const p = f(amax / 448);
-        if (p === 0 || p === Infinity) return scale.code;
-        return Math.min(Math.max(Math.ceil(f(Math.log2(p))), -127), 127) + 127;
+        const quotient = f(amax / 448);
+        if (quotient === 0 || quotient === Infinity) return scale.code;
+        return Math.min(Math.max(Math.ceil(f(Math.log2(quotient))), -127), 127) + 127;
       },
       redo: true,
     },
-    called: /e8m0UpLog2/,
+    causePattern: /e8m0UpLog2/,
     source: "torchao RCEIL and ModelOpt",
   },
   {
     name: "ties away from zero",
     kernel: MX,
     mistake: { round: encodeBy((fraction) => fraction >= 0.5) },
-    called: /half away/,
+    causePattern: /half away/,
     source: "microxcaling's default; aiter references",
   },
   {
     name: "ties toward zero",
     kernel: "ocp mxfp4",
     mistake: { round: encodeBy((fraction) => fraction > 0.5) },
-    called: /ties go toward zero/,
+    causePattern: /ties go toward zero/,
     source: "ModelOpt's MXFP4 cast",
   },
   {
     name: "truncation",
     kernel: MX,
     mistake: { round: encodeBy(() => false) },
-    called: /truncated/,
+    causePattern: /truncated/,
     source: "bit shifts in place of a cast",
   },
   {
     name: "+0 for -0",
     kernel: MX,
-    mistake: { store: coded((code) => (code === 0x80 ? 0 : code)) },
-    called: /\+0 for -0/,
+    mistake: { store: alterCodes((code) => (code === 0x80 ? 0 : code)) },
+    causePattern: /\+0 for -0/,
     source: "compressed-tensors adds a zero point",
   },
   {
     name: "+0 becomes -0",
     kernel: "ocp mxfp4",
     mistake: { scaled: (y) => (y === 0 ? -0 : y) },
-    called: /plus zero becomes minus zero/,
+    causePattern: /plus zero becomes minus zero/,
     source: "ModelOpt's MXFP4 cast",
   },
   {
     name: "subnormal codes flushed",
     kernel: MX,
-    mistake: { store: coded((code) => ((code & 0x7f) < 8 ? code & 0x80 : code)) },
-    called: /subnormal codes are flushed/,
+    mistake: { store: alterCodes((code) => ((code & 0x7f) < 8 ? code & 0x80 : code)) },
+    causePattern: /subnormal codes are flushed/,
     source: "kernels without denormal support",
   },
   {
     name: "subnormal inputs flushed",
     kernel: MX,
     mistake: { load: (x) => (Math.abs(x) < 2 ** -126 ? x * 0 : x) },
-    called: /subnormal (inputs|numbers) are flushed/,
+    causePattern: /subnormal (inputs|numbers) are flushed/,
     source: "-ftz=true, --use_fast_math",
   },
   {
@@ -168,42 +168,42 @@ export const BUGS: readonly Bug[] = [
     mistake: {
       amax: (values) => (values.some(Number.isNaN) ? Number.NaN : largest(values)),
     },
-    called: /NaN enters the amax/,
+    causePattern: /NaN enters the amax/,
     source: "torch.amax propagates NaN",
   },
   {
     name: "NaN becomes zero",
     kernel: MX,
-    mistake: { store: coded((code) => ((code & 0x7f) === 0x7f ? 0 : code)) },
-    called: /NaN handling is missing/,
+    mistake: { store: alterCodes((code) => ((code & 0x7f) === 0x7f ? 0 : code)) },
+    causePattern: /NaN handling is missing/,
     source: PUBLISHED,
   },
   {
     name: "overflow becomes NaN, without a clamp",
     kernel: "ocp mxfp8",
     mistake: { round: encodeBy((fraction, isOdd) => fraction > 0.5 || (fraction === 0.5 && isOdd), 0x7f) },
-    called: /saturation is missing/,
+    causePattern: /saturation is missing/,
     source: "(w / scale).to(e4m3fn) on a CPU; ModelOpt FP8",
   },
   {
     name: "wrong exponent of the largest element",
     kernel: "ocp mxfp8",
     mistake: { scale: ({ code }) => Math.min(code + 1, 254), redo: true },
-    called: /scales are 2\^1 times as large/,
+    causePattern: /scales are 2\^1 times as large/,
     source: "emax 7 of IEEE-like e4m3 in place of 8",
   },
   {
     name: "small scales clamped",
     kernel: MX,
     mistake: { scale: ({ code }) => Math.max(code, 113), redo: true },
-    called: /at least 2\^-14/,
+    causePattern: /at least 2\^-14/,
     source: "scale computed in f16",
   },
   {
     name: "scale of zeros is 1",
     kernel: MX,
     mistake: { scale: ({ code }, amax) => (amax === 0 ? 127 : code), redo: true },
-    called: /block of zeros is 1/,
+    causePattern: /block of zeros is 1/,
     source: "ModelOpt NVFP4: zero block → 1",
   },
   {
@@ -212,7 +212,7 @@ export const BUGS: readonly Bug[] = [
     mistake: {
       store: (stored) => ({ ...stored, codes: stored.codes.map((_, i) => stored.codes[i ^ 1] as number) }),
     },
-    called: /nibbles are swapped/,
+    causePattern: /nibbles are swapped/,
     source: PUBLISHED,
   },
   {
@@ -222,7 +222,7 @@ export const BUGS: readonly Bug[] = [
       round: (y) =>
         encodeBy((fraction, isOdd) => fraction > 0.5 || (fraction === 0.5 && isOdd))(y, "e4m3fnuz"),
     },
-    called: /codes are those of e4m3fnuz/,
+    causePattern: /codes are those of e4m3fnuz/,
     source: `${PUBLISHED}: e4m3fn read as e4m3fnuz`,
   },
   {
@@ -230,19 +230,21 @@ export const BUGS: readonly Bug[] = [
     kernel: MX,
     mistake: {
       store: (stored) => {
-        const { scales, across, rows } = stored;
-        const tiles = Math.ceil(across / 4);
-        const moved = scales.map((_, at) => {
-          const [tile, within] = [Math.floor(at / 512), at % 512];
+        const { scales, blocksPerRow, rows } = stored;
+        const tiles = Math.ceil(blocksPerRow / 4);
+        const swizzled = scales.map((_, index) => {
+          const [tile, indexInTile] = [Math.floor(index / 512), index % 512];
           const row =
-            Math.floor(tile / tiles) * 128 + Math.floor((within % 16) / 4) * 32 + Math.floor(within / 16);
-          const column = (tile % tiles) * 4 + (within % 4);
-          return row < rows && column < across ? (scales[row * across + column] as number) : 0;
+            Math.floor(tile / tiles) * 128 +
+            Math.floor((indexInTile % 16) / 4) * 32 +
+            Math.floor(indexInTile / 16);
+          const column = (tile % tiles) * 4 + (indexInTile % 4);
+          return row < rows && column < blocksPerRow ? (scales[row * blocksPerRow + column] as number) : 0;
         });
-        return { ...stored, scales: moved };
+        return { ...stored, scales: swizzled };
       },
     },
-    called: /swizzled/,
+    causePattern: /swizzled/,
     source: `${PUBLISHED}; torchao is_swizzled_scales`,
   },
   {
@@ -252,39 +254,40 @@ export const BUGS: readonly Bug[] = [
       store: (stored) => ({
         ...stored,
         scales: stored.scales.map(
-          (_, i) => stored.scales[(i % stored.rows) * stored.across + Math.floor(i / stored.rows)] as number,
+          (_, i) =>
+            stored.scales[(i % stored.rows) * stored.blocksPerRow + Math.floor(i / stored.rows)] as number,
         ),
       }),
     },
-    called: /scales are stored transposed/,
+    causePattern: /scales are stored transposed/,
     source: `${PUBLISHED}: expert scales of the wrong axis`,
   },
   {
     name: "double rounding through bf16",
     kernel: MX,
     mistake: { scaled: (y) => bf16(y) },
-    called: /rounded to bf16.*double rounding/,
+    causePattern: /rounded to bf16.*double rounding/,
     source: "compressed-tensors and ModelOpt FP8 divide in bf16",
   },
   {
     name: "inputs read as bf16",
     kernel: MX,
     mistake: { load: bf16 },
-    called: /inputs are rounded to bf16/,
+    causePattern: /inputs are rounded to bf16/,
     source: "x.to(bf16) before the kernel",
   },
   {
     name: "maximum without the absolute value",
     kernel: MX,
-    mistake: { amax: (values) => values.reduce((most, x) => Math.max(x, most), 0) },
-    called: /without the absolute value/,
+    mistake: { amax: (values) => values.reduce((amax, x) => Math.max(x, amax), 0) },
+    causePattern: /without the absolute value/,
     source: "x.max() in place of x.abs().max()",
   },
   {
     name: "scales of the call before",
     kernel: MX,
-    mistake: { stale: true },
-    called: /stale scales/,
+    mistake: { isStale: true },
+    causePattern: /stale scales/,
     source: "a scale buffer that is computed for the next call",
   },
   {
@@ -294,42 +297,44 @@ export const BUGS: readonly Bug[] = [
       amax: (values, row, b) =>
         b > 0 && (b + 1) * 32 === row.length ? largest(row.subarray((b - 1) * 32, b * 32)) : largest(values),
     },
-    called: /last block of a line has the amax of the block before/,
+    causePattern: /last block of a line has the amax of the block before/,
     source: `${PUBLISHED}: shard narrower than a block`,
   },
   {
     name: "amax of half of the block",
     kernel: MX,
     mistake: { amax: (values) => largest(values.subarray(0, 16)) },
-    called: /first half of the block/,
+    causePattern: /first half of the block/,
     source: "a reduction over half a warp",
   },
   {
     name: "amax of the row",
     kernel: MX,
     mistake: { amax: (_, row) => largest(row) },
-    called: /amax is that of the whole row/,
+    causePattern: /amax is that of the whole row/,
     source: `${PUBLISHED}: scales flattened`,
   },
   {
     name: "reciprocal stored",
     kernel: "te fp8-block",
-    mistake: ofScale((s) => f(1 / s)),
-    called: /reciprocal of the scale is stored/,
+    mistake: alterScale((scale) => f(1 / scale)),
+    causePattern: /reciprocal of the scale is stored/,
     source: `${PUBLISHED}: weight_scale_inv multiplies`,
   },
   {
     name: "scales rounded to bf16",
     kernel: "te fp8-block",
-    mistake: ofScale(bf16),
-    called: /scales are rounded to bf16/,
+    mistake: alterScale(bf16),
+    causePattern: /scales are rounded to bf16/,
     source: "a loader of transformers",
   },
   {
     name: "scales rounded up to powers of two without quantizing again",
     kernel: "deepseek fp8-block",
-    mistake: ofScale((s) => (s > 0 && Number.isFinite(s) ? f(2 ** Math.ceil(Math.log2(s))) : s)),
-    called: /powers? of two.*not quantized again/,
+    mistake: alterScale((scale) =>
+      scale > 0 && Number.isFinite(scale) ? f(2 ** Math.ceil(Math.log2(scale))) : scale,
+    ),
+    causePattern: /powers? of two.*not quantized again/,
     source: `${PUBLISHED}: UE8M0 rounded without requantizing`,
   },
   {
@@ -337,29 +342,29 @@ export const BUGS: readonly Bug[] = [
     kernel: "te fp8-block",
     mistake: {
       amax: (values, row, b, matrix) => {
-        const at = (row.byteOffset - matrix.byteOffset) / 4 + b * 128;
+        const index = (row.byteOffset - matrix.byteOffset) / 4 + b * 128;
         return largest(
-          matrix.subarray(at, Math.min(at + 128, matrix.length)).length > values.length
-            ? matrix.subarray(at, at + 128)
+          matrix.subarray(index, Math.min(index + 128, matrix.length)).length > values.length
+            ? matrix.subarray(index, index + 128)
             : values,
         );
       },
     },
-    called: /behind the line in memory/,
+    causePattern: /behind the line in memory/,
     source: "amax of padding, without a mask",
   },
   {
     name: "multiplied by the factor where the convention divides",
     kernel: "deepseek fp8-block",
     mistake: { convention: { scale: "f32-multiply" } },
-    called: /scale rule is f32 /,
+    causePattern: /scale rule is f32 /,
     source: "27 % of f32 scales differ between dividing and multiplying",
   },
   {
     name: "the scale of the tensor left out",
     kernel: "nvfp4",
     mistake: { tensorAmax: () => 2688 },
-    called: /scale of the tensor is left out/,
+    causePattern: /scale of the tensor is left out/,
     source: `${PUBLISHED}: global scale dropped`,
   },
   {
@@ -367,7 +372,7 @@ export const BUGS: readonly Bug[] = [
     kernel: "nvfp4",
     mistake: {},
     heldTo: makeSpec("nvfp4", { tile: "1x16", fourOverSix: "mse", e4m3Max: 448 }),
-    called: /4over6 is missing/,
+    causePattern: /4over6 is missing/,
     source: "NVFP4 4over6 of TransformerEngine and ModelOpt",
   },
   {
@@ -376,14 +381,14 @@ export const BUGS: readonly Bug[] = [
     mistake: {
       store: (stored) => ({ ...stored, codes: stored.codes.map((_, i) => stored.codes[i ^ 1] as number) }),
     },
-    called: /nibbles are swapped/,
+    causePattern: /nibbles are swapped/,
     source: PUBLISHED,
   },
   {
     name: "exponents stored without their bias",
     kernel: MX,
     mistake: { scale: ({ code }) => (code - 127) & 255 },
-    called: /without its bias/,
+    causePattern: /without its bias/,
     source: "int8 exponents in place of e8m0",
   },
 ];

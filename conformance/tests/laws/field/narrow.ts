@@ -21,15 +21,16 @@ export function encodeBy(up: Up, over?: number) {
     const isNegative = x < 0 || Object.is(x, -0);
     const a = Math.abs(x);
     const field = a === 0 ? least : Math.max(Math.floor(Math.log2(a)), least);
-    const e = a < 2 ** field && field > least ? field - 1 : a >= 2 ** (field + 1) ? field + 1 : field;
-    const units = a / 2 ** (e - mantissa);
+    const exponentOfValue =
+      a < 2 ** field && field > least ? field - 1 : a >= 2 ** (field + 1) ? field + 1 : field;
+    const units = a / 2 ** (exponentOfValue - mantissa);
     const floor = Math.floor(units);
     const rounded = floor + (up(units - floor, floor % 2 === 1, isNegative) ? 1 : 0);
-    const isBeyond = a === Infinity || rounded * 2 ** (e - mantissa) > max;
+    const isBeyond = a === Infinity || rounded * 2 ** (exponentOfValue - mantissa) > max;
     const largest =
       FORMATS[format] === FORMATS.e4m3fnuz ? 0x7f : format === "e4m3" ? 0x7e : format === "e5m2" ? 0x7b : 7;
     // a carry propagates into the exponent
-    const code = isBeyond ? (over ?? largest) : (e + bias - 1) * 2 ** mantissa + rounded;
+    const code = isBeyond ? (over ?? largest) : (exponentOfValue + bias - 1) * 2 ** mantissa + rounded;
     // a code of minus zero would be NaN in fnuz formats
     if (code === 0 && nan === sign) return 0;
     return code + (isNegative ? sign : 0);
@@ -42,8 +43,8 @@ export const encode = encodeBy(nearestEven);
 /** The value of a code without a NaN. */
 export function decode(code: number, format: Format): number {
   const { mantissa, sign, bias } = FORMATS[format];
-  const bare = code % sign;
-  const field = Math.floor(bare / 2 ** mantissa);
-  const units = (bare % 2 ** mantissa) + (field === 0 ? 0 : 2 ** mantissa);
+  const magnitude = code % sign;
+  const field = Math.floor(magnitude / 2 ** mantissa);
+  const units = (magnitude % 2 ** mantissa) + (field === 0 ? 0 : 2 ** mantissa);
   return (code >= sign ? -1 : 1) * units * 2 ** (Math.max(field, 1) - bias - mantissa);
 }

@@ -43,8 +43,8 @@ export function product(mistake: ProductMistake = {}): (input: GemmCase) => Answ
   return ({ a, b, alpha, bias }) => {
     const [w, x] = [elements(a), elements(b)];
     const values = x.flatMap((line) =>
-      w.map((other, j) => {
-        const sum = line.reduce((total, each, k) => add(total, f(each * (other[k] as number))), 0);
+      w.map((wRow, j) => {
+        const sum = line.reduce((total, element, k) => add(total, f(element * (wRow[k] as number))), 0);
         const scaled = f(f(mistake.alpha ?? alpha) * sum);
         return bias && mistake.bias !== false ? f(scaled + (bias.data[j] as number)) : scaled;
       }),
@@ -54,7 +54,7 @@ export function product(mistake: ProductMistake = {}): (input: GemmCase) => Answ
 }
 
 /** Products that the kernel supports. */
-export function products({ scaled }: { readonly scaled: boolean }): fc.Arbitrary<GemmCase> {
+export function products({ isScaled }: { readonly isScaled: boolean }): fc.Arbitrary<GemmCase> {
   const lines = fc.integer({ min: 1, max: 5 });
   const depth = fc.constantFrom(1, 2, 31, 33, 64, 100, 130, 256, 257, 300, 384, 512);
   const operand = (count: number, k: number): fc.Arbitrary<OperandCase> => {
@@ -71,9 +71,11 @@ export function products({ scaled }: { readonly scaled: boolean }): fc.Arbitrary
       maxLength: count * blocks,
     });
     return fc.tuple(codes, scales).map(([elements, factors]) => ({
-      source: scaled ? { kind: "scaled", format: "e4m3", tile: "1x128" } : { kind: "plain", format: "e4m3" },
+      source: isScaled
+        ? { kind: "scaled", format: "e4m3", tile: "1x128" }
+        : { kind: "plain", format: "e4m3" },
       codes: fromCodes("e4m3", [count, k], elements),
-      ...(scaled
+      ...(isScaled
         ? { scales: fromCodes("f32", [count, blocks], new Uint32Array(Float32Array.from(factors).buffer)) }
         : {}),
       lead: 1,
@@ -109,76 +111,76 @@ function f16(x: number): number {
   if (!Number.isFinite(x) || x === 0) return x;
   const step = 2 ** (Math.max(Math.floor(Math.log2(Math.abs(x))), -14) - 10);
   const units = x / step;
-  const down = Math.floor(units);
-  const up = units - down > 0.5 || (units - down === 0.5 && Math.abs(down) % 2 === 1) ? 1 : 0;
-  const rounded = (down + up) * step;
+  const lower = Math.floor(units);
+  const increment = units - lower > 0.5 || (units - lower === 0.5 && Math.abs(lower) % 2 === 1) ? 1 : 0;
+  const rounded = (lower + increment) * step;
   return Math.abs(rounded) > 65504 ? Math.sign(rounded) * Infinity : rounded;
 }
 
 /** A mistake of a published product, and its name. */
 export interface ProductBug {
   readonly name: string;
-  readonly scaled: boolean;
+  readonly isScaled: boolean;
   readonly mistake: ProductMistake;
-  readonly called: RegExp;
+  readonly causePattern: RegExp;
 }
 
 export const PRODUCT_BUGS: readonly ProductBug[] = [
   {
     name: "the tail of K dropped",
-    scaled: true,
+    isScaled: true,
     mistake: { depth: (depth) => depth - (depth % 32) },
-    called: /tail of K is dropped: only whole steps of 32/,
+    causePattern: /tail of K is dropped: only whole steps of 32/,
   },
   {
     name: "split-K in two slices that reuse the scales of slice 0",
-    scaled: true,
+    isScaled: true,
     mistake: {
       scaleAt: (line, block, _, blocks) => line * blocks + (block % Math.max(1, Math.ceil(blocks / 2))),
     },
-    called: /split-K: every of 2 slices uses the scales of slice 0/,
+    causePattern: /split-K: every of 2 slices uses the scales of slice 0/,
   },
   {
     name: "scales read transposed",
-    scaled: true,
+    isScaled: true,
     mistake: {
       scaleAt: (line, block, lines, blocks) => {
-        const at = line * blocks + block;
-        return (at % lines) * blocks + Math.floor(at / lines);
+        const index = line * blocks + block;
+        return (index % lines) * blocks + Math.floor(index / lines);
       },
     },
-    called: /scales of both operands are transposed/,
+    causePattern: /scales of both operands are transposed/,
   },
   {
     name: "one scale for a whole line",
-    scaled: true,
+    isScaled: true,
     mistake: { scaleAt: (line, _, __, blocks) => line * blocks },
-    called: /only the first scale along K/,
+    causePattern: /only the first scale along K/,
   },
   {
     name: "accumulator of fp16",
-    scaled: false,
+    isScaled: false,
     mistake: { add: (sum, term) => f16(f(sum + term)) },
-    called: /accumulator is fp16/,
+    causePattern: /accumulator is fp16/,
   },
   {
     name: "e4m3 read as e4m3fnuz",
-    scaled: false,
+    isScaled: false,
     mistake: { value: (code) => (code === 0x80 ? 0 : fp8Value(code) / 2) },
-    called: /a and b are read as fnuz/,
+    causePattern: /a and b are read as fnuz/,
   },
   {
     name: "NaN codes count as zero",
-    scaled: false,
+    isScaled: false,
     mistake: { value: (code) => ((code & 0x7f) === 0x7f ? 0 : fp8Value(code)) },
-    called: /NaN codes count as zero/,
+    causePattern: /NaN codes count as zero/,
   },
   {
     name: "subnormal codes count as zero",
-    scaled: false,
+    isScaled: false,
     mistake: { value: (code) => ((code & 0x7f) < 8 ? 0 : fp8Value(code)) },
-    called: /subnormal codes count as zero/,
+    causePattern: /subnormal codes count as zero/,
   },
-  { name: "alpha left out", scaled: true, mistake: { alpha: 1 }, called: /alpha is ignored/ },
-  { name: "bias left out", scaled: true, mistake: { bias: false }, called: /bias is not added/ },
+  { name: "alpha left out", isScaled: true, mistake: { alpha: 1 }, causePattern: /alpha is ignored/ },
+  { name: "bias left out", isScaled: true, mistake: { bias: false }, causePattern: /bias is not added/ },
 ];

@@ -40,7 +40,7 @@ export interface Mistake {
   /** The amax of the tensor, for two-level scales. */
   readonly tensorAmax?: (amax: number) => number;
   /** Keeps the scales of the previous call. */
-  readonly stale?: boolean;
+  readonly isStale?: boolean;
 }
 
 /** A scale of a block: its stored bits, its value, and the factor of elements. */
@@ -56,7 +56,7 @@ export interface Stored {
   readonly scales: number[];
   readonly rows: number;
   readonly columns: number;
-  readonly across: number;
+  readonly blocksPerRow: number;
   readonly amax?: number;
 }
 
@@ -73,11 +73,11 @@ const clamp = (code: number): number => Math.min(Math.max(code, 0), 254);
 /** The value of an e8m0 code. */
 const power = (code: number): number => (code === 255 ? Number.NaN : 2 ** (code - 127));
 
-function upward(p: number): number {
-  if (p === Infinity) return 254;
-  if (p === 0) return 0;
-  const e = exponent(p);
-  return clamp((2 ** e === p ? e : e + 1) + 127);
+function upward(value: number): number {
+  if (value === Infinity) return 254;
+  if (value === 0) return 0;
+  const powerOfTwo = exponent(value);
+  return clamp((2 ** powerOfTwo === value ? powerOfTwo : powerOfTwo + 1) + 127);
 }
 
 /** The scale of a block under a convention. */
@@ -94,24 +94,26 @@ function scaleOf(amax: number, { scale, format }: Convention, tensorAmax: number
       return e8m0(amax === 0 ? 0 : clamp(exponent(amax) - EMAX[format] + 127));
     case "e8m0-ceil": {
       if (amax === Infinity) return e8m0(254);
-      const e = amax === 0 ? -200 : exponent(amax);
-      return e8m0(clamp((2 ** e === amax ? e : e + 1) - EMAX[format] + 127));
+      const exponentOfAmax = amax === 0 ? -200 : exponent(amax);
+      return e8m0(
+        clamp((2 ** exponentOfAmax === amax ? exponentOfAmax : exponentOfAmax + 1) - EMAX[format] + 127),
+      );
     }
     case "e8m0-even": {
       if (amax === Infinity) return e8m0(254);
       if (amax === 0) return e8m0(0);
       const m = { e4m3: 3, e5m2: 2, e2m1: 1 }[format];
-      const e = exponent(amax);
-      const up = Math.floor(amax / 2 ** (e - m) + 0.5) >= 2 ** (m + 1) ? 1 : 0;
-      return e8m0(clamp(e + up - EMAX[format] + 127));
+      const exponentOfAmax = exponent(amax);
+      const carry = Math.floor(amax / 2 ** (exponentOfAmax - m) + 0.5) >= 2 ** (m + 1) ? 1 : 0;
+      return e8m0(clamp(exponentOfAmax + carry - EMAX[format] + 127));
     }
     case "f32-multiply": {
       const m = amax > 0 && amax < Infinity ? Math.min(f(max / amax), (2 - 2 ** -23) * 2 ** 127) : 1;
       return { code: bits(f(1 / m)), value: f(1 / m), factor: m };
     }
     case "f32-divide": {
-      const s = f(amax / max);
-      return { code: bits(s), value: s, factor: Number.NaN };
+      const scaleValue = f(amax / max);
+      return { code: bits(scaleValue), value: scaleValue, factor: Number.NaN };
     }
     case "nvfp4": {
       const largest = (2 - 2 ** -23) * 2 ** 127;
@@ -125,7 +127,7 @@ function scaleOf(amax: number, { scale, format }: Convention, tensorAmax: number
 }
 
 const largestIn = (values: Float32Array): number =>
-  values.reduce((most, x) => Math.max(most, Number.isNaN(x) ? 0 : Math.abs(x)), 0);
+  values.reduce((largest, x) => Math.max(largest, Number.isNaN(x) ? 0 : Math.abs(x)), 0);
 
 /** A kernel with or without a mistake. It has state between calls, like a kernel with buffers. */
 export function quantizer(
@@ -133,35 +135,43 @@ export function quantizer(
   mistake: Mistake = {},
 ): (x: Float32Array, columns: number) => Stored {
   const convention = { ...right, ...mistake.convention };
-  let kept: number[] | undefined;
+  let previousScales: number[] | undefined;
   return (input, columns) => {
     const x = mistake.load ? input.map(mistake.load) : input;
     const rows = columns === 0 ? 0 : x.length / columns;
-    const across = Math.ceil(columns / convention.block);
+    const blocksPerRow = Math.ceil(columns / convention.block);
     const tensorAmax = (mistake.tensorAmax ?? ((amax) => amax))(largestIn(x));
     const [codes, scales]: [number[], number[]] = [[], []];
-    for (let r = 0; r < rows; r++) {
-      const row = x.subarray(r * columns, (r + 1) * columns);
-      for (let b = 0; b < across; b++) {
+    for (let rowIndex = 0; rowIndex < rows; rowIndex++) {
+      const row = x.subarray(rowIndex * columns, (rowIndex + 1) * columns);
+      for (let b = 0; b < blocksPerRow; b++) {
         const block = row.subarray(b * convention.block, (b + 1) * convention.block);
         const amax = (mistake.amax ?? largestIn)(block, row, b, x);
         const scale = scaleOf(amax, convention, tensorAmax);
         const code = mistake.scale?.(scale, amax) ?? scale.code;
         const isE8m0 = convention.scale.startsWith("e8m0");
         const value = isE8m0 ? power(code) : (new Float32Array(Uint32Array.of(code).buffer)[0] as number);
-        const used = mistake.redo && code !== scale.code ? { code, value, factor: f(1 / value) } : scale;
+        const blockScale =
+          mistake.redo && code !== scale.code ? { code, value, factor: f(1 / value) } : scale;
         scales.push(code);
-        for (const each of block) {
-          const y = convention.scale === "f32-divide" ? f(each / used.value) : f(each * used.factor);
-          codes.push((mistake.round ?? encode)(mistake.scaled?.(y, each, used) ?? y, convention.format));
+        for (const element of block) {
+          const y =
+            convention.scale === "f32-divide"
+              ? f(element / blockScale.value)
+              : f(element * blockScale.factor);
+          codes.push(
+            (mistake.round ?? encode)(mistake.scaled?.(y, element, blockScale) ?? y, convention.format),
+          );
         }
       }
     }
-    const answer = { codes, scales, rows, columns, across, amax: tensorAmax };
-    const before = kept;
-    kept = scales;
+    const stored = { codes, scales, rows, columns, blocksPerRow, amax: tensorAmax };
+    const scalesBefore = previousScales;
+    previousScales = scales;
     const stale =
-      mistake.stale && before && before.length === scales.length ? { ...answer, scales: before } : answer;
+      mistake.isStale && scalesBefore && scalesBefore.length === scales.length
+        ? { ...stored, scales: scalesBefore }
+        : stored;
     return mistake.store ? mistake.store(stale) : stale;
   };
 }

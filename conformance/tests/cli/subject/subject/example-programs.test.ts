@@ -51,16 +51,16 @@ interface Language {
 }
 
 /** The reason why a program cannot be run, or "". */
-function refusal(command: string, ...words: readonly string[]): string {
-  const { status, stderr, error } = spawnSync(command, words, { encoding: "utf8" });
+function refusal(command: string, ...args: readonly string[]): string {
+  const { status, stderr, error } = spawnSync(command, args, { encoding: "utf8" });
   if (error) return String(error);
-  return status === 0 ? "" : `${command} ${words.join(" ")} ended with ${status}: ${stderr}`;
+  return status === 0 ? "" : `${command} ${args.join(" ")} ended with ${status}: ${stderr}`;
 }
 
 /** The compiler that a build of the CUDA backend would use. */
 function nvcc(): string | undefined {
-  const words = [join(ROOT, "scripts/build-cuda.mjs"), "--print-toolkits"];
-  const [toolkit] = spawnSync(process.execPath, words, { encoding: "utf8" }).stdout.split("\n");
+  const command = [join(ROOT, "scripts/build-cuda.mjs"), "--print-toolkits"];
+  const [toolkit] = spawnSync(process.execPath, command, { encoding: "utf8" }).stdout.split("\n");
   return toolkit ? join(toolkit, "bin/nvcc") : undefined;
 }
 
@@ -84,17 +84,20 @@ const CUDA: Language = {
 const programs = new Map<string, string>();
 
 /** Compiles an example with one replacement in its source, unless that was done before, and returns the program. */
-function compiled({ source, compile }: Language, [from, to]: readonly [string, string] = ["", ""]): string {
-  const key = JSON.stringify([source, from, to]);
-  const before = programs.get(key);
-  if (before) return before;
+function compileProgram(
+  { source, compile }: Language,
+  [pattern, replacement]: readonly [string, string] = ["", ""],
+): string {
+  const key = JSON.stringify([source, pattern, replacement]);
+  const cachedPath = programs.get(key);
+  if (cachedPath) return cachedPath;
   const text = readFileSync(join(EXAMPLES, source), "utf8");
-  expect(text).toContain(from);
+  expect(text).toContain(pattern);
   const file = join(folder, source);
-  writeFileSync(file, text.replace(from, to));
+  writeFileSync(file, text.replace(pattern, replacement));
   const program = join(folder, `subject${programs.size}`);
-  const [command = "", ...words] = compile;
-  const { status, stdout, stderr } = spawnSync(command, [...words, "-o", program, file], {
+  const [command = "", ...compilerArgs] = compile;
+  const { status, stdout, stderr } = spawnSync(command, [...compilerArgs, "-o", program, file], {
     encoding: "utf8",
   });
   expect({ status, stdout, stderr }).toEqual({ status: 0, stdout: "", stderr: "" });
@@ -113,7 +116,7 @@ describe.each([
 
   it("compiles, and a case without a GPU has the reason", { timeout: TIMEOUT }, async ({ skip }) => {
     skip(missing !== "", missing);
-    const program = compiled(language);
+    const program = compileProgram(language);
     if (idle === "") return;
     const { status, stdout } = await conform(program);
     expect(stdout).toMatch(/the subject reports an error: .*CUDA/);
@@ -123,7 +126,7 @@ describe.each([
   it("agrees with the reference", { timeout: TIMEOUT }, async ({ skip }) => {
     skip(missing !== "" || idle !== "", missing || idle);
     const runs = draws(RUNS);
-    const { status, stdout } = await conform(compiled(language), runs);
+    const { status, stdout } = await conform(compileProgram(language), runs);
     expect(stdout).toMatch(new RegExp(`holds {2}quantize agrees with the reference: ${runs} runs`));
     expect(status).toBe(0);
   });
@@ -131,10 +134,10 @@ describe.each([
   it.for(sampleCases(MISTAKES[source], 1))(
     "is found out with %j as %j",
     { timeout: TIMEOUT },
-    async ([from, to, words], { skip }) => {
+    async ([pattern, replacement, message], { skip }) => {
       skip(missing !== "" || idle !== "", missing || idle);
-      const { status, stdout } = await conform(compiled(language, [from, to]));
-      expect(stdout).toMatch(words);
+      const { status, stdout } = await conform(compileProgram(language, [pattern, replacement]));
+      expect(stdout).toMatch(message);
       expect(status).toBe(1);
     },
   );
