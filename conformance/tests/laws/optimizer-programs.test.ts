@@ -298,18 +298,18 @@ class ScalerModel {
   step(
     model: OptimizerRun,
     maxNorm: number | undefined,
-  ): { readonly norm: number; readonly isStepped: boolean } {
+  ): { readonly norm: number; readonly stepped: boolean } {
     const { norm: scaledNorm } = model.norm(LARGEST);
     const inverse = Math.fround(1 / this.scale);
     const norm = Math.fround(scaledNorm * inverse);
-    const isStepped = Number.isFinite(scaledNorm);
-    this.#overflowed = (this.#overflowed ?? false) || !isStepped;
-    if (isStepped) {
+    const stepped = Number.isFinite(scaledNorm);
+    this.#overflowed = (this.#overflowed ?? false) || !stepped;
+    if (stepped) {
       const divisor = Math.fround(norm + Math.fround(1e-6));
       const clip = maxNorm === undefined ? 1 : Math.min(1, Math.fround(Math.fround(maxNorm) / divisor));
       model.step({ gradScale: Math.fround(inverse * clip) });
     }
-    return { norm, isStepped };
+    return { norm, stepped };
   }
 
   /** Whether there was a step since the last update. */
