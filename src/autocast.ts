@@ -112,16 +112,16 @@ export function requireBody(op: string, body: () => unknown): void {
 }
 
 /** Returns the argument if it is a reduction group. Throws `ArgumentError` if it is not. */
-function requireGroup(user: string, value: unknown): AmaxReductionGroup {
+function requireGroup(caller: string, value: unknown): AmaxReductionGroup {
   const group = value as AmaxReductionGroup;
-  const size = fieldOf(user, "amaxReductionGroup", value, "size");
+  const size = fieldOf(caller, "amaxReductionGroup", value, "size");
   if (!Number.isSafeInteger(size) || Number(size) < 1)
     throw new ArgumentError(
-      `${user}: amaxReductionGroup has size ${describe(size)}; it must be the number of members, an integer of at least 1`,
+      `${caller}: amaxReductionGroup has size ${describe(size)}; it must be the number of members, an integer of at least 1`,
     );
-  if (typeof fieldOf(user, "amaxReductionGroup", value, "reduceMax") !== "function")
+  if (typeof fieldOf(caller, "amaxReductionGroup", value, "reduceMax") !== "function")
     throw new ArgumentError(
-      `${user}: amaxReductionGroup has no method reduceMax; give { size, reduceMax(tensors) }`,
+      `${caller}: amaxReductionGroup has no method reduceMax; give { size, reduceMax(tensors) }`,
     );
   return group;
 }
@@ -130,15 +130,15 @@ const checkOptions = optionsOf<AutocastOptions>({
   recipe: recipeOption,
   enabled: boolean,
   calibrating: boolean,
-  amaxReductionGroup: (user, _name, group) => requireGroup(user, group),
+  amaxReductionGroup: (caller, _name, group) => requireGroup(caller, group),
   backend: openedBackend,
 });
 
 /** Checks the options and creates a region. If it throws, nothing has changed. */
-function prepare(user: string, options: AutocastOptions): RegionEntry {
+function prepare(caller: string, options: AutocastOptions): RegionEntry {
   if (options instanceof Recipe)
-    throw new ArgumentError(`${user}: the options are a recipe; give { recipe }`);
-  const ownOptions = checkOptions(user, options);
+    throw new ArgumentError(`${caller}: the options are a recipe; give { recipe }`);
+  const ownOptions = checkOptions(caller, options);
   const { enabled = true, calibrating = false, backend, amaxReductionGroup: group } = ownOptions;
   const recipe = ownOptions.recipe ?? (backend ? getDefaultRecipe(backend) : new DelayedScaling());
   if (enabled && backend) requireRecipeSupport(recipe, backend);

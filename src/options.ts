@@ -11,10 +11,10 @@ type Kept = NonNullable<unknown> | null;
 
 /**
  * A check that throws unless `value` is valid. It returns the value to use from then on: the value itself, or the library's own
- * copy of an object or array, each of whose properties was read once. `user` is the name of the called function and `name` the
+ * copy of an object or array, each of whose properties was read once. `caller` is the name of the called function and `name` the
  * name of the argument, for the message.
  */
-export type Domain = (user: string, name: string, value: unknown) => Kept;
+export type Domain = (caller: string, name: string, value: unknown) => Kept;
 
 /** A required option, with its check. */
 export interface Needed {
@@ -31,7 +31,7 @@ export type OptionTable<T> = {
  * have accessors or be a proxy, so it is not read again. `name` is the name of the object in messages; without it, messages
  * name only the option.
  */
-export type OptionCheck<T> = <O extends T>(user: string, options: O, name?: string) => O;
+export type OptionCheck<T> = <O extends T>(caller: string, options: O, name?: string) => O;
 
 /** Options that may each be absent or `undefined`. */
 export type Given<T> = { readonly [K in keyof T]?: T[K] | undefined };
@@ -55,15 +55,15 @@ export function optionsOf<T>(table: OptionTable<T>, argument = "options"): Optio
   const domains: Record<string, Domain | undefined> = Object.create(null);
   for (const [key, row] of rows) domains[key] = typeof row === "function" ? row : row.needed;
   const requiredKeys = [...rows].flatMap(([key, row]) => (typeof row === "function" ? [] : [key]));
-  return <O extends T>(user: string, options: O, name?: string): O => {
-    requirePlain(user, name ?? argument, options, rows.keys());
+  return <O extends T>(caller: string, options: O, name?: string): O => {
+    requirePlain(caller, name ?? argument, options, rows.keys());
     const path = name === undefined ? "" : `${name}.`;
     const copy: Record<string, unknown> = {};
-    const unknown = readInto(copy, user, name ?? argument, options as object, domains);
-    if (unknown !== undefined) throw unknownKey(user, path, unknown, rows.keys());
-    for (const key in copy) copy[key] = (domains[key] as Domain)(user, path + key, copy[key]);
+    const unknown = readInto(copy, caller, name ?? argument, options as object, domains);
+    if (unknown !== undefined) throw unknownKey(caller, path, unknown, rows.keys());
+    for (const key in copy) copy[key] = (domains[key] as Domain)(caller, path + key, copy[key]);
     for (const key of requiredKeys) {
-      if (copy[key] === undefined) throw new ArgumentError(`${user}: ${path}${key} is missing; give it`);
+      if (copy[key] === undefined) throw new ArgumentError(`${caller}: ${path}${key} is missing; give it`);
     }
     // every key of O is a key of the table
     return copy as O;
@@ -75,7 +75,7 @@ export function optionsOf<T>(table: OptionTable<T>, argument = "options"): Optio
  */
 function readInto(
   copy: Record<string, unknown>,
-  user: string,
+  caller: string,
   name: string,
   options: object,
   domains: Readonly<Record<string, Domain | undefined>>,
@@ -88,14 +88,14 @@ function readInto(
     }
     return undefined;
   } catch (cause) {
-    throw unreadable(user, name, cause);
+    throw unreadable(caller, name, cause);
   }
 }
 
 /** The error for an argument whose accessor, or whose proxy, throws. */
-function unreadable(user: string, name: string, cause: unknown): ArgumentError {
+function unreadable(caller: string, name: string, cause: unknown): ArgumentError {
   return new ArgumentError(
-    `${user}: ${name} cannot be read, because its accessor or proxy throws; give a plain value`,
+    `${caller}: ${name} cannot be read, because its accessor or proxy throws; give a plain value`,
     {
       cause,
     },
@@ -106,7 +106,7 @@ function unreadable(user: string, name: string, cause: unknown): ArgumentError {
  * Returns the options of `options` that are in the table, without others, for a base class that checks only its own. Each is read
  * once; one that is undefined is left out.
  */
-export function fieldsOf<T>(user: string, options: object, table: OptionTable<T>): T {
+export function fieldsOf<T>(caller: string, options: object, table: OptionTable<T>): T {
   const fields: Record<string, unknown> = {};
   try {
     for (const key in table) {
@@ -114,7 +114,7 @@ export function fieldsOf<T>(user: string, options: object, table: OptionTable<T>
       if (value !== undefined) fields[key] = value;
     }
   } catch (cause) {
-    throw unreadable(user, "options", cause);
+    throw unreadable(caller, "options", cause);
   }
   return fields as T;
 }
@@ -123,22 +123,22 @@ export function fieldsOf<T>(user: string, options: object, table: OptionTable<T>
  * Returns a property of a caller's object with methods, such as a group, or undefined for anything that has none. Throws
  * `ArgumentError` if it cannot be read.
  */
-export function fieldOf(user: string, name: string, options: unknown, key: string): unknown {
+export function fieldOf(caller: string, name: string, options: unknown, key: string): unknown {
   try {
     return options === undefined || options === null
       ? undefined
       : Reflect.get(Object(options) as object, key);
   } catch (cause) {
-    throw unreadable(user, name, cause);
+    throw unreadable(caller, name, cause);
   }
 }
 
 /** Returns the check of an option that is itself an options object. */
 export function nested<T>(check: OptionCheck<T>): Domain {
-  return (user, name, value) => check(user, value as T & Kept, name);
+  return (caller, name, value) => check(caller, value as T & Kept, name);
 }
 
-function requirePlain(user: string, name: string, value: unknown, keys: Iterable<string>): void {
+function requirePlain(caller: string, name: string, value: unknown, keys: Iterable<string>): void {
   if (typeof value === "object" && value !== null) {
     const prototype = prototypeOf(value);
     // a plain object of another JavaScript realm has another prototype object, whose own prototype is null
@@ -146,17 +146,17 @@ function requirePlain(user: string, name: string, value: unknown, keys: Iterable
     if (prototype && !isArray(value) && prototypeOf(prototype) === null) return;
   }
   throw new ArgumentError(
-    `${user}: ${name} is ${describe(value)}; it must be an object with ${[...keys].join(", ")}`,
+    `${caller}: ${name} is ${describe(value)}; it must be an object with ${[...keys].join(", ")}`,
   );
 }
 
-function unknownKey(user: string, path: string, key: string, knownKeys: Iterable<string>): ArgumentError {
+function unknownKey(caller: string, path: string, key: string, knownKeys: Iterable<string>): ArgumentError {
   const names = [...knownKeys];
   const ranked = names.map((name) => [distance(key.toLowerCase(), name.toLowerCase()), name] as const);
   const [nearest] = ranked.sort(([a], [b]) => a - b);
   const hint = nearest ? `did you mean ${path}${nearest[1]}?` : "it has none";
   const all = names.length > 1 ? ` There are ${names.join(", ")}` : "";
-  return new ArgumentError(`${user}: there is no option ${path}${shown(key)}; ${hint}${all}`);
+  return new ArgumentError(`${caller}: there is no option ${path}${shown(key)}; ${hint}${all}`);
 }
 
 const SHOWN = 60;
@@ -262,7 +262,7 @@ const MAX_LIST = 2 ** 20;
  * describes valid lists in messages.
  */
 export function ownList<T>(
-  user: string,
+  caller: string,
   name: string,
   list: unknown,
   each: (value: unknown, index: number) => T,
@@ -270,11 +270,11 @@ export function ownList<T>(
   most = MAX_LIST,
 ): T[] {
   const length = isArray(list) ? listLength(list) : Number.NaN;
-  if (!isArray(list) || !(length >= 0)) throw outside(user, name, list, what);
+  if (!isArray(list) || !(length >= 0)) throw outside(caller, name, list, what);
   if (length > most)
-    throw new ArgumentError(`${user}: ${name} has ${length} elements; there may be ${most}; give fewer`);
+    throw new ArgumentError(`${caller}: ${name} has ${length} elements; there may be ${most}; give fewer`);
   const copy: T[] = [];
-  for (let i = 0; i < length; i++) copy.push(each(elementAt(user, name, list, i), i));
+  for (let i = 0; i < length; i++) copy.push(each(elementAt(caller, name, list, i), i));
   return copy;
 }
 
@@ -288,37 +288,41 @@ export function entriesOfMap(value: unknown): [unknown, unknown][] | undefined {
 }
 
 /** Returns the entries of a plain object, each read once, or undefined for anything else. Throws `ArgumentError` if it throws. */
-export function membersOfPlain(user: string, name: string, value: unknown): [string, unknown][] | undefined {
+export function membersOfPlain(
+  caller: string,
+  name: string,
+  value: unknown,
+): [string, unknown][] | undefined {
   try {
     if (typeof value !== "object" || value === null) return undefined;
     const prototype: unknown = Object.getPrototypeOf(value);
     return prototype === null || prototype === Object.prototype ? Object.entries(value) : undefined;
   } catch (cause) {
-    throw unreadable(user, name, cause);
+    throw unreadable(caller, name, cause);
   }
 }
 
 /** Returns element i of a caller's array. Throws `ArgumentError` if an accessor or proxy throws. */
-export function elementAt(user: string, name: string, list: ArrayLike<unknown>, i: number): unknown {
+export function elementAt(caller: string, name: string, list: ArrayLike<unknown>, i: number): unknown {
   try {
     return list[i];
   } catch (cause) {
-    throw unreadable(user, name, cause);
+    throw unreadable(caller, name, cause);
   }
 }
 
 /** Returns a check from a predicate. `what` describes valid values in messages. */
 export function domain(belongs: (value: unknown) => boolean, label: string): Domain {
-  return (user, name, value) => {
-    if (!belongs(value)) throw outside(user, name, value, label);
+  return (caller, name, value) => {
+    if (!belongs(value)) throw outside(caller, name, value, label);
     // no predicate accepts undefined
     return value as Kept;
   };
 }
 
 /** Returns the error for an invalid value. */
-export function outside(user: string, name: string, value: unknown, what: string): ArgumentError {
-  return new ArgumentError(`${user}: ${name} is ${describe(value)}; it must be ${what}`);
+export function outside(caller: string, name: string, value: unknown, what: string): ArgumentError {
+  return new ArgumentError(`${caller}: ${name} is ${describe(value)}; it must be ${what}`);
 }
 
 export const text = domain((value) => typeof value === "string", "a string");
@@ -379,42 +383,43 @@ export const u64 = domain(isU64, "a bigint from 0n to 2n ** 64n - 1n");
 
 /** Accepts one of these values, which are mostly names. */
 export function oneOf(values: readonly (string | number)[]): Domain {
-  return (user, name, value) => {
+  return (caller, name, value) => {
     if ((values as readonly unknown[]).includes(value)) return value as Kept;
-    throw new ArgumentError(`${user}: ${name} ${describe(value)} is not one of ${values.join(", ")}`);
+    throw new ArgumentError(`${caller}: ${name} ${describe(value)} is not one of ${values.join(", ")}`);
   };
 }
 
 /** Accepts a non-empty array whose elements `each` accepts. Its result is a list of the results of `each`. */
 export function listOf(each: Domain): Domain {
   const what = "a list with something in it";
-  return (user, name, value) => {
-    const copy = ownList(user, name, value, (one, i) => each(user, `${name}[${i}]`, one), what);
-    if (copy.length === 0) throw outside(user, name, value, what);
+  return (caller, name, value) => {
+    const copy = ownList(caller, name, value, (one, i) => each(caller, `${name}[${i}]`, one), what);
+    if (copy.length === 0) throw outside(caller, name, value, what);
     return copy;
   };
 }
 
 /** Accepts an array, possibly empty, whose elements `each` accepts. Its result is a list of the results of `each`. */
 export function anyListOf(each: Domain): Domain {
-  return (user, name, value) => ownList(user, name, value, (one, i) => each(user, `${name}[${i}]`, one));
+  return (caller, name, value) =>
+    ownList(caller, name, value, (one, i) => each(caller, `${name}[${i}]`, one));
 }
 
 export const callable = domain((value) => typeof value === "function", "a function");
 
 /** Throws `ArgumentError` for a promise, which an async `body` returned. `why` ends the message. */
-export function requireSynchronous(user: string, value: unknown, why: string): void {
+export function requireSynchronous(caller: string, value: unknown, why: string): void {
   if (typeof (value as { then?: unknown } | undefined | null)?.then !== "function") return;
   // The body continues and may reject. The error below is enough; an unhandled rejection would end the process.
   (value as Promise<unknown>).then(undefined, () => {});
-  throw new ArgumentError(`${user}: the body is async; ${why}`);
+  throw new ArgumentError(`${caller}: the body is async; ${why}`);
 }
 
 /** Accepts an instance of a class. `what` describes it in messages, with an article. */
 export function instance(type: { readonly prototype: object }, label: string): Domain {
-  return (user, name, value) => {
+  return (caller, name, value) => {
     if (isInstance(type, value)) return value as Kept;
-    throw outside(user, name, value, `${label}${unwrapHint(type, value)}`);
+    throw outside(caller, name, value, `${label}${unwrapHint(type, value)}`);
   };
 }
 

@@ -124,13 +124,13 @@ export interface Backend {
  * Returns the argument if it is a backend. Throws `ArgumentError` if it is not, for example a backend's name or an unawaited
  * promise; `DisposedError` if the backend is disposed.
  */
-export function requireBackend(user: string, backend: Backend, name = "backend"): Backend {
+export function requireBackend(caller: string, backend: Backend, name = "backend"): Backend {
   const memory = memoryIn(backend);
   if (memory === undefined)
     throw new ArgumentError(
-      `${user}: ${name} is ${describe(backend)}, no backend; give what await openBackend("wasm") gives`,
+      `${caller}: ${name} is ${describe(backend)}, no backend; give what await openBackend("wasm") gives`,
     );
-  if (memory.closed) throw new DisposedError(`${user}: the ${backend.name} backend`);
+  if (memory.closed) throw new DisposedError(`${caller}: the ${backend.name} backend`);
   return backend;
 }
 
@@ -148,7 +148,7 @@ function memoryIn(backend: Backend): Memory | undefined {
 }
 
 /** Checks an option that is a backend. */
-export const openedBackend: Domain = (user, name, value) => requireBackend(user, value as Backend, name);
+export const openedBackend: Domain = (caller, name, value) => requireBackend(caller, value as Backend, name);
 
 /** Checks the name of a datapath family. */
 export const datapathName = oneOf(DATAPATH_FAMILIES);

@@ -11,33 +11,33 @@ import type { Communicator } from "./communicator.js";
 type Group = Pick<Communicator, "backend" | "rank" | "ranks">;
 
 /** Returns `x` if it is a tensor on the group's backend. */
-export function requireOn({ backend }: Group, user: string, name: string, x: unknown): Tensor {
-  const tensor = requireTensor(user, name, x);
+export function requireOn({ backend }: Group, caller: string, name: string, x: unknown): Tensor {
+  const tensor = requireTensor(caller, name, x);
   if (tensor.backend === backend) return tensor;
   throw new ArgumentError(
-    `${user}: ${name} does not live on the group's backend; move it by data() and tensor(group.backend, ...)`,
+    `${caller}: ${name} does not live on the group's backend; move it by data() and tensor(group.backend, ...)`,
   );
 }
 
 /** Throws `ArgumentError` if `value` is not a rank of the group. If `mustDiffer` is set, also throws for this rank itself. */
 export function requireRank(
   { rank, ranks }: Group,
-  user: string,
+  caller: string,
   name: string,
   value: unknown,
   mustDiffer = false,
 ): void {
-  integer(0, ranks.length - 1)(user, name, value);
+  integer(0, ranks.length - 1)(caller, name, value);
   if (mustDiffer && value === rank)
-    throw new ArgumentError(`${user}: ${name} is ${describe(value)}, this rank itself; give another`);
+    throw new ArgumentError(`${caller}: ${name} is ${describe(value)}, this rank itself; give another`);
 }
 
 /** The number of rows of a tensor (its first dimension), and the number of elements per row. */
-export function rowsOf(user: string, { shape }: Tensor): readonly [rows: number, unit: number] {
+export function rowsOf(caller: string, { shape }: Tensor): readonly [rows: number, unit: number] {
   const [rows, ...otherSizes] = shape;
   if (rows === undefined)
     throw new ShapeError(
-      `${user}: x is a scalar, []; it is divided along its first dimension, so reshape it to [1]`,
+      `${caller}: x is a scalar, []; it is divided along its first dimension, so reshape it to [1]`,
     );
   return [rows, elementCount(otherSizes)];
 }
@@ -47,57 +47,57 @@ export function rowsOf(user: string, { shape }: Tensor): readonly [rows: number,
  * are not a multiple of 8 bits, for example an odd number of 4-bit codes.
  */
 export function elementsOf(
-  user: string,
+  caller: string,
   name: string,
   x: Tensor,
   rows: readonly number[],
 ): readonly number[] {
-  const [, unit] = rowsOf(user, x);
+  const [, unit] = rowsOf(caller, x);
   const rank = rows.findIndex((count) => (count * unit * storageBits(x.dtype)) % 8 !== 0);
   if (rank < 0) return rows.map((count) => count * unit);
   throw new ShapeError(
-    `${user}: ${name} is [${rows}]; the ${rows[rank]} elements of rank ${rank} are not a whole number of bytes, because codes of ${x.dtype} share bytes; give even numbers`,
+    `${caller}: ${name} is [${rows}]; the ${rows[rank]} elements of rank ${rank} are not a whole number of bytes, because codes of ${x.dtype} share bytes; give even numbers`,
   );
 }
 
 /** Throws `ShapeError` unless there is one count for each rank. */
 export function requireCounts(
   { ranks }: Group,
-  user: string,
+  caller: string,
   name: string,
   counts: readonly number[],
 ): readonly number[] {
   if (counts.length === ranks.length) return [...counts];
-  throw new ShapeError(`${user}: ${name} has ${counts.length} counts; the group has ${ranks.length} ranks`);
+  throw new ShapeError(`${caller}: ${name} has ${counts.length} counts; the group has ${ranks.length} ranks`);
 }
 
 /** Returns the number of rows of each rank: the requested numbers, or an even division. */
 export function rowsPerRank(
   group: Group,
-  user: string,
+  caller: string,
   name: string,
   requestedRows: readonly number[] | undefined,
   rows: number,
 ): readonly number[] {
   const { length: size } = group.ranks;
   if (requestedRows !== undefined) {
-    const counts = requireCounts(group, user, name, requestedRows);
+    const counts = requireCounts(group, caller, name, requestedRows);
     if (sum(counts) === rows) return counts;
-    throw new ShapeError(`${user}: ${name} is [${counts}], ${sum(counts)} in all; x has ${rows} rows`);
+    throw new ShapeError(`${caller}: ${name} is [${counts}], ${sum(counts)} in all; x has ${rows} rows`);
   }
   if (rows % size === 0) return group.ranks.map(() => rows / size);
   throw new ShapeError(
-    `${user}: the first dimension ${rows} is not divisible among ${size} ranks; say by ${name} how many rows each has`,
+    `${caller}: the first dimension ${rows} is not divisible among ${size} ranks; say by ${name} how many rows each has`,
   );
 }
 
 /** Throws `ArgumentError` if two tensors share memory. If `out` may be x itself, identical tensors are allowed. */
-function requireApart(user: string, x: Tensor, out: Tensor, inPlace: boolean): void {
+function requireApart(caller: string, x: Tensor, out: Tensor, inPlace: boolean): void {
   const [begin, end] = [x.address, x.address + x.byteLength];
   const [first, last] = [out.address, out.address + out.byteLength];
   if (!isOverlap(begin, end, first, last) || (inPlace && begin === first && end === last)) return;
   throw new ArgumentError(
-    `${user}: out shares memory with x${inPlace ? " and is not that tensor, element for element" : ", which is read while it is written"}; give another tensor`,
+    `${caller}: out shares memory with x${inPlace ? " and is not that tensor, element for element" : ", which is read while it is written"}; give another tensor`,
   );
 }
 
@@ -107,19 +107,19 @@ function requireApart(user: string, x: Tensor, out: Tensor, inPlace: boolean): v
  */
 export function resultOf<D extends DType>(
   group: Group,
-  user: string,
+  caller: string,
   x: Tensor<D>,
   shape: Shape,
   out: Tensor | undefined,
   inPlace = false,
 ): Tensor<D> {
-  requireOn(group, user, "x", x);
+  requireOn(group, caller, "x", x);
   if (out === undefined) return new Tensor(group.backend, x.dtype, shape);
-  requireOn(group, user, "out", out);
+  requireOn(group, caller, "out", out);
   if (out.dtype !== x.dtype)
-    throw new DTypeError(`${user}: out is ${out.dtype}; it must be ${x.dtype}, as x is`);
-  requireShape(user, "out", out, shape);
-  requireApart(user, x, out, inPlace);
+    throw new DTypeError(`${caller}: out is ${out.dtype}; it must be ${x.dtype}, as x is`);
+  requireShape(caller, "out", out, shape);
+  requireApart(caller, x, out, inPlace);
   return out as Tensor<D>;
 }
 

@@ -137,12 +137,12 @@ export class ProcessGroup {
    * @throws `ArgumentError` for an invalid or incomplete plan, or one of another group.
    */
   supports(plan: SumPlan): Support {
-    const user = "supports";
-    const ownPlan = checkSumPlan(user, plan, "plan");
+    const caller = "supports";
+    const ownPlan = checkSumPlan(caller, plan, "plan");
     const { sum: dtype, splits, order } = ownPlan as SumPlanOptions;
     if (dtype === undefined || splits === undefined || order === undefined)
-      throw new ArgumentError(`${user}: the plan is incomplete; pass the plan that sumPlan() returns`);
-    const complete = completePlan(user, ownPlan, { size: this.size, dtype, splits, fixed: true });
+      throw new ArgumentError(`${caller}: the plan is incomplete; pass the plan that sumPlan() returns`);
+    const complete = completePlan(caller, ownPlan, { size: this.size, dtype, splits, fixed: true });
     return this.#communicator.supportsPlan(complete);
   }
 
@@ -178,17 +178,28 @@ export class ProcessGroup {
   }
 
   #gatherPart(x: Tensor, options: AllGatherOptions): GatherPart {
-    const user = "allGather";
-    const source = requireTensor(user, "x", x);
-    const { rows: rowsOption, out: outOption } = checkAllGather(user, options);
-    const [ownRows] = rowsOf(user, source);
-    const rows = requireCounts(this.#communicator, user, "rows", rowsOption ?? this.ranks.map(() => ownRows));
+    const caller = "allGather";
+    const source = requireTensor(caller, "x", x);
+    const { rows: rowsOption, out: outOption } = checkAllGather(caller, options);
+    const [ownRows] = rowsOf(caller, source);
+    const rows = requireCounts(
+      this.#communicator,
+      caller,
+      "rows",
+      rowsOption ?? this.ranks.map(() => ownRows),
+    );
     if (rows[this.rank] !== ownRows)
       throw new ShapeError(
-        `${user}: x has ${ownRows} rows; rows is [${rows}], with ${rows[this.rank]} for rank ${this.rank}; give the number of rows of x`,
+        `${caller}: x has ${ownRows} rows; rows is [${rows}], with ${rows[this.rank]} for rank ${this.rank}; give the number of rows of x`,
       );
-    const counts = elementsOf(user, "rows", source, rows);
-    const out = resultOf(this.#communicator, user, source, [sum(rows), ...source.shape.slice(1)], outOption);
+    const counts = elementsOf(caller, "rows", source, rows);
+    const out = resultOf(
+      this.#communicator,
+      caller,
+      source,
+      [sum(rows), ...source.shape.slice(1)],
+      outOption,
+    );
     return { x: source, counts, out };
   }
 
@@ -202,16 +213,16 @@ export class ProcessGroup {
    * @throws `DisposedError` for a tensor or a group that was disposed of, `DistributedError` for a group that has failed.
    */
   reduceScatter<D extends WideDType>(x: Tensor<D>, options: ReduceScatterOptions = {}): Tensor<D> {
-    const user = "reduceScatter";
-    const source = requireWide(user, "x", x);
-    const { rows: rowsOption, out: outOption, ...sumOptions } = checkReduceScatter(user, options);
-    const [rowCount, unit] = rowsOf(user, source);
-    const rows = rowsPerRank(this.#communicator, user, "rows", rowsOption, rowCount);
+    const caller = "reduceScatter";
+    const source = requireWide(caller, "x", x);
+    const { rows: rowsOption, out: outOption, ...sumOptions } = checkReduceScatter(caller, options);
+    const [rowCount, unit] = rowsOf(caller, source);
+    const rows = rowsPerRank(this.#communicator, caller, "rows", rowsOption, rowCount);
     const counts = rows.map((each) => each * unit);
     const reduction = this.#reduction("reduceScatter", source, { ...sumOptions, rows });
     using scope = new Scope();
     const shape = [rows[this.rank] as number, ...source.shape.slice(1)];
-    const out = resultOf(this.#communicator, user, source, shape, outOption);
+    const out = resultOf(this.#communicator, caller, source, shape, outOption);
     this.#run("reduceScatter", { x: source, counts, reduction, out, subject: this.#subject });
     return scope.keep(out) as Tensor<D>;
   }
@@ -224,12 +235,12 @@ export class ProcessGroup {
    * @throws `DisposedError` for a tensor or a group that was disposed of, `DistributedError` for a group that has failed.
    */
   allReduce<D extends WideDType>(x: Tensor<D>, options: AllReduceOptions = {}): Tensor<D> {
-    const user = "allReduce";
-    const source = requireWide(user, "x", x);
-    const { out: outOption, ...sumOptions } = checkAllReduce(user, options);
+    const caller = "allReduce";
+    const source = requireWide(caller, "x", x);
+    const { out: outOption, ...sumOptions } = checkAllReduce(caller, options);
     const reduction = this.#reduction("allReduce", source, sumOptions);
     using scope = new Scope();
-    const out = resultOf(this.#communicator, user, source, source.shape, outOption, true);
+    const out = resultOf(this.#communicator, caller, source, source.shape, outOption, true);
     this.#run("allReduce", { x: source, reduction, out, subject: this.#subject });
     return scope.keep(out) as Tensor<D>;
   }
@@ -260,12 +271,12 @@ export class ProcessGroup {
    * @throws `DisposedError` for a tensor or a group that was disposed of, `DistributedError` for a group that has failed.
    */
   broadcast<T extends Tensor>(x: T, options: BroadcastOptions = {}): T {
-    const user = "broadcast";
-    const source = requireTensor(user, "x", x);
-    const { root = 0, out: outOption } = checkBroadcast(user, options);
-    requireRank(this.#communicator, user, "root", root);
+    const caller = "broadcast";
+    const source = requireTensor(caller, "x", x);
+    const { root = 0, out: outOption } = checkBroadcast(caller, options);
+    requireRank(this.#communicator, caller, "root", root);
     using scope = new Scope();
-    const out = resultOf(this.#communicator, user, source, source.shape, outOption, true);
+    const out = resultOf(this.#communicator, caller, source, source.shape, outOption, true);
     this.#run("broadcast", { x: source, root, out, subject: this.#subject });
     return scope.keep(out) as T;
   }
@@ -279,26 +290,26 @@ export class ProcessGroup {
    * @throws `DisposedError` for a tensor or a group that was disposed of, `DistributedError` for a group that has failed.
    */
   allToAll<T extends Tensor>(x: T, options: AllToAllOptions = {}): T {
-    const user = "allToAll";
-    const source = requireTensor(user, "x", x);
-    const { sent: sentOption, received: receivedOption, out: outOption } = checkAllToAll(user, options);
+    const caller = "allToAll";
+    const source = requireTensor(caller, "x", x);
+    const { sent: sentOption, received: receivedOption, out: outOption } = checkAllToAll(caller, options);
     if (sentOption !== undefined && receivedOption === undefined)
-      throw new ArgumentError(`${user}: sent is given and received is not; give both`);
-    const [rowCount] = rowsOf(user, source);
-    const sent = rowsPerRank(this.#communicator, user, "sent", sentOption, rowCount);
-    const receivedRows = requireCounts(this.#communicator, user, "received", receivedOption ?? sent);
+      throw new ArgumentError(`${caller}: sent is given and received is not; give both`);
+    const [rowCount] = rowsOf(caller, source);
+    const sent = rowsPerRank(this.#communicator, caller, "sent", sentOption, rowCount);
+    const receivedRows = requireCounts(this.#communicator, caller, "received", receivedOption ?? sent);
     if (sent[this.rank] !== receivedRows[this.rank])
       throw new ArgumentError(
-        `${user}: rank ${this.rank} sends ${sent[this.rank]} rows to itself and receives ${receivedRows[this.rank]}; give the same number`,
+        `${caller}: rank ${this.rank} sends ${sent[this.rank]} rows to itself and receives ${receivedRows[this.rank]}; give the same number`,
       );
     const counts = {
-      sent: elementsOf(user, "sent", source, sent),
-      received: elementsOf(user, "received", source, receivedRows),
+      sent: elementsOf(caller, "sent", source, sent),
+      received: elementsOf(caller, "received", source, receivedRows),
     };
     using scope = new Scope();
     const out = resultOf(
       this.#communicator,
-      user,
+      caller,
       source,
       [sum(receivedRows), ...source.shape.slice(1)],
       outOption,
@@ -369,10 +380,10 @@ export class ProcessGroup {
     return { ...this.splitAlong("split", sizes), sizes, coordinates: coordinatesOf(sizes, this.rank) };
   }
 
-  /** @internal Returns this rank's group along each axis of a mesh. `sizes` has the axes, fastest first. Errors are of `user`. */
-  splitAlong<A extends string>(user: string, sizes: AxisNumbers<A>): Readonly<Record<A, ProcessGroup>> {
-    const text = requireMesh(user, sizes, this.size);
-    this.#run("agree", { what: user, text: `into ${text}` });
+  /** @internal Returns this rank's group along each axis of a mesh. `sizes` has the axes, fastest first. Errors name `caller`. */
+  splitAlong<A extends string>(caller: string, sizes: AxisNumbers<A>): Readonly<Record<A, ProcessGroup>> {
+    const text = requireMesh(caller, sizes, this.size);
+    this.#run("agree", { what: caller, text: `into ${text}` });
     const axes = Object.keys(sizes) as A[];
     return Object.fromEntries(axes.map((axis) => [axis, this.#along(sizes, axis)])) as Record<
       A,
@@ -451,9 +462,9 @@ export class ProcessGroup {
   }
 
   /** Returns the number of elements in each rank's rows. */
-  #splits(user: string, x: Tensor, rows: readonly number[] | undefined): readonly number[] {
-    const [rowCount, unit] = rowsOf(user, x);
-    return rowsPerRank(this.#communicator, user, "rows", rows, rowCount).map((each) => each * unit);
+  #splits(caller: string, x: Tensor, rows: readonly number[] | undefined): readonly number[] {
+    const [rowCount, unit] = rowsOf(caller, x);
+    return rowsPerRank(this.#communicator, caller, "rows", rows, rowCount).map((each) => each * unit);
   }
 
   #reduction(

@@ -22,13 +22,13 @@ export const checkMesh = optionsOf<MeshSizes>({ tp: count, cp: count, dp: count,
 export type AxisNumbers<A extends string = string> = { readonly [K in A]: number };
 
 /** Returns the mesh in words. Throws `ArgumentError` if the product of its sizes is not `size`. */
-export function requireMesh(user: string, sizes: AxisNumbers, size: number): string {
+export function requireMesh(caller: string, sizes: AxisNumbers, size: number): string {
   const text = Object.entries(sizes)
     .map(([axis, size]) => `${axis} ${size}`)
     .join(" x ");
   const product = Object.values(sizes).reduce((total, each) => total * each, 1);
   if (product === size) return text;
-  throw new ArgumentError(`${user}: ${text} is ${product} ranks; the group has ${size}`);
+  throw new ArgumentError(`${caller}: ${text} is ${product} ranks; the group has ${size}`);
 }
 
 /** The position of member `rank`. */

@@ -63,7 +63,7 @@ export interface SumCase {
 const DEFAULT: SumPlanOptions = { algorithm: "ranked" };
 
 /** Completes a plan. Throws `ArgumentError` for an invalid plan, and for a plan that does not fit this sum. */
-export function completePlan(user: string, options: SumPlanOptions | undefined, sumCase: SumCase): SumPlan {
+export function completePlan(caller: string, options: SumPlanOptions | undefined, sumCase: SumCase): SumPlan {
   const { algorithm, order: orderOption, sum: sumOption, splits = sumCase.splits } = options ?? DEFAULT;
   const ascending = Array.from({ length: sumCase.size }, (_, rank) => rank);
   const order = orderOption ?? ascending;
@@ -76,13 +76,13 @@ export function completePlan(user: string, options: SumPlanOptions | undefined, 
     )
   )
     throw new ArgumentError(
-      `${user}: plan.order is ${describe(order)}; it must have each rank from 0 to ${sumCase.size - 1} once`,
+      `${caller}: plan.order is ${describe(order)}; it must have each rank from 0 to ${sumCase.size - 1} once`,
     );
   if (!isRing && !equalNumbers(order, ascending))
-    throw new ArgumentError(`${user}: plan.order is [${order}]; ranked adds in the order [${ascending}]`);
+    throw new ArgumentError(`${caller}: plan.order is [${order}]; ranked adds in the order [${ascending}]`);
   if (sumOption !== undefined && sumOption !== sum)
     throw new ArgumentError(
-      `${user}: plan.sum is ${sumOption}; ${algorithm} adds ${sumCase.dtype} in ${sum}, so leave it out`,
+      `${caller}: plan.sum is ${sumOption}; ${algorithm} adds ${sumCase.dtype} in ${sum}, so leave it out`,
     );
   const total = (counts: readonly number[]): number => counts.reduce((a, b) => a + b, 0);
   const isMatch = sumCase.fixed
@@ -90,7 +90,7 @@ export function completePlan(user: string, options: SumPlanOptions | undefined, 
     : splits.length === sumCase.size && total(splits) === total(sumCase.splits);
   if (!isMatch)
     throw new ArgumentError(
-      `${user}: plan.splits is [${splits}]; ${sumCase.fixed ? `the results are [${sumCase.splits}] elements` : `it must have ${sumCase.size} counts of ${total(sumCase.splits)} elements in all`}`,
+      `${caller}: plan.splits is [${splits}]; ${sumCase.fixed ? `the results are [${sumCase.splits}] elements` : `it must have ${sumCase.size} counts of ${total(sumCase.splits)} elements in all`}`,
     );
   return { algorithm, order: [...order], sum, splits: [...splits] };
 }

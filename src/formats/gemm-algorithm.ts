@@ -76,9 +76,9 @@ const readFields = optionsOf<Partial<GemmAlgorithm>>({
     cluster: anything,
   },
   ...{ innerShape: anything, swizzle: anything, customOption: anything, splitK: anything, scheme: anything },
-  extent: (user, name, value) =>
+  extent: (caller, name, value) =>
     isArray(value) && listLength(value) === 3
-      ? [0, 1, 2].map((i) => elementAt(user, name, value, i))
+      ? [0, 1, 2].map((i) => elementAt(caller, name, value, i))
       : (value as null),
   data: anything,
 });

@@ -47,7 +47,7 @@ const OF_POSITIONS = ["mask", "queryLengths", "keyLengths", "cuQueries", "cuKeys
  * `ArgumentError` for options that the exchange cannot divide, `ShapeError` for heads that ranks cannot share.
  */
 export function contextAttention(
-  user: string,
+  caller: string,
   inputs: AttentionInputs,
   rule: ContextRule,
   {
@@ -56,42 +56,42 @@ export function contextAttention(
     wholeAttention,
   }: { group: ProcessGroup; exchange: ContextExchange; wholeAttention: FullAttention },
 ): Variable {
-  requireDivisible(user, rule, exchange);
+  requireDivisible(caller, rule, exchange);
   if (rule.layout !== "sbhd") {
     const { q, k, v, sinks } = inputs;
     const transposed = { q: transpose(q, 0, 1), k: transpose(k, 0, 1), v: transpose(v, 0, 1), sinks };
     const swappedRule = { ...rule, layout: "sbhd" as const };
     return transpose(
-      contextAttention(user, transposed, swappedRule, { group, exchange, wholeAttention }),
+      contextAttention(caller, transposed, swappedRule, { group, exchange, wholeAttention }),
       0,
       1,
     );
   }
   return exchange === "a2a"
-    ? attendByHeads(user, inputs, rule, group, wholeAttention)
+    ? attendByHeads(caller, inputs, rule, group, wholeAttention)
     : byPositions(inputs, rule, { group, around: exchange === "p2p" });
 }
 
 /** Whether no query sees a later key. */
 const hidesLater = ({ causal = false, window }: ContextRule): boolean => causal || window?.[1] === 0;
 
-function requireDivisible(user: string, rule: ContextRule, exchange: ContextExchange): void {
+function requireDivisible(caller: string, rule: ContextRule, exchange: ContextExchange): void {
   const unsupportedOption = OF_POSITIONS.find((name) => rule[name] !== undefined);
   if (unsupportedOption || rule.layout === "thd")
     throw new ArgumentError(
-      `${user}: cpGroup divides the positions of sequences of one length among ranks; leave out ${unsupportedOption ?? 'the layout "thd"'}`,
+      `${caller}: cpGroup divides the positions of sequences of one length among ranks; leave out ${unsupportedOption ?? 'the layout "thd"'}`,
     );
   const [leftWindow, rightWindow] = rule.window ?? [-1, -1];
   const counts = leftWindow !== -1 || rightWindow !== -1 || rule.alibiSlopes || rule.dropout;
   if (exchange !== "a2a" && !hidesLater(rule) && counts)
     throw new ArgumentError(
-      `${user}: cpCommType "${exchange}" attends from positions of this rank to all others, without the distance that windows, ALiBi and dropout need; give causal: true, or cpCommType "a2a"`,
+      `${caller}: cpCommType "${exchange}" attends from positions of this rank to all others, without the distance that windows, ALiBi and dropout need; give causal: true, or cpCommType "a2a"`,
     );
 }
 
 /** Attention of all positions of some heads. */
 function attendByHeads(
-  user: string,
+  caller: string,
   { q, k, v, sinks }: AttentionInputs,
   rule: ContextRule,
   group: ProcessGroup,
@@ -101,7 +101,7 @@ function attendByHeads(
   const [heads, keyHeads] = [q.shape.at(-2) as number, k.shape.at(-2) as number];
   if (keyHeads % size !== 0)
     throw new ShapeError(
-      `${user}: cpCommType "a2a" divides ${keyHeads} heads of keys and values among ${size} ranks; give a multiple of ${size}, or "p2p"`,
+      `${caller}: cpCommType "a2a" divides ${keyHeads} heads of keys and values among ${size} ranks; give a multiple of ${size}, or "p2p"`,
     );
   const count = heads / size;
   const { alibiSlopes: slopes, dropout } = rule;

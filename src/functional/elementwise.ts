@@ -106,10 +106,10 @@ interface Binary {
 type Gradient = (dtype: WideDType) => Tensor<WideDType>;
 
 /** Applies a function of two tensors. y is expanded to the shape of x. */
-function binary(user: string, x: VariableLike, y: VariableLike, f: Binary): Variable {
-  const [xVariable, yVariable] = [variableOf(user, "x", x), variableOf(user, "y", y)];
+function binary(caller: string, x: VariableLike, y: VariableLike, f: Binary): Variable {
+  const [xVariable, yVariable] = [variableOf(caller, "x", x), variableOf(caller, "y", y)];
   return differentiableOne([xVariable, yVariable], () => {
-    const [a, b] = [wideOf(`${user}: x`, xVariable.value), wideOf(`${user}: y`, yVariable.value)];
+    const [a, b] = [wideOf(`${caller}: x`, xVariable.value), wideOf(`${caller}: y`, yVariable.value)];
     const isExpanded = !sameShape(a.shape, b.shape) && isExpandable(b.shape, a.shape);
     const { shape, dtype } = b;
     const expanded = isExpanded ? expand(b, a.shape) : b;
@@ -117,7 +117,7 @@ function binary(user: string, x: VariableLike, y: VariableLike, f: Binary): Vari
       result: f.compute(a, expanded),
       saved: [isExpanded && f.keepsY ? expanded : undefined],
       backward: (grad) => {
-        const [ofX, ofY] = f.gradients(wideOf(`${user}: the gradient`, grad), a, expanded);
+        const [ofX, ofY] = f.gradients(wideOf(`${caller}: the gradient`, grad), a, expanded);
         return [
           xVariable.requiresGrad ? ofX(a.dtype) : undefined,
           yVariable.requiresGrad ? sumTo(shape, dtype, ofY(isExpanded ? "f32" : dtype)) : undefined,
@@ -197,20 +197,20 @@ export function sqrtSoftplus(x: VariableLike): Variable {
  * Applies a function of one tensor. `gradient` computes the gradient of x from y and the gradient of y, where y is the result.
  */
 function unary(
-  user: string,
+  caller: string,
   x: VariableLike,
   compute: (x: Tensor<WideDType>) => Tensor<WideDType>,
   gradient: (grad: Tensor<WideDType>, y: Tensor<WideDType>) => Tensor<WideDType>,
 ): Variable {
-  const source = variableOf(user, "x", x);
+  const source = variableOf(caller, "x", x);
   return differentiableOne([source], () => {
-    const result = compute(wideOf(`${user}: x`, source.value));
+    const result = compute(wideOf(`${caller}: x`, source.value));
     // a handle that lives until the backward pass, whatever happens to the result
     const y = result.reshape(result.shape);
     return {
       result,
       saved: [y],
-      backward: (grad) => [gradient(wideOf(`${user}: the gradient`, grad), y)],
+      backward: (grad) => [gradient(wideOf(`${caller}: the gradient`, grad), y)],
     };
   });
 }

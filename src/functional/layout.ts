@@ -160,12 +160,12 @@ export function permute(x: VariableLike, dims: readonly number[]): Variable {
 /** A function that moves the elements of one tensor by `forward`, and the elements of the gradient by `backward`. */
 function movingOperation(
   source: Variable,
-  user: string,
+  caller: string,
   forward: (x: Tensor<WideDType>) => Tensor<WideDType>,
   backward: (grad: Tensor<WideDType>) => Tensor<WideDType>,
 ): Variable {
   return differentiableOne([source], () => ({
-    result: forward(wideOf(`${user}: x`, source.value)),
-    backward: (grad) => [backward(wideOf(`${user}: the gradient`, grad))],
+    result: forward(wideOf(`${caller}: x`, source.value)),
+    backward: (grad) => [backward(wideOf(`${caller}: the gradient`, grad))],
   }));
 }

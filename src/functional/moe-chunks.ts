@@ -43,9 +43,9 @@ export function moeSortChunksByIndex(
   splitSizes: readonly number[],
   sortedIndices: readonly number[],
 ): Variable {
-  const user = "moeSortChunksByIndex";
-  const source = variableOf(user, "inp", inp);
-  return rearrangeRows(user, "inp", source, sortedRows(user, source.shape, splitSizes, sortedIndices));
+  const caller = "moeSortChunksByIndex";
+  const source = variableOf(caller, "inp", inp);
+  return rearrangeRows(caller, "inp", source, sortedRows(caller, source.shape, splitSizes, sortedIndices));
 }
 
 /**
@@ -63,41 +63,41 @@ export function moeSortChunksByIndexWithProbs(
   splitSizes: readonly number[],
   sortedIndices: readonly number[],
 ): SortedChunksWithProbs {
-  const user = "moeSortChunksByIndexWithProbs";
-  const source = variableOf(user, "inp", inp);
-  const shares = variableOf(user, "probs", probs);
-  const rows = sortedRows(user, source.shape, splitSizes, sortedIndices);
+  const caller = "moeSortChunksByIndexWithProbs";
+  const source = variableOf(caller, "inp", inp);
+  const shares = variableOf(caller, "probs", probs);
+  const rows = sortedRows(caller, source.shape, splitSizes, sortedIndices);
   if (shares.shape.length !== 1 || shares.shape[0] !== source.shape[0])
     throw new ShapeError(
-      `${user}: probs is [${shares.shape}]; it must be [${source.shape[0]}], one for each row`,
+      `${caller}: probs is [${shares.shape}]; it must be [${source.shape[0]}], one for each row`,
     );
-  const values = [wideOf(`${user}: inp`, source.value), wideOf(`${user}: probs`, shares.value)];
-  commonBackend(user, ...values);
+  const values = [wideOf(`${caller}: inp`, source.value), wideOf(`${caller}: probs`, shares.value)];
+  commonBackend(caller, ...values);
   return {
-    output: rearrangeRows(user, "inp", source, rows),
-    permutedProbs: rearrangeRows(user, "probs", shares, rows),
+    output: rearrangeRows(caller, "inp", source, rows),
+    permutedProbs: rearrangeRows(caller, "probs", shares, rows),
   };
 }
 
 /** Returns the row of `inp` that becomes each row of the sorted chunks. */
 function sortedRows(
-  user: string,
+  caller: string,
   shape: Shape,
   splitSizes: readonly number[],
   sortedIndices: readonly number[],
 ): Int32Array {
-  const sizes = splitsOf(user, "splitSizes", splitSizes);
-  requireRows(user, "splitSizes", shape, sizes);
+  const sizes = splitsOf(caller, "splitSizes", splitSizes);
+  requireRows(caller, "splitSizes", shape, sizes);
   const order = ownList(
-    user,
+    caller,
     "sortedIndices",
     sortedIndices,
-    (each, i) => rowCount(user, `sortedIndices[${i}]`, each) as number,
+    (each, i) => rowCount(caller, `sortedIndices[${i}]`, each) as number,
   );
   const inverse = order.map((_, chunk) => order.indexOf(chunk));
   if (order.length !== sizes.length || inverse.includes(-1))
     throw new ArgumentError(
-      `${user}: sortedIndices is [${order}]; it must have each of the ${sizes.length} chunks once`,
+      `${caller}: sortedIndices is [${order}]; it must have each of the ${sizes.length} chunks once`,
     );
   const firsts = chunkStarts(sizes);
   return rowIndices(
@@ -147,9 +147,9 @@ export function unpadding(inp: VariableLike, mSplits: readonly number[], alignSi
 }
 
 /** Returns the sizes of chunks, and these sizes rounded up to multiples of `alignSize`. */
-function paddedSplits(user: string, mSplits: readonly number[], alignSize: number) {
-  const sizes = splitsOf(user, "mSplits", mSplits);
-  const align = alignment(user, "alignSize", alignSize) as number;
+function paddedSplits(caller: string, mSplits: readonly number[], alignSize: number) {
+  const sizes = splitsOf(caller, "mSplits", mSplits);
+  const align = alignment(caller, "alignSize", alignSize) as number;
   return { sizes, padded: sizes.map((size) => Math.ceil(size / align) * align) };
 }
 
@@ -174,11 +174,11 @@ function rowIndices(chunks: readonly Chunk[]): Int32Array {
 }
 
 /** Returns the rows of x that `rows` selects. No row is selected twice. The gradient of another row is +0. */
-function rearrangeRows(user: string, name: string, x: Variable, rows: Int32Array): Variable {
+function rearrangeRows(caller: string, name: string, x: Variable, rows: Int32Array): Variable {
   const { shape } = x;
   const count = shape[0] as number;
   return differentiableOne([x], (grad) => {
-    const value = wideOf(`${user}: ${name}`, x.value);
+    const value = wideOf(`${caller}: ${name}`, x.value);
     const { backend } = value;
     const result = takeRows(
       value.reshape([count, value.size / Math.max(count, 1)]),
@@ -189,7 +189,7 @@ function rearrangeRows(user: string, name: string, x: Variable, rows: Int32Array
       result: result.reshape([rows.length, ...shape.slice(1)]),
       saved: [inverse],
       backward: (gradient) => {
-        const gradOutput = wideOf(`${user}: the gradient`, gradient);
+        const gradOutput = wideOf(`${caller}: the gradient`, gradient);
         const matrix = gradOutput.reshape([rows.length, gradOutput.size / Math.max(rows.length, 1)]);
         return inverse ? [takeRows(matrix, inverse).reshape(shape)] : [];
       },
@@ -205,15 +205,15 @@ function invertRows(rows: Int32Array, count: number): Int32Array {
 }
 
 /** Returns the caller's list of numbers of rows. Throws `ArgumentError` for one that is not an integer from 0. */
-export function splitsOf(user: string, name: string, splits: readonly number[]): readonly number[] {
-  return ownList(user, name, splits, (each, i) => rowCount(user, `${name}[${i}]`, each) as number);
+export function splitsOf(caller: string, name: string, splits: readonly number[]): readonly number[] {
+  return ownList(caller, name, splits, (each, i) => rowCount(caller, `${name}[${i}]`, each) as number);
 }
 
 /** Throws `ShapeError` unless the first size of `shape` is the sum of `sizes`. */
-function requireRows(user: string, name: string, shape: Shape, sizes: readonly number[]): void {
+function requireRows(caller: string, name: string, shape: Shape, sizes: readonly number[]): void {
   const total = sizes.reduce((sum, size) => sum + size, 0);
   if (shape[0] === total) return;
-  throw new ShapeError(`${user}: inp is [${shape}]; its first size must be ${total}, the sum of ${name}`);
+  throw new ShapeError(`${caller}: inp is [${shape}]; its first size must be ${total}, the sum of ${name}`);
 }
 
 /** Returns the first row of each chunk. */

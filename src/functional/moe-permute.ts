@@ -73,7 +73,7 @@ const checkMap = optionsOf<RowIdMap>(
   "rowIdMap",
 );
 const checkUnpermute = optionsOf<MoeUnpermuteOptions>({
-  mergingProbs: (user, name, x) => variableOf(user, name, x as VariableLike),
+  mergingProbs: (caller, name, x) => variableOf(caller, name, x as VariableLike),
 });
 
 /**
@@ -125,31 +125,31 @@ export function moePermuteWithProbs(
 
 /** Permutes tokens and, if there are any, their probabilities. */
 function permute(
-  user: string,
+  caller: string,
   inp: Variable,
   probs: Variable | undefined,
   routingMap: Tensor,
   options: MoePermuteOptions,
 ): readonly [results: readonly Variable[], rowIdMap: RowIdMap] {
-  const map = requireI32(user, "routingMap", routingMap);
-  const ownOptions = checkOptions(user, options);
-  requireTokens(user, "inp", inp.shape, map);
-  if (probs) requireMapShape(user, "probs", probs.shape, map);
+  const map = requireI32(caller, "routingMap", routingMap);
+  const ownOptions = checkOptions(caller, options);
+  requireTokens(caller, "inp", inp.shape, map);
+  if (probs) requireMapShape(caller, "probs", probs.shape, map);
   using scope = new Scope();
-  const rowIdMap = rowIdMapOf(map, mapOptions(user, map, ownOptions));
+  const rowIdMap = rowIdMapOf(map, mapOptions(caller, map, ownOptions));
   const { rows, sources } = rowIdMap;
   const entriesPerRow = Math.max(map.shape[1] as number, 1);
   const results = differentiable(probs ? [inp, probs] : [inp], (): Computed => {
-    const output = takeRows(wideOf(`${user}: inp`, inp.value), sources, { entriesPerRow });
+    const output = takeRows(wideOf(`${caller}: inp`, inp.value), sources, { entriesPerRow });
     const [keptRows, count] = [rows.reshape(rows.shape), sources.size];
     return {
-      results: probs ? [output, takeElements(wideOf(`${user}: probs`, probs.value), sources)] : [output],
+      results: probs ? [output, takeElements(wideOf(`${caller}: probs`, probs.value), sources)] : [output],
       // handles that live until the backward pass
       saved: [keptRows],
       backward: ([grad, probsGrad]) => [
-        grad && inp.requiresGrad ? combineRows(wideGradient(user, grad), keptRows) : undefined,
+        grad && inp.requiresGrad ? combineRows(wideGradient(caller, grad), keptRows) : undefined,
         probsGrad && probs?.requiresGrad
-          ? takeElements(wideGradient(user, probsGrad).reshape([count]), keptRows)
+          ? takeElements(wideGradient(caller, probsGrad).reshape([count]), keptRows)
           : undefined,
       ],
     };
@@ -165,7 +165,7 @@ function takeElements(x: Tensor<WideDType>, indices: Tensor<"i32">): Tensor<Wide
 
 /** Returns the options of the operation `rowIdMap`, given the options of a permutation. */
 function mapOptions(
-  user: string,
+  caller: string,
   { shape }: Tensor,
   { mapType = "mask", numOutTokens, numExperts, alignSize }: MoePermuteOptions,
 ) {
@@ -173,17 +173,17 @@ function mapOptions(
   if (mapType === "index") {
     if (numExperts === undefined)
       throw new ArgumentError(
-        `${user}: numExperts is missing; give the number of experts, because an index map does not tell it`,
+        `${caller}: numExperts is missing; give the number of experts, because an index map does not tell it`,
       );
     return { numOutTokens: numOutTokens ?? tokens * width, numExperts, alignSize };
   }
   if (numExperts !== undefined)
     throw new ArgumentError(
-      `${user}: numExperts is ${numExperts}; a mask map has a column for each expert, so leave it out`,
+      `${caller}: numExperts is ${numExperts}; a mask map has a column for each expert, so leave it out`,
     );
   if (numOutTokens === undefined)
     throw new ArgumentError(
-      `${user}: numOutTokens is missing; give the number of rows, because a mask map does not tell it on the host`,
+      `${caller}: numOutTokens is missing; give the number of rows, because a mask map does not tell it on the host`,
     );
   return { numOutTokens, alignSize };
 }
@@ -203,27 +203,27 @@ export function moeUnpermute(
   rowIdMap: RowIdMap,
   options: MoeUnpermuteOptions = {},
 ): Variable {
-  const user = "moeUnpermute";
-  const source = variableOf(user, "inp", inp);
-  const { rows, sources, tokensPerExpert } = checkMap(user, rowIdMap);
+  const caller = "moeUnpermute";
+  const source = variableOf(caller, "inp", inp);
+  const { rows, sources, tokensPerExpert } = checkMap(caller, rowIdMap);
   // the check has converted it to a variable
-  const probs = checkUnpermute(user, options).mergingProbs as Variable | undefined;
+  const probs = checkUnpermute(caller, options).mergingProbs as Variable | undefined;
   if (rows.shape.length !== 2 || source.shape.length !== 2 || source.shape[0] !== sources.size)
     throw new ShapeError(
-      `${user}: inp is [${source.shape}], and the map has ${sources.size} rows for entries [${rows.shape}]; give a matrix with these rows`,
+      `${caller}: inp is [${source.shape}], and the map has ${sources.size} rows for entries [${rows.shape}]; give a matrix with these rows`,
     );
-  if (probs) requireMapShape(user, "mergingProbs", probs.shape, rows);
+  if (probs) requireMapShape(caller, "mergingProbs", probs.shape, rows);
   const entriesPerRow = Math.max(rows.shape[1] as number, 1);
   return differentiableOne(probs ? [source, probs] : [source], () => {
-    const x = wideOf(`${user}: inp`, source.value);
-    const weights = probs && wideOf(`${user}: mergingProbs`, probs.value);
-    commonBackend(user, x, rows, sources, tokensPerExpert, weights);
+    const x = wideOf(`${caller}: inp`, source.value);
+    const weights = probs && wideOf(`${caller}: mergingProbs`, probs.value);
+    commonBackend(caller, x, rows, sources, tokensPerExpert, weights);
     const [keptRows, keptSources] = [rows.reshape(rows.shape), sources.reshape(sources.shape)];
     return {
       result: combineRows(x, rows, { weights }),
       saved: [keptRows, keptSources],
       backward: (gradient) => {
-        const grad = wideGradient(user, gradient);
+        const grad = wideGradient(caller, gradient);
         return [
           source.requiresGrad ? takeRows(grad, keptSources, { entriesPerRow, weights }) : undefined,
           weights && probs.requiresGrad ? rowDots(grad, x, keptRows, { outDtype: weights.dtype }) : undefined,
@@ -233,20 +233,20 @@ export function moeUnpermute(
   });
 }
 
-const wideGradient = (user: string, grad: Gradient) => wideOf(`${user}: the gradient`, grad);
+const wideGradient = (caller: string, grad: Gradient) => wideOf(`${caller}: the gradient`, grad);
 
 /** Throws `ShapeError` unless tokens and the routing map are matrices with the same number of rows. */
-function requireTokens(user: string, name: string, shape: Shape, map: Tensor): void {
+function requireTokens(caller: string, name: string, shape: Shape, map: Tensor): void {
   if (shape.length === 2 && map.shape.length === 2 && shape[0] === map.shape[0]) return;
   throw new ShapeError(
-    `${user}: ${name} is [${shape}] and routingMap [${map.shape}]; they must be matrices with a row for each token`,
+    `${caller}: ${name} is [${shape}] and routingMap [${map.shape}]; they must be matrices with a row for each token`,
   );
 }
 
 /** Throws `ShapeError` unless `shape` is the shape of the routing map or of its rows. */
-function requireMapShape(user: string, name: string, shape: Shape, map: Tensor): void {
+function requireMapShape(caller: string, name: string, shape: Shape, map: Tensor): void {
   if (shape.length === map.shape.length && shape.every((size, i) => size === map.shape[i])) return;
   throw new ShapeError(
-    `${user}: ${name} is [${shape}]; it must be [${map.shape}], the shape of the routing map`,
+    `${caller}: ${name} is [${shape}]; it must be [${map.shape}], the shape of the routing map`,
   );
 }

@@ -34,15 +34,17 @@ export const SEQUENCE_PARALLEL_OPTIONS: OptionTable<SequenceParallelOptions> = {
  * group divides. Throws `ArgumentError` for contradictory options.
  */
 export function groupOf(
-  user: string,
+  caller: string,
   backend: Backend,
   { group, sequenceParallel }: SequenceParallelOptions,
 ): ProcessGroup | undefined {
   if (!group && sequenceParallel)
-    throw new ArgumentError(`${user}: sequenceParallel divides rows among the ranks of a group; give group`);
+    throw new ArgumentError(
+      `${caller}: sequenceParallel divides rows among the ranks of a group; give group`,
+    );
   if (group && group.backend !== backend)
     throw new ArgumentError(
-      `${user}: the group is on another backend than the tensors or the module; create them on group.backend`,
+      `${caller}: the group is on another backend than the tensors or the module; create them on group.backend`,
     );
   return group && group.size > 1 ? group : undefined;
 }

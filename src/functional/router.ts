@@ -113,9 +113,9 @@ const checkLoss = optionsOf<AuxLossOptions>({
  * different backends, `DisposedError` for a disposed tensor, `OutOfMemoryError` if memory is not available.
  */
 export function fusedTopkWithScoreFunction(logits: VariableLike, options: RouterOptions): RouterResult {
-  const user = "fusedTopkWithScoreFunction";
-  const source = variableOf(user, "logits", logits);
-  const ownOptions = checkOptions(user, options);
+  const caller = "fusedTopkWithScoreFunction";
+  const source = variableOf(caller, "logits", logits);
+  const ownOptions = checkOptions(caller, options);
   const {
     topk,
     scoreFunction: name = "softmax",
@@ -123,15 +123,17 @@ export function fusedTopkWithScoreFunction(logits: VariableLike, options: Router
     scalingFactor = 1,
     expertBias,
   } = ownOptions;
-  const { dtype, shape } = wideOf(`${user}: logits`, source.value);
-  requireMatrix(user, "logits", shape);
+  const { dtype, shape } = wideOf(`${caller}: logits`, source.value);
+  requireMatrix(caller, "logits", shape);
   if (name === "softmax" && expertBias)
-    throw new ArgumentError(`${user}: expertBias is for sigmoid and sqrtsoftplus; leave it out with softmax`);
+    throw new ArgumentError(
+      `${caller}: expertBias is for sigmoid and sqrtsoftplus; leave it out with softmax`,
+    );
   if (name !== "softmax" && usePreSoftmax)
-    throw new ArgumentError(`${user}: usePreSoftmax is for softmax; leave it out with ${name}`);
+    throw new ArgumentError(`${caller}: usePreSoftmax is for softmax; leave it out with ${name}`);
   if (expertBias && (expertBias.shape.length !== 1 || expertBias.shape[0] !== shape[1]))
     throw new ShapeError(
-      `${user}: expertBias is [${expertBias.shape}]; it must be [${shape[1]}], one for each expert`,
+      `${caller}: expertBias is [${expertBias.shape}]; it must be [${shape[1]}], one for each expert`,
     );
   using scope = new Scope();
   const z = cast(source, "f32");
@@ -164,11 +166,11 @@ export function fusedTopkWithScoreFunction(logits: VariableLike, options: Router
  * disposed tensor, `OutOfMemoryError` if memory is not available.
  */
 export function fusedComputeScoreForMoeAuxLoss(logits: VariableLike, options: AuxScoreOptions): AuxScores {
-  const user = "fusedComputeScoreForMoeAuxLoss";
-  const source = variableOf(user, "logits", logits);
-  const ownOptions = checkScores(user, options);
+  const caller = "fusedComputeScoreForMoeAuxLoss";
+  const source = variableOf(caller, "logits", logits);
+  const ownOptions = checkScores(caller, options);
   const { scoreFunction: name = "softmax" } = ownOptions;
-  requireMatrix(user, "logits", wideOf(`${user}: logits`, source.value).shape);
+  requireMatrix(caller, "logits", wideOf(`${caller}: logits`, source.value).shape);
   using scope = new Scope();
   const tokenScores = computeScores(cast(source, "f32"), name);
   const scores = name === "softmax" ? tokenScores : normalizeScores(tokenScores);
@@ -192,19 +194,19 @@ export function fusedMoeAuxLoss(
   tokensPerExpert: Tensor,
   options: AuxLossOptions,
 ): Variable {
-  const user = "fusedMoeAuxLoss";
-  const source = variableOf(user, "probs", probs);
-  const tokens = requireWide(user, "tokensPerExpert", tokensPerExpert);
-  const ownOptions = checkLoss(user, options);
-  const { dtype, shape, backend } = wideOf(`${user}: probs`, source.value);
-  requireMatrix(user, "probs", shape);
+  const caller = "fusedMoeAuxLoss";
+  const source = variableOf(caller, "probs", probs);
+  const tokens = requireWide(caller, "tokensPerExpert", tokensPerExpert);
+  const ownOptions = checkLoss(caller, options);
+  const { dtype, shape, backend } = wideOf(`${caller}: probs`, source.value);
+  requireMatrix(caller, "probs", shape);
   if (tokens.shape.length !== 1 || tokens.shape[0] !== shape[1])
     throw new ShapeError(
-      `${user}: tokensPerExpert is [${tokens.shape}]; it must be [${shape[1]}], one for each column of probs`,
+      `${caller}: tokensPerExpert is [${tokens.shape}]; it must be [${shape[1]}], one for each column of probs`,
     );
   if (tokens.backend !== backend)
     throw new ArgumentError(
-      `${user}: its tensors live on different backends; move them to one by data() and tensor()`,
+      `${caller}: its tensors live on different backends; move them to one by data() and tensor()`,
     );
   const [loss] = composed(() => {
     const products = multiply(sum(cast(source, "f32"), { dim: 0 }), cast(tokens, "f32"));
@@ -268,6 +270,6 @@ function fillLike(x: Variable, value: number): Tensor {
 }
 
 /** Throws `ShapeError` unless logits have a row for each token and a column for each expert. */
-function requireMatrix(user: string, name: string, shape: Shape): void {
-  if (shape.length !== 2) throw new ShapeError(`${user}: ${name} is [${shape}]; it must be a matrix`);
+function requireMatrix(caller: string, name: string, shape: Shape): void {
+  if (shape.length !== 2) throw new ShapeError(`${caller}: ${name} is [${shape}]; it must be a matrix`);
 }

@@ -43,11 +43,11 @@ export interface SavedState extends CheckpointState {
 }
 
 /** A random state. A state from another copy of this package is accepted too, because only its seed and offset are saved. */
-const randomNumbers: Domain = (user, name, value) => {
-  const [seed, offset] = ["seed", "offset"].map((key) => fieldOf(user, name, value, key));
+const randomNumbers: Domain = (caller, name, value) => {
+  const [seed, offset] = ["seed", "offset"].map((key) => fieldOf(caller, name, value, key));
   if (isObject(value) && isU64(seed) && isU64(offset)) return value;
   throw outside(
-    user,
+    caller,
     name,
     value,
     "a RandomState, whose seed and offset are bigints of 64 bits, or left out",

@@ -35,11 +35,11 @@ export function fileError(path: string, action: string, cause: unknown): FileErr
   return new FileError(`${path}: ${action}: ${REASONS[code] ?? (code || String(cause))}`, { cause });
 }
 
-/** Throws `ArgumentError` unless `path`, the argument `name` of the function `user`, is a nonempty string. */
-export function requirePath(user: string, path: unknown, name = "path"): asserts path is string {
+/** Throws `ArgumentError` unless `path`, the argument `name` of the function `caller`, is a nonempty string. */
+export function requirePath(caller: string, path: unknown, name = "path"): asserts path is string {
   if (typeof path === "string" && path !== "") return;
   throw new ArgumentError(
-    `${user}: ${name} is ${path === "" ? "an empty string" : describe(path)}; it must be the path of a ${name === "folder" ? "folder" : "file"}`,
+    `${caller}: ${name} is ${path === "" ? "an empty string" : describe(path)}; it must be the path of a ${name === "folder" ? "folder" : "file"}`,
   );
 }
 

@@ -31,8 +31,8 @@ export interface FileInspector {
 }
 
 const requireModule = instance(Module, "a module");
-const path: Domain = (user, name, value) => {
-  requirePath(user, value, name);
+const path: Domain = (caller, name, value) => {
+  requirePath(caller, value, name);
   return value;
 };
 const checkOptions = optionsOf<OpenInspectorOptions>({

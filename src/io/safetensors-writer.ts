@@ -39,11 +39,11 @@ const TENSOR_PLAN: OptionTable<TensorPlan> = {
 const checkTensor = optionsOf(TENSOR_PLAN);
 
 /** Returns a copy of the fields of a planned tensor. Other fields are allowed, so that entries of a file can be planned. */
-function plannedTensor(user: string, name: string, value: unknown): TensorPlan {
+function plannedTensor(caller: string, name: string, value: unknown): TensorPlan {
   const isObject = typeof value === "object" && value !== null;
   return checkTensor(
-    user,
-    isObject ? fieldsOf(user, value as TensorPlan, TENSOR_PLAN) : (value as TensorPlan),
+    caller,
+    isObject ? fieldsOf(caller, value as TensorPlan, TENSOR_PLAN) : (value as TensorPlan),
     name,
   );
 }

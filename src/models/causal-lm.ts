@@ -155,24 +155,24 @@ export class CausalLM extends Module {
    * `DisposedError` for a disposed tensor, cache or model.
    */
   forward(tokens: Tensor, call: CausalLMCall = {}): Variable {
-    const user = "CausalLM";
-    const ids = requireI32(user, "tokens", tokens);
-    const { inferenceParams, logitsToKeep, isFirstMicrobatch } = checkCall(user, call);
+    const caller = "CausalLM";
+    const ids = requireI32(caller, "tokens", tokens);
+    const { inferenceParams, logitsToKeep, isFirstMicrobatch } = checkCall(caller, call);
     if (ids.shape.length !== 2)
-      throw new ShapeError(`${user}: tokens are [${ids.shape}]; they must be [batch, positions]`);
+      throw new ShapeError(`${caller}: tokens are [${ids.shape}]; they must be [batch, positions]`);
     if (ids.backend !== this.backend)
-      throw new ArgumentError(`${user}: tokens live on another backend than the model; move them there`);
+      throw new ArgumentError(`${caller}: tokens live on another backend than the model; move them there`);
     if (inferenceParams && inferenceParams.backend !== this.backend)
-      throw new ArgumentError(`${user}: inferenceParams live on another backend than the model`);
+      throw new ArgumentError(`${caller}: inferenceParams live on another backend than the model`);
     const [batch, length] = ids.shape as readonly [number, number];
     if (logitsToKeep !== undefined && logitsToKeep > length)
       throw new ArgumentError(
-        `${user}: logitsToKeep is ${logitsToKeep} and tokens are [${ids.shape}]; keep at most ${length}`,
+        `${caller}: logitsToKeep is ${logitsToKeep} and tokens are [${ids.shape}]; keep at most ${length}`,
       );
     const counts = inferenceParams?.newPositions ?? new Array<number>(batch).fill(length);
     if (counts.length !== batch || counts.some((count) => count > length))
       throw new ShapeError(
-        `${user}: tokens are [${ids.shape}], and the step of inferenceParams has ${counts.length} sequences of up to ${Math.max(0, ...counts)} new positions; give a row for each sequence`,
+        `${caller}: tokens are [${ids.shape}], and the step of inferenceParams has ${counts.length} sequences of up to ${Math.max(0, ...counts)} new positions; give a row for each sequence`,
       );
     return composed(() => {
       const all = this.#decoded(ids, inferenceParams, { isFirstMicrobatch });

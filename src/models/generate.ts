@@ -92,11 +92,11 @@ export function generateTokens(
   prompts: readonly (readonly number[])[],
   options: GenerateOptions,
 ): AsyncGenerator<readonly (number | undefined)[], undefined> {
-  const user = "generate";
+  const caller = "generate";
   const token: Domain = integer(0, model.config.vocabSize - 1);
-  const checked = listOf(listOf(token))(user, "prompts", prompts) as typeof prompts;
+  const checked = listOf(listOf(token))(caller, "prompts", prompts) as typeof prompts;
   requirePositions(model, checked);
-  return steps(model, checked, checkOptions(user, options));
+  return steps(model, checked, checkOptions(caller, options));
 }
 
 function requirePositions({ config }: Model, prompts: readonly (readonly number[])[]): void {

@@ -128,15 +128,15 @@ export class DotProductAttention extends Module {
    * `UnsupportedError` if the backend has no attention, `DisposedError` for a disposed tensor.
    */
   forward(query: VariableLike, key: VariableLike, value: VariableLike, call: AttentionCall = {}): Variable {
-    const user = "DotProductAttention";
-    const ownCall = checkAttentionCall(user, call);
+    const caller = "DotProductAttention";
+    const ownCall = checkAttentionCall(caller, call);
     const inputs = [
-      variableOf(user, "query", query),
-      variableOf(user, "key", key),
-      variableOf(user, "value", value),
+      variableOf(caller, "query", query),
+      variableOf(caller, "key", key),
+      variableOf(caller, "value", value),
     ] as const;
     for (const [i, name] of (["query", "key", "value"] as const).entries())
-      wideOf(`${user}: ${name}`, (inputs[i] as Variable).value);
+      wideOf(`${caller}: ${name}`, (inputs[i] as Variable).value);
     return this.attendTo({ sources: inputs, headsOf: () => inputs, returnsCodes: false }, ownCall);
   }
 
@@ -149,10 +149,10 @@ export class DotProductAttention extends Module {
   #requireHeads(inputs: Heads): Heads {
     const { heads, groups } = this.#counts;
     const [keyWidth, valueWidth] = this.widths;
-    const user = "DotProductAttention";
-    requireHeads(user, "query", inputs[0].shape, [heads, keyWidth]);
-    requireHeads(user, "key", inputs[1].shape, [groups, keyWidth]);
-    requireHeads(user, "value", inputs[2].shape, [groups, valueWidth]);
+    const caller = "DotProductAttention";
+    requireHeads(caller, "query", inputs[0].shape, [heads, keyWidth]);
+    requireHeads(caller, "key", inputs[1].shape, [groups, keyWidth]);
+    requireHeads(caller, "value", inputs[2].shape, [groups, valueWidth]);
     return inputs;
   }
 
@@ -168,7 +168,7 @@ export class DotProductAttention extends Module {
   }
 
   #coreOptions(call: AttentionCall) {
-    const core = { user: "DotProductAttention", module: this.#options, call, counts: this.#counts };
+    const core = { caller: "DotProductAttention", module: this.#options, call, counts: this.#counts };
     return { ...coreOptions(core, this.backend), ...this.#sinks() };
   }
 
@@ -203,15 +203,15 @@ export class DotProductAttention extends Module {
     options: Omit<AttentionOptions, "bias" | "sinks">,
     { bias, sinks }: Readonly<Record<"bias" | "sinks", Variable | undefined>>,
   ) {
-    const user = "DotProductAttention";
-    const wide = (name: string, variable: Variable) => wideOf(`${user}: ${name}`, variable.value);
+    const caller = "DotProductAttention";
+    const wide = (name: string, variable: Variable) => wideOf(`${caller}: ${name}`, variable.value);
     const checkArgs = {
       ...options,
       ...(bias ? { bias: wide("bias", bias) } : {}),
       ...(sinks ? { sinks: wide("sinks", sinks) } : {}),
     };
-    const shapes = checkForward(user, checkArgs);
-    return checkedRule(user, wide("query", q), wide("key", k), wide("value", v), shapes);
+    const shapes = checkForward(caller, checkArgs);
+    return checkedRule(caller, wide("query", q), wide("key", k), wide("value", v), shapes);
   }
 
   /** Throws `ArgumentError` for options that FP8 attention does not have. */
@@ -243,29 +243,29 @@ export class DotProductAttention extends Module {
 
   /** Attention to cached keys and values. The cache has the format "bshd". */
   #cached({ sources, headsOf }: ProjectedHeads, call: AttentionCall): Variable {
-    const user = "DotProductAttention";
+    const caller = "DotProductAttention";
     if (this.activeRecipe) this.#requireQuantizable(call);
     const inputs = this.#requireHeads(headsOf(sources));
-    const core = { user, module: this.#options, call, counts: this.#counts };
+    const core = { caller, module: this.#options, call, counts: this.#counts };
     const format = formatOf(core);
     const cache = call.inferenceParams as NonNullable<AttentionCall["inferenceParams"]>;
     if ((this.#options.cpGroup?.size ?? 1) > 1)
-      throw new ArgumentError(`${user}: a cache has all positions; leave out cpGroup or inferenceParams`);
+      throw new ArgumentError(`${caller}: a cache has all positions; leave out cpGroup or inferenceParams`);
     if (gradEnabled() && inputs.some((each) => each.requiresGrad))
-      throw new ArgumentError(`${user}: cached keys have no gradients; call the layer in noGrad`);
+      throw new ArgumentError(`${caller}: cached keys have no gradients; call the layer in noGrad`);
     requireCacheable(inputs, cache);
     const [q, k, v] = inputs.map((input, i) => {
       const batchFirst = format === "sbhd" ? transpose(input, 0, 1) : input;
-      const wide = wideOf(`${user}: ${["query", "key", "value"][i]}`, batchFirst.value);
+      const wide = wideOf(`${caller}: ${["query", "key", "value"][i]}`, batchFirst.value);
       return format === "thd" ? cache.padded(wide) : wide;
     }) as [ReturnType<typeof wideOf>, ReturnType<typeof wideOf>, ReturnType<typeof wideOf>];
     const { layout: _, bias, ...own } = coreOptions(core, this.backend);
-    if (bias) throw new ArgumentError(`${user}: a bias does not go with inferenceParams; leave it out`);
+    if (bias) throw new ArgumentError(`${caller}: a bias does not go with inferenceParams; leave it out`);
     const sinks = this.#sinks().sinks as Variable | undefined;
     const cachedTensors = cache.append(this.#options.layerNumber ?? 1, k, v);
     const { out } = attend(q, cachedTensors.k, cachedTensors.v, {
       ...own,
-      ...(sinks ? { sinks: wideOf(user, variableOf(user, "sinks", sinks).value) } : {}),
+      ...(sinks ? { sinks: wideOf(caller, variableOf(caller, "sinks", sinks).value) } : {}),
       pages: cachedTensors.pages,
       queryLengths: cachedTensors.queryLengths,
       keyLengths: cachedTensors.keyLengths,
@@ -295,16 +295,16 @@ function mergeHeads(x: Variable): Variable {
 
 /** Throws unless queries, keys and values have one dtype and live where the cache does. A refused call changes no cache. */
 function requireCacheable(inputs: Heads, cache: InferenceParams): void {
-  const user = "DotProductAttention";
+  const caller = "DotProductAttention";
   const [query, key, value] = inputs.map((input, i) =>
-    wideOf(`${user}: ${["query", "key", "value"][i]}`, input.value),
+    wideOf(`${caller}: ${["query", "key", "value"][i]}`, input.value),
   ) as [ReturnType<typeof wideOf>, ReturnType<typeof wideOf>, ReturnType<typeof wideOf>];
   if (query.dtype !== key.dtype || query.dtype !== value.dtype)
     throw new DTypeError(
-      `${user}: query is ${query.dtype}, key ${key.dtype} and value ${value.dtype}; they must be of one dtype`,
+      `${caller}: query is ${query.dtype}, key ${key.dtype} and value ${value.dtype}; they must be of one dtype`,
     );
   if ([query, key, value].some(({ backend }) => backend !== cache.backend))
     throw new ArgumentError(
-      `${user}: query, key and value must live on the backend of inferenceParams; move them by data() and tensor()`,
+      `${caller}: query, key and value must live on the backend of inferenceParams; move them by data() and tensor()`,
     );
 }

@@ -97,7 +97,7 @@ export class GroupedLinear extends Module {
     requireSizes("GroupedLinear", { numGemms, inFeatures, outFeatures });
     const linearOptions = { ...ownOptions, dtype: this.dtype, random: this.random };
     const division = (i: number): Division => ({
-      ...{ user: "GroupedLinear", parallel: undefined },
+      ...{ caller: "GroupedLinear", parallel: undefined },
       position: () => ({ moduleType: "groupedLinear", name: this.pathOf(`linear${i}`) }),
     });
     this.#experts = orDispose((created) =>

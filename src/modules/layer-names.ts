@@ -15,18 +15,18 @@ export type NamedLayer = readonly [name: string, state: QuantizationState & HasL
  * is none, and if one is a quantization state that a module defines itself.
  */
 export function matchingLayers(
-  user: string,
+  caller: string,
   layers: readonly NamedState[],
   pattern: string,
 ): readonly NamedLayer[] {
   const matches = layers.filter(([name]) =>
     containerNames(name).some((container) => matchesGlob(pattern, container)),
   );
-  if (matches.length === 0) throw noMatch(user, pattern, layers);
+  if (matches.length === 0) throw noMatch(caller, pattern, layers);
   return matches.map(([name, state]) => {
     if (hasLayerRecipe(state)) return [name, state] as const;
     throw new ArgumentError(
-      `${user}: ${name} is a quantization state that a module defines itself, which takes the recipe of the region; leave it out`,
+      `${caller}: ${name} is a quantization state that a module defines itself, which takes the recipe of the region; leave it out`,
     );
   });
 }
@@ -37,11 +37,11 @@ function containerNames(name: string): readonly string[] {
   return segments.map((_, i) => segments.slice(0, i + 1).join("."));
 }
 
-function noMatch(user: string, pattern: string, layers: readonly NamedState[]): ArgumentError {
+function noMatch(caller: string, pattern: string, layers: readonly NamedState[]): ArgumentError {
   const names = [...new Set(layers.flatMap(([name]) => containerNames(name)))];
   const suggestion = isGlob(pattern) ? "" : nearest(pattern, names);
   const hint = suggestion || `; there are ${names.slice(0, 8).join(", ")}`;
   return new ArgumentError(
-    `${user}: no layer matches "${pattern}"${layers.length === 0 ? "; the module has no linear products" : hint}`,
+    `${caller}: no layer matches "${pattern}"${layers.length === 0 ? "; the module has no linear products" : hint}`,
   );
 }

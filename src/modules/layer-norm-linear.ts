@@ -114,7 +114,7 @@ export class LayerNormLinear extends Module {
     const parallel = group && new TensorParallel(group, "column", sequenceParallel, pieces, overlap);
     const linearOptions = { ...ownOptions, dtype, random };
     const position = () => ({ moduleType: "linear", name: this.pathOf("linear") }) as const;
-    const division = { user: "LayerNormLinear", parallel, position };
+    const division = { caller: "LayerNormLinear", parallel, position };
     const norm = { ...form, group: sequenceParallel ? group : undefined };
     [this.#linear, this.#norm] = orDispose((created) => [
       linearParts(backend, [outFeatures, inFeatures], linearOptions, division, created),

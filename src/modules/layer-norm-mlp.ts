@@ -176,7 +176,7 @@ export class LayerNormMLP extends Module {
     const overlap = overlapOf("LayerNormMLP", ownOptions);
     const group = groupOf("LayerNormMLP", backend, ownOptions);
     const division = (name: "fc1" | "fc2", mode: ParallelMode, pieces = 1): Division => ({
-      user: "LayerNormMLP",
+      caller: "LayerNormMLP",
       parallel: group && new TensorParallel(group, mode, sequenceParallel, pieces, overlap),
       size: "ffnHidden",
       position: () => ({ moduleType: "linear", name: this.pathOf(name) }),

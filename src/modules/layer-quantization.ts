@@ -153,10 +153,10 @@ export class LayerQuantization implements QuantizationState {
     const backward = quantization.forBackward();
     const token = {};
     this.#lastCall = token;
-    const requireLastCall = (user: string): void => {
+    const requireLastCall = (caller: string): void => {
       if (this.#lastCall === token) return;
       throw new ArgumentError(
-        `${user}: another call of the layer has begun; a call quantizes its tensors before the next one begins`,
+        `${caller}: another call of the layer has begun; a call quantizes its tensors before the next one begins`,
       );
     };
     return {

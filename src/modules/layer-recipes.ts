@@ -17,7 +17,8 @@ export interface LayerRecipe {
   readonly recipe: Recipe | null;
 }
 
-const recipeOrNull: Domain = (user, _name, recipe) => (recipe === null ? null : requireRecipe(user, recipe));
+const recipeOrNull: Domain = (caller, _name, recipe) =>
+  recipe === null ? null : requireRecipe(caller, recipe);
 const checkRule = optionsOf<LayerRecipe>({ layers: needed(text), recipe: needed(recipeOrNull) });
 const checkRules = anyListOf(nested(checkRule));
 const requireModule = instance(Module, "a module");
@@ -33,12 +34,12 @@ const requireModule = instance(Module, "a module");
  * no layer, and one that matches a quantization state that the module defines itself. In each case nothing has changed.
  */
 export function setLayerRecipes(module: Module, rules: readonly LayerRecipe[]): void {
-  const user = "setLayerRecipes";
-  requireModule(user, "module", module);
-  const ownRules = checkRules(user, "rules", rules) as readonly LayerRecipe[];
+  const caller = "setLayerRecipes";
+  requireModule(caller, "module", module);
+  const ownRules = checkRules(caller, "rules", rules) as readonly LayerRecipe[];
   const layers = [...module.namedQuantizations()];
   const recipesByState = new Map<QuantizationState, Recipe | null>();
   for (const { layers: pattern, recipe } of ownRules)
-    for (const [, state] of matchingLayers(user, layers, pattern)) recipesByState.set(state, recipe);
+    for (const [, state] of matchingLayers(caller, layers, pattern)) recipesByState.set(state, recipe);
   for (const [, state] of layers) if (hasLayerRecipe(state)) state[LAYER_RECIPE] = recipesByState.get(state);
 }

@@ -70,7 +70,7 @@ export class Linear extends Module {
     const overlap = overlapOf("Linear", ownOptions);
     const parallel = group && mode && new TensorParallel(group, mode, sequenceParallel, pieces, overlap);
     const position = () => ({ moduleType: "linear", name: this.pathOf("linear") }) as const;
-    const division = { user: "Linear", parallel, position };
+    const division = { caller: "Linear", parallel, position };
     const linearOptions = { ...ownOptions, dtype, random };
     this.#parts = orDispose((created) =>
       linearParts(backend, [outFeatures, inFeatures], linearOptions, division, created),

@@ -129,13 +129,13 @@ export abstract class Module {
   }
 
   #requireFree(name: string): void {
-    const { name: user } = this.constructor;
+    const { name: caller } = this.constructor;
     if (typeof name !== "string" || name === "" || name.includes("."))
       throw new ArgumentError(
-        `${user}: the name is ${describe(name)}; give a string that is not empty and has no dots, because dots separate names`,
+        `${caller}: the name is ${describe(name)}; give a string that is not empty and has no dots, because dots separate names`,
       );
     if (this.#parameters.has(name) || this.#modules.has(name))
-      throw new ArgumentError(`${user}: the name "${name}" is in use; give another one`);
+      throw new ArgumentError(`${caller}: the name "${name}" is in use; give another one`);
   }
 
   /**

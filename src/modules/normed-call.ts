@@ -33,8 +33,8 @@ interface CheckedCall {
 }
 
 /** Checks the options of a call. `group` has the ranks that have other rows of the norm's result, if there are any. */
-export function normedCallOf(user: string, call: NormedCall, group: ProcessGroup | undefined): CheckedCall {
-  const { returnLayernormOutputGathered = false, ...linearCall } = checkCall(user, call);
+export function normedCallOf(caller: string, call: NormedCall, group: ProcessGroup | undefined): CheckedCall {
+  const { returnLayernormOutputGathered = false, ...linearCall } = checkCall(caller, call);
   const gathers = returnLayernormOutputGathered && group;
   return { linearCall, toReturnedNorm: (normed) => (gathers ? allRows(normed, group) : normed) };
 }

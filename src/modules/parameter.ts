@@ -331,12 +331,17 @@ export function allocateParameters(parameters: Iterable<Parameter>): void {
  * Returns `values` as a plain Float32Array. Throws `ArgumentError` or `ShapeError` unless it is a Float32Array with one value for
  * each element of `shape`. Messages call it `name`.
  */
-export function requireValues(user: string, name: string, values: Float32Array, shape: Shape): Float32Array {
+export function requireValues(
+  caller: string,
+  name: string,
+  values: Float32Array,
+  shape: Shape,
+): Float32Array {
   if (kindOf(values) !== "Float32Array")
-    throw new ArgumentError(`${user}: ${name} is ${describe(values)}; it must be a Float32Array`);
-  const hostValues = asPlain(user, "Float32Array", values);
+    throw new ArgumentError(`${caller}: ${name} is ${describe(values)}; it must be a Float32Array`);
+  const hostValues = asPlain(caller, "Float32Array", values);
   if (hostValues.length !== elementCount(shape))
-    throw new ShapeError(`${user}: ${name} has ${hostValues.length} values for a parameter [${shape}]`);
+    throw new ShapeError(`${caller}: ${name} has ${hostValues.length} values for a parameter [${shape}]`);
   return hostValues;
 }
 

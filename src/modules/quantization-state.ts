@@ -38,10 +38,10 @@ export interface QuantizationState {
 
 /** Returns the check of a Float32Array whose length satisfies `fits`. The check copies the values. */
 function floats(fits: (count: number) => boolean, description: string): Domain {
-  return (user, name, value) => {
+  return (caller, name, value) => {
     const copy =
-      kindOf(value) === "Float32Array" && asPlain(user, "Float32Array", value as Float32Array).slice();
-    if (!copy || !fits(copy.length)) throw outside(user, name, value, `a Float32Array of ${description}`);
+      kindOf(value) === "Float32Array" && asPlain(caller, "Float32Array", value as Float32Array).slice();
+    if (!copy || !fits(copy.length)) throw outside(caller, name, value, `a Float32Array of ${description}`);
     return copy;
   };
 }

@@ -42,16 +42,16 @@ export interface RotaryAngles {
   readonly interleaved: boolean;
 }
 
-const share: Domain = (user, name, value) => {
-  const number = finite(user, name, value) as number;
+const share: Domain = (caller, name, value) => {
+  const number = finite(caller, name, value) as number;
   if (number >= 0 && number <= 1) return number;
-  throw new ArgumentError(`${user}: ${name} is ${describe(value)}; it must be from 0 to 1`);
+  throw new ArgumentError(`${caller}: ${name} is ${describe(value)}; it must be from 0 to 1`);
 };
 
-const baseAbove1: Domain = (user, name, value) => {
-  const number = finite(user, name, value) as number;
+const baseAbove1: Domain = (caller, name, value) => {
+  const number = finite(caller, name, value) as number;
   if (number > 1) return number;
-  throw new ArgumentError(`${user}: ${name} is ${describe(value)}; it must be above 1`);
+  throw new ArgumentError(`${caller}: ${name} is ${describe(value)}; it must be above 1`);
 };
 
 const checkOptions = optionsOf<RotaryPositionEmbeddingOptions>({

@@ -74,13 +74,13 @@ function formatList(names: readonly string[]): string {
   return names.length === 0 ? "nothing" : names.slice(0, 4).join(", ");
 }
 
-function createEntries(user: string, module: Module): Map<string, Entry> {
+function createEntries(caller: string, module: Module): Map<string, Entry> {
   if (!((module as unknown) instanceof Module))
-    throw new ArgumentError(`${user}: module is ${describe(module)}; it must be a Module`);
+    throw new ArgumentError(`${caller}: module is ${describe(module)}; it must be a Module`);
   const splits = collectSplits(module);
   const entries = new Map<string, Entry>();
   for (const [name, parameter] of module.namedParameters()) {
-    const tensor = parameterTensor(user, name, parameter);
+    const tensor = parameterTensor(caller, name, parameter);
     const dot = name.lastIndexOf(".");
     const [path, parameterName] = [name.slice(0, Math.max(dot, 0)), name.slice(dot + 1)];
     const rowSplit = splits.get(path);
@@ -106,9 +106,9 @@ function collectSplits(module: Module): ReadonlyMap<string, RowSplit> {
   return splits;
 }
 
-function parameterTensor(user: string, name: string, parameter: Parameter): Tensor<WideDType> {
+function parameterTensor(caller: string, name: string, parameter: Parameter): Tensor<WideDType> {
   const { localValue } = parameter;
   if (localValue instanceof Tensor)
-    return localValue.isMeta ? (localValue as Tensor<WideDType>) : requireWide(user, name, localValue);
-  throw new DTypeError(`${user}: ${name} is quantized; save it by saveCheckpoint of lockstep/io`);
+    return localValue.isMeta ? (localValue as Tensor<WideDType>) : requireWide(caller, name, localValue);
+  throw new DTypeError(`${caller}: ${name} is quantized; save it by saveCheckpoint of lockstep/io`);
 }

@@ -12,10 +12,10 @@ const capturing = new WeakSet<Backend>();
  * @internal Throws `UnsupportedError` while a graph is captured on `backend`. Call it before state is created that later calls
  * read and write: each replay would create it anew.
  */
-export function requireNoCapture(backend: Backend, user: string, state: string): void {
+export function requireNoCapture(backend: Backend, caller: string, state: string): void {
   if (!capturing.has(backend)) return;
   throw new UnsupportedError(
-    `${user} in a captured graph`,
+    `${caller} in a captured graph`,
     `${state} would be created anew by each replay; run the step once before the capture`,
   );
 }

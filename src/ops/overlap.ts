@@ -88,12 +88,12 @@ function requireInPlace(op: OpName, i: number, j: number, names: Names): void {
   const [one, other] = [rowsOfTensors[i] as TensorRow, rowsOfTensors[j] as TensorRow];
   const mayBe = one.name === "out" && other.inPlace;
   if (mayBe && isSameMemory(i, j)) return;
-  const user = names[op] ?? op;
+  const caller = names[op] ?? op;
   const [name, second] = [i, j].map((index) => nameOf(index, names));
   throw new ArgumentError(
     mayBe
-      ? `${user}: ${name} shares memory with ${second} and is not that tensor, element for element; give that one or another`
-      : `${user}: ${name} shares memory with ${second}, and is written while that is used; give another tensor`,
+      ? `${caller}: ${name} shares memory with ${second} and is not that tensor, element for element; give that one or another`
+      : `${caller}: ${name} shares memory with ${second}, and is written while that is used; give another tensor`,
   );
 }
 

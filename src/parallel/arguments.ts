@@ -9,9 +9,9 @@ export { processGroup as checkGroup } from "../functional/ranks.js";
 export const checkModule = instance(Module, "a module");
 
 /** Throws `ArgumentError` unless the module is on the backend of the group. */
-export function requireSameBackend(user: string, { backend }: Module, group: ProcessGroup): void {
+export function requireSameBackend(caller: string, { backend }: Module, group: ProcessGroup): void {
   if (backend !== group.backend)
     throw new ArgumentError(
-      `${user}: module and group are on different backends; create the module on group.backend`,
+      `${caller}: module and group are on different backends; create the module on group.backend`,
     );
 }

@@ -60,11 +60,11 @@ export interface HybridQuantizerOptions {
 }
 
 /** Checks an option that is the quantizer of one copy. */
-const copyQuantizer: Domain = (user, name, value) => {
+const copyQuantizer: Domain = (caller, name, value) => {
   if (value instanceof Quantizer || value instanceof FakeQuantizer || value instanceof IdentityQuantizer)
     return value;
   throw new ArgumentError(
-    `${user}: ${name} is ${describe(value)}; it must be a quantizer, such as new MXFP8Quantizer(), or new IdentityQuantizer()`,
+    `${caller}: ${name} is ${describe(value)}; it must be a quantizer, such as new MXFP8Quantizer(), or new IdentityQuantizer()`,
   );
 };
 

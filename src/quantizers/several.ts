@@ -68,14 +68,14 @@ function rowsOf(x: Tensor<WideDType>, first: number, shape: readonly [number, nu
 }
 
 function quantizeEach(
-  user: string,
+  caller: string,
   tensors: readonly Tensor<WideDType>[],
   quantizers: readonly Quantizer[],
 ): readonly QuantizedTensor[] {
-  const ownQuantizers = quantizerList(user, "quantizers", quantizers) as readonly Quantizer[];
+  const ownQuantizers = quantizerList(caller, "quantizers", quantizers) as readonly Quantizer[];
   if (ownQuantizers.length !== tensors.length)
     throw new ArgumentError(
-      `${user}: there are ${ownQuantizers.length} quantizers for ${tensors.length} tensors; give one for each`,
+      `${caller}: there are ${ownQuantizers.length} quantizers for ${tensors.length} tensors; give one for each`,
     );
   using scope = new Scope();
   const results = tensors.map((x, i) => (ownQuantizers[i] as Quantizer).quantize(x));

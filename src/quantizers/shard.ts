@@ -107,14 +107,16 @@ export function amaxGroupOf({ group }: Shard): AmaxReductionGroup {
 }
 
 /** Returns a group of ranks. Throws `ArgumentError` for anything else. */
-const shardGroup: Domain = (user, name, value) => {
+const shardGroup: Domain = (caller, name, value) => {
   const group = (typeof value === "object" && value !== null ? value : {}) as Partial<ShardGroup>;
-  const [rank, size, reduceMax] = ["rank", "size", "reduceMax"].map((key) => fieldOf(user, name, group, key));
+  const [rank, size, reduceMax] = ["rank", "size", "reduceMax"].map((key) =>
+    fieldOf(caller, name, group, key),
+  );
   const isRank = Number.isSafeInteger(rank) && Number.isSafeInteger(size);
   if (isRank && Number(rank) >= 0 && Number(rank) < Number(size) && typeof reduceMax === "function")
     return group;
   throw new ArgumentError(
-    `${user}: ${name} is not a group of ranks; give a ProcessGroup, or an object with rank, size and reduceMax`,
+    `${caller}: ${name} is not a group of ranks; give a ProcessGroup, or an object with rank, size and reduceMax`,
   );
 };
 

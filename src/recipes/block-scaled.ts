@@ -31,9 +31,9 @@ export type BlockScalingDim = keyof typeof TILES;
 
 const DIMS = ["xBlockScalingDim", "wBlockScalingDim", "gradBlockScalingDim"] as const;
 
-const dimension: Domain = (user, name, value) => {
+const dimension: Domain = (caller, name, value) => {
   if (value === 1 || value === 2) return value;
-  throw outside(user, name, value, "1 or 2");
+  throw outside(caller, name, value, "1 or 2");
 };
 const checkBlock = optionsOf<Float8BlockScalingOptions>({
   ...RECIPE_OPTIONS,

@@ -48,9 +48,11 @@ export interface DelayedScalingOptions extends RecipeOptions {
   readonly reduceAmax?: boolean | undefined;
 }
 
-const amaxAlgorithm: Domain = (user, name, value) => {
+const amaxAlgorithm: Domain = (caller, name, value) => {
   if (value === "max" || value === "mostRecent" || typeof value === "function") return value;
-  throw new ArgumentError(`${user}: ${name} is ${describe(value)}; it must be max, mostRecent or a function`);
+  throw new ArgumentError(
+    `${caller}: ${name} is ${describe(value)}; it must be max, mostRecent or a function`,
+  );
 };
 
 const checkDelayed = optionsOf<DelayedScalingOptions>({

@@ -89,10 +89,10 @@ const OVERRIDE_VARIABLE = "NVTE_BACKWARD_OVERRIDE";
 const OVERRIDE_VALUES = { high_precision: "highPrecision", dequantized: "dequantized" } as const;
 
 /** Returns the override that the environment selects. Throws `ArgumentError` for a value that TransformerEngine does not have. */
-function overrideOfEnvironment(user: string): BackwardOverride {
+function overrideOfEnvironment(caller: string): BackwardOverride {
   const value = environmentText(OVERRIDE_VARIABLE);
   if (value === undefined) return "none";
-  oneOf(Object.keys(OVERRIDE_VALUES))(user, OVERRIDE_VARIABLE, value);
+  oneOf(Object.keys(OVERRIDE_VALUES))(caller, OVERRIDE_VARIABLE, value);
   return OVERRIDE_VALUES[value as keyof typeof OVERRIDE_VALUES];
 }
 
@@ -158,7 +158,7 @@ export function requireRecipe(op: string, recipe: unknown): Recipe {
 }
 
 /** Checks an option that is a recipe. */
-export const recipeOption: Domain = (user, _name, recipe) => requireRecipe(user, recipe);
+export const recipeOption: Domain = (caller, _name, recipe) => requireRecipe(caller, recipe);
 
 /** The base class of recipes that are defined by a row of the table and options. */
 export abstract class StandardRecipe extends Recipe {

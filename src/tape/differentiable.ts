@@ -18,14 +18,14 @@ let nodeCount = 0;
 export type VariableLike = Variable | Value;
 
 /**
- * Returns the argument `name` of the function `user` as a variable. A tensor becomes a constant. Throws `ArgumentError` for
+ * Returns the argument `name` of the function `caller` as a variable. A tensor becomes a constant. Throws `ArgumentError` for
  * anything else.
  */
-export function variableOf(user: string, name: string, x: VariableLike): Variable {
+export function variableOf(caller: string, name: string, x: VariableLike): Variable {
   if (x instanceof Variable) return x;
   if (x instanceof Tensor || x instanceof QuantizedTensor) return new Variable(x);
   throw new ArgumentError(
-    `${user}: ${name} is ${describe(x)}, which is of type ${typeof x}; it must be a tensor or a variable${[Variable, Tensor, QuantizedTensor].map((type) => unwrapHint(type, x)).find(Boolean) ?? ""}`,
+    `${caller}: ${name} is ${describe(x)}, which is of type ${typeof x}; it must be a tensor or a variable${[Variable, Tensor, QuantizedTensor].map((type) => unwrapHint(type, x)).find(Boolean) ?? ""}`,
   );
 }
 

@@ -55,11 +55,11 @@ export function shapeOfPart({ ranges }: TensorPart): Shape {
 }
 
 /** Throws `ArgumentError` if two parts of one tensor overlap, unless they are the same part. */
-export function sameOrApart(user: string, a: TensorPart, b: TensorPart): boolean {
+export function sameOrApart(caller: string, a: TensorPart, b: TensorPart): boolean {
   if (JSON.stringify(a.ranges) === JSON.stringify(b.ranges)) return true;
   if (overlapsOf(a, b).some((each) => each.length === 0)) return false;
   throw new ArgumentError(
-    `${user}: ranks have parts ${JSON.stringify(a.ranges)} and ${JSON.stringify(b.ranges)} of [${a.shape}], which overlap and are not the same`,
+    `${caller}: ranks have parts ${JSON.stringify(a.ranges)} and ${JSON.stringify(b.ranges)} of [${a.shape}], which overlap and are not the same`,
   );
 }
 
@@ -92,13 +92,13 @@ export function overlapsOf(from: TensorPart, to: TensorPart): readonly (readonly
   });
 }
 
-const ranges = anyListOf((user, name, value) => {
+const ranges = anyListOf((caller, name, value) => {
   const range =
-    isArray(value) && listLength(value) === 2 ? [0, 1].map((i) => elementAt(user, name, value, i)) : [];
+    isArray(value) && listLength(value) === 2 ? [0, 1].map((i) => elementAt(caller, name, value, i)) : [];
   const [begin, end] = range;
   const isRange = Number.isSafeInteger(begin) && Number.isSafeInteger(end);
   if (isRange && 0 <= Number(begin) && Number(begin) <= Number(end)) return range;
-  throw new ArgumentError(`${user}: ${name} is ${describe(value)}; it must be [begin, end]`);
+  throw new ArgumentError(`${caller}: ${name} is ${describe(value)}; it must be [begin, end]`);
 });
 const checkPart = optionsOf<TensorPart>({
   shape: needed(anyListOf(integer(0))),
@@ -106,11 +106,11 @@ const checkPart = optionsOf<TensorPart>({
 });
 
 /** Throws `ArgumentError` for anything but a part of a tensor. */
-export function requirePart(user: string, name: string, value: TensorPart): TensorPart {
-  const part = checkPart(user, value, name);
+export function requirePart(caller: string, name: string, value: TensorPart): TensorPart {
+  const part = checkPart(caller, value, name);
   const fail = (why: string): ArgumentError =>
     new ArgumentError(
-      `${user}: ${name} has ranges ${JSON.stringify(part.ranges)} of [${part.shape}]; ${why}`,
+      `${caller}: ${name} has ranges ${JSON.stringify(part.ranges)} of [${part.shape}]; ${why}`,
     );
   if (part.ranges.length !== part.shape.length) throw fail("give ranges for each dimension");
   part.ranges.forEach((range, i) => {

@@ -21,12 +21,12 @@ const AMAX_TAKERS = BLOCK_FORMAT_NAMES.filter((name) => blockFormat(name).tensor
 const OPS = ["dequantize", "updateQuantized", "deriveColumnwise"] as const;
 
 /** Returns the quantizer. Throws `ArgumentError` for an object that lacks a method of `QuantizerOps`. */
-export const quantizerOps: Domain = (user, name, value) => {
+export const quantizerOps: Domain = (caller, name, value) => {
   const ops = typeof value === "object" && value !== null ? (value as Partial<QuantizerOps>) : undefined;
-  const missing = OPS.find((method) => typeof fieldOf(user, name, ops, method) !== "function");
+  const missing = OPS.find((method) => typeof fieldOf(caller, name, ops, method) !== "function");
   if (missing)
     throw new ArgumentError(
-      `${user}: ${name} is ${describe(value)}, which has no ${missing}; give a quantizer`,
+      `${caller}: ${name} is ${describe(value)}, which has no ${missing}; give a quantizer`,
     );
   return value as QuantizerOps;
 };
@@ -35,9 +35,9 @@ export const quantizerOps: Domain = (user, name, value) => {
  * Throws `ArgumentError` for a quantizer with another spec than `spec`. Other objects with the methods of a quantizer have no
  * spec.
  */
-export function requireSpecOf(user: string, ops: QuantizerOps, spec: QuantizeSpec): void {
-  const opsSpec = fieldOf(user, "ops", ops, "spec");
-  if (opsSpec !== undefined) requireSameSpec(user, requireSpec(opsSpec as QuantizeSpec), spec);
+export function requireSpecOf(caller: string, ops: QuantizerOps, spec: QuantizeSpec): void {
+  const opsSpec = fieldOf(caller, "ops", ops, "spec");
+  if (opsSpec !== undefined) requireSameSpec(caller, requireSpec(opsSpec as QuantizeSpec), spec);
 }
 
 const copy = nested(

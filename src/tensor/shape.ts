@@ -133,12 +133,12 @@ export function byteLength(dtype: DType, shape: Shape): number {
  * Returns the dimension `dim` counted from the front; a negative one counts from the end. Throws `ArgumentError` for a dimension
  * that the shape does not have.
  */
-export function dimensionOf(user: string, name: string, shape: Shape, dim: number): number {
+export function dimensionOf(caller: string, name: string, shape: Shape, dim: number): number {
   const rank = shape.length;
   if (Number.isInteger(dim) && dim >= -rank && dim < rank) return dim < 0 ? dim + rank : dim;
   const range = rank === 0 ? "" : `; give an integer from ${-rank} to ${rank - 1}`;
   throw new ArgumentError(
-    `${user}: ${name} is ${describe(dim)}, and [${shape}] has ${rank} dimensions${range}`,
+    `${caller}: ${name} is ${describe(dim)}, and [${shape}] has ${rank} dimensions${range}`,
   );
 }
 

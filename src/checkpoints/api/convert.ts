@@ -93,9 +93,9 @@ export async function convertCheckpoint(
   output: string,
   options: ConvertCheckpointOptions,
 ): Promise<ConversionReport> {
-  const user = "convertCheckpoint";
-  requireCheckpointPath(user, "path", path);
-  requireCheckpointPath(user, "output", output);
+  const caller = "convertCheckpoint";
+  requireCheckpointPath(caller, "path", path);
+  requireCheckpointPath(caller, "output", output);
   const {
     to,
     as,
@@ -104,7 +104,7 @@ export async function convertCheckpoint(
     dryRun = false,
     onProgress,
     ...openOptions
-  } = checkConvert(user, options);
+  } = checkConvert(caller, options);
   await requireFree(output, force);
   const backend = backendOf(openOptions.openBackend);
   try {

@@ -62,12 +62,12 @@ export async function verifyCheckpoint(
 }
 
 async function inspect(
-  user: string,
+  caller: string,
   path: string,
   options: InspectCheckpointOptions,
 ): Promise<CheckpointReport> {
-  requireCheckpointPath(user, "path", path);
-  const { as, tensors, original, onProgress } = checkInspect(user, options);
+  requireCheckpointPath(caller, "path", path);
+  const { as, tensors, original, onProgress } = checkInspect(caller, options);
   const read = (originalFiles?: CheckpointFiles): Promise<CheckpointReport> =>
     withCheckpointFiles(path, async (files) => {
       const survey = await surveyFiles(files, as);

@@ -27,14 +27,14 @@ export interface InspectCheckpointOptions extends OpenCheckpointOptions {
   readonly onProgress?: ((progress: TransferProgress) => void) | undefined;
 }
 
-const path: Domain = (user, name, value) => {
+const path: Domain = (caller, name, value) => {
   if (typeof value === "string" && value !== "") return value;
-  throw outside(user, name, value, "the path of a file or a folder");
+  throw outside(caller, name, value, "the path of a file or a folder");
 };
 
 /** Throws `ArgumentError` unless the value is a path. */
-export function requireCheckpointPath(user: string, name: string, value: unknown): void {
-  path(user, name, value);
+export function requireCheckpointPath(caller: string, name: string, value: unknown): void {
+  path(caller, name, value);
 }
 
 const convention: Domain = oneOf(CONVENTION_NAMES);
@@ -55,13 +55,13 @@ export const DOMAINS = { as: convention, tensors: listOf(text), flag: boolean, c
 
 /** A check that applies `parse` to a string. Its `ArgumentError` names the function and the option. */
 export function parsedBy(parse: (value: string) => unknown): Domain {
-  return (user, name, value) => {
-    const string = text(user, name, value) as string;
+  return (caller, name, value) => {
+    const string = text(caller, name, value) as string;
     try {
       parse(string);
     } catch (error) {
       if (!(error instanceof ArgumentError)) throw error;
-      throw new ArgumentError(`${user}: ${name}: ${error.message}`, { cause: error });
+      throw new ArgumentError(`${caller}: ${name}: ${error.message}`, { cause: error });
     }
     return string;
   };

@@ -26,14 +26,14 @@ const checkRegion = optionsOf<MatrixRegion>(
 
 /** Returns a copy of the region. Throws `ArgumentError` unless it lies within [rows, columns]. */
 export function requireRegion(
-  user: string,
+  caller: string,
   value: MatrixRegion,
   [rows, columns]: readonly [number, number],
 ): MatrixRegion {
-  const region = checkRegion(user, value);
+  const region = checkRegion(caller, value);
   if (region.row + region.rows <= rows && region.column + region.columns <= columns) return region;
   throw new ArgumentError(
-    `${user}: region has rows ${region.row} to ${region.row + region.rows} and columns ${region.column} to ${region.column + region.columns}; the tensor has ${rows} rows and ${columns} columns`,
+    `${caller}: region has rows ${region.row} to ${region.row + region.rows} and columns ${region.column} to ${region.column + region.columns}; the tensor has ${rows} rows and ${columns} columns`,
   );
 }
 

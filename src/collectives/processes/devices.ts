@@ -41,7 +41,7 @@ export class DeviceCommunicator implements Communicator {
     /** The group of the same members whose data moves through the host. */
     private readonly host: ProcessCommunicator,
     readonly transport: Transport,
-    user: string,
+    caller: string,
     /** The device communicators of the world group and of all its subgroups. */
     private readonly openCommunicators: DeviceRanks[] = [],
     private readonly isWorld = true,
@@ -49,10 +49,10 @@ export class DeviceCommunicator implements Communicator {
     this.id = host.id;
     this.rank = host.rank;
     this.ranks = host.ranks;
-    this.#last = user;
-    this.#devices = this.ranks.length > 1 ? this.#open(user) : undefined;
+    this.#last = caller;
+    this.#devices = this.ranks.length > 1 ? this.#open(caller) : undefined;
     if (this.#devices) this.openCommunicators.push(this.#devices);
-    this.#rings = this.#devices ? this.#withJobFailure(() => this.#probe(user)) : {};
+    this.#rings = this.#devices ? this.#withJobFailure(() => this.#probe(caller)) : {};
   }
 
   supports<K extends CollectiveName>(op: K, args: CollectiveArgs[K]): Support {
@@ -166,11 +166,11 @@ export class DeviceCommunicator implements Communicator {
     return { rank, size: ranks.length, backend, devices, takesRing: (plan) => isRingOf(this.#rings, plan) };
   }
 
-  #open(user: string): DeviceRanks {
+  #open(caller: string): DeviceRanks {
     const { rank, ranks, host, link, exchange } = this;
     const proposal = new Uint8Array(INVITATION_BYTES);
     if (rank === 0) proposal.set(exchange.invite());
-    const [invitation] = host.gather(user, proposal) as [Uint8Array];
+    const [invitation] = host.gather(caller, proposal) as [Uint8Array];
     const { failureFlag: flag } = link;
     const { timeoutMs } = link.rendezvous;
     return this.#withJobFailure(() =>
@@ -185,10 +185,10 @@ export class DeviceCommunicator implements Communicator {
     );
   }
 
-  #probe(user: string): Rings {
+  #probe(caller: string): Rings {
     const { rank, ranks, backend, host } = this;
     const devices = this.#devices as DeviceRanks;
-    const gatherBytes = (bytes: Uint8Array) => host.gather(user, bytes);
+    const gatherBytes = (bytes: Uint8Array) => host.gather(caller, bytes);
     return probeRings({ rank, size: ranks.length, backend, devices, allGather: gatherBytes });
   }
 

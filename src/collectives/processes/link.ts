@@ -67,13 +67,13 @@ export class Link {
   }
 
   /** Starts the messaging thread and waits until all ranks have joined. Throws `DistributedError` if they do not join in time. */
-  static async open(user: string, rendezvous: Rendezvous): Promise<Link> {
+  static async open(caller: string, rendezvous: Rendezvous): Promise<Link> {
     const link = new Link(rendezvous);
     const failure = await new Promise<Failed | undefined>((resolve, reject) => {
       link.#worker.once("message", resolve);
       link.#worker.once("error", (cause) =>
         reject(
-          new BackendError(`${user}: the thread that talks to other ranks broke: ${cause.message}`, {
+          new BackendError(`${caller}: the thread that talks to other ranks broke: ${cause.message}`, {
             cause,
           }),
         ),
@@ -81,7 +81,7 @@ export class Link {
     });
     if (failure) {
       await link.#ended;
-      throw new DistributedError(failure.failure, user, failure.rank, failure.message);
+      throw new DistributedError(failure.failure, caller, failure.rank, failure.message);
     }
     process.once("exit", link.#end);
     // the messaging thread does not keep the process running

@@ -25,20 +25,20 @@ export async function openProcessGroup(
   backend: Backend,
   options: ProcessGroupOptions = {},
 ): Promise<ProcessGroup> {
-  const user = "openProcessGroup";
-  requireBackend(user, backend);
-  const rendezvous = rendezvousOf(user, options, process.env);
+  const caller = "openProcessGroup";
+  requireBackend(caller, backend);
+  const rendezvous = rendezvousOf(caller, options, process.env);
   if (!rendezvous) return new ProcessGroup(new LocalCommunicator(backend));
   requirePackages("a group of several processes", "zeromq");
-  const link = await Link.open(user, rendezvous);
+  const link = await Link.open(caller, rendezvous);
   const ranks = Array.from({ length: rendezvous.size }, (_, rank) => rank);
   const membership = { id: "world", rank: rendezvous.rank, ranks };
   const host = new ProcessCommunicator(backend, link, membership);
   try {
-    const transport = chooseTransport(user, host, options.transport);
+    const transport = chooseTransport(caller, host, options.transport);
     if (transport.kind === "host" || !backend.exchange)
       return new ProcessGroup(new ProcessCommunicator(backend, link, membership, undefined, transport));
-    return new ProcessGroup(new DeviceCommunicator(backend, backend.exchange, link, host, transport, user));
+    return new ProcessGroup(new DeviceCommunicator(backend, backend.exchange, link, host, transport, caller));
   } catch (error) {
     // leaves the job in order; otherwise a slower rank would report this one as lost instead of this error
     await host.dispose().catch(() => undefined);

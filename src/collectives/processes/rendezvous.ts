@@ -88,11 +88,11 @@ function launcherOf(environment: Environment): (typeof LAUNCHERS)[number] {
 }
 
 /** The number in a variable; undefined if it is not set. */
-function numberIn(user: string, environment: Environment, name: string): number | undefined {
+function numberIn(caller: string, environment: Environment, name: string): number | undefined {
   const value = environment[name];
   if (value === undefined || value === "") return undefined;
   if (/^\d{1,9}$/.test(value)) return Number(value);
-  throw new ArgumentError(`${user}: ${name} is ${JSON.stringify(value)}; it must be a whole number from 0`);
+  throw new ArgumentError(`${caller}: ${name} is ${JSON.stringify(value)}; it must be a whole number from 0`);
 }
 
 /**
@@ -112,35 +112,35 @@ export function localRankIn(environment: Environment): number {
 
 /** Returns undefined for a job of one process. Throws `ArgumentError` if a value is missing or contradicts another. */
 export function rendezvousOf(
-  user: string,
+  caller: string,
   options: ProcessGroupOptions,
   environment: Environment,
 ): Rendezvous | undefined {
-  const ownOptions = checkProcessGroup(user, options);
-  const number = (name: string) => numberIn(user, environment, name);
+  const ownOptions = checkProcessGroup(caller, options);
+  const number = (name: string) => numberIn(caller, environment, name);
   const launcher = launcherOf(environment);
   const rank = ownOptions.rank ?? number(launcher.rank);
   const count = ownOptions.size ?? number(launcher.size);
   if (rank === undefined && count === undefined) return undefined;
-  if (rank === undefined) throw missingOption(user, "rank", launcher.rank);
-  if (count === undefined) throw missingOption(user, "size", launcher.size);
-  size(user, launcher.size, count);
-  integer(0, count - 1)(user, launcher.rank, rank);
+  if (rank === undefined) throw missingOption(caller, "rank", launcher.rank);
+  if (count === undefined) throw missingOption(caller, "size", launcher.size);
+  size(caller, launcher.size, count);
+  integer(0, count - 1)(caller, launcher.rank, rank);
   if (count === 1) return undefined;
   const portNumber = ownOptions.port ?? number("LOCKSTEP_PORT") ?? number("MASTER_PORT");
-  if (portNumber === undefined) throw missingOption(user, "port", "MASTER_PORT");
-  port(user, "MASTER_PORT", portNumber);
+  if (portNumber === undefined) throw missingOption(caller, "port", "MASTER_PORT");
+  port(caller, "MASTER_PORT", portNumber);
   const address = ownOptions.address ?? environment.MASTER_ADDR;
-  if (!address) throw missingOption(user, "address", "MASTER_ADDR");
-  host(user, "MASTER_ADDR", address);
+  if (!address) throw missingOption(caller, "address", "MASTER_ADDR");
+  host(caller, "MASTER_ADDR", address);
   const token = ownOptions.token ?? environment.LOCKSTEP_JOB_TOKEN;
-  if (!token) throw missingOption(user, "token", "LOCKSTEP_JOB_TOKEN");
+  if (!token) throw missingOption(caller, "token", "LOCKSTEP_JOB_TOKEN");
   const { timeoutMs = DEFAULT_TIMEOUT_MS } = ownOptions;
   return { rank, size: count, address, port: portNumber, token, timeoutMs };
 }
 
-function missingOption(user: string, option: string, name: string): ArgumentError {
+function missingOption(caller: string, option: string, name: string): ArgumentError {
   return new ArgumentError(
-    `${user}: ${name} is not set; lockstep launch sets it on one host, elsewhere set it or give the option ${option}`,
+    `${caller}: ${name} is not set; lockstep launch sets it on one host, elsewhere set it or give the option ${option}`,
   );
 }

@@ -23,17 +23,17 @@ const MAX_REASON = 600;
  * transport `device` and another cannot use it, or if the environment of a rank enables a feature that is not allowed.
  */
 export function chooseTransport(
-  user: string,
+  caller: string,
   host: ProcessCommunicator,
   requestedTransport: TransportName | undefined,
 ): Transport {
-  const offers = host.gather(user, toBytes(offerOf(host, requestedTransport))).map(fromBytes);
+  const offers = host.gather(caller, toBytes(offerOf(host, requestedTransport))).map(fromBytes);
   const reason = reasonAgainst(offers);
   if (reason === undefined) return { kind: "device", description: offers[0]?.library as string };
   const requester = offers.findIndex((offer) => offer.requested === "device");
   if (requester < 0) return { kind: "host", description: reason };
   throw new BackendError(
-    `${user}: rank ${requester} requires the transport "device", and not every rank can use it; ${reason}`,
+    `${caller}: rank ${requester} requires the transport "device", and not every rank can use it; ${reason}`,
   );
 }
 

@@ -101,12 +101,12 @@ const checkStoredPart = optionsOf<StoredPart>({
   ranges: needed(anything),
   stored: needed(anyListOf(integer(0))),
   recipe: text,
-  copies: needed(listOf((user, name, value) => checkCopy(user, value as PartCopy, name))),
+  copies: needed(listOf((caller, name, value) => checkCopy(caller, value as PartCopy, name))),
 });
 const checkTensor = optionsOf<StoredTensor>({
   dtype: needed(oneOf(Object.keys(FILE_DTYPES))),
   shape: needed(anyListOf(integer(0))),
-  parts: needed(anyListOf((user, name, value) => checkStoredPart(user, value as StoredPart, name))),
+  parts: needed(anyListOf((caller, name, value) => checkStoredPart(caller, value as StoredPart, name))),
 });
 const checkRandom = optionsOf<ShardedIndex["random"][0]>({ seed: needed(word), offset: needed(word) });
 const checkIndex = optionsOf<ShardedIndex>({
@@ -115,21 +115,23 @@ const checkIndex = optionsOf<ShardedIndex>({
   ranks: needed(integer(1)),
   tensors: needed(record),
   steps: record,
-  random: needed(listOf((user, name, value) => checkRandom(user, value as ShardedIndex["random"][0], name))),
+  random: needed(
+    listOf((caller, name, value) => checkRandom(caller, value as ShardedIndex["random"][0], name)),
+  ),
   extra: anything,
 });
 
 /** Throws `ArgumentError` unless the parts of a tensor cover all of it without overlap. */
-export function requireWholeTensor(user: string, { shape, parts }: StoredTensor): void {
-  const all = parts.map(({ ranges }) => requirePart(user, "a part", { shape, ranges }));
+export function requireWholeTensor(caller: string, { shape, parts }: StoredTensor): void {
+  const all = parts.map(({ ranges }) => requirePart(caller, "a part", { shape, ranges }));
   for (const [i, a] of all.entries())
     for (const b of all.slice(i + 1))
-      if (sameOrApart(user, a, b)) throw new ArgumentError(`${user}: a part occurs twice`);
+      if (sameOrApart(caller, a, b)) throw new ArgumentError(`${caller}: a part occurs twice`);
   const size = all.reduce((sum, part) => sum + sizeOfPart(part), 0);
   const fullSize = sizeOfPart(wholePart(shape));
   if (size !== fullSize)
     throw new ArgumentError(
-      `${user}: the parts of all ranks have ${size} elements; [${shape}] has ${fullSize}`,
+      `${caller}: the parts of all ranks have ${size} elements; [${shape}] has ${fullSize}`,
     );
 }
 
@@ -200,17 +202,17 @@ function parsedIndex(path: string, text: string): ShardedIndex {
       `${path}: has random states of ${index.random.length} ranks, and ${index.ranks} ranks`,
     );
   for (const [name, value] of Object.entries(index.tensors)) {
-    const user = `tensor "${name}"`;
-    const ownValue = checkTensor(user, value);
-    requireWholeTensor(user, ownValue);
+    const caller = `tensor "${name}"`;
+    const ownValue = checkTensor(caller, value);
+    requireWholeTensor(caller, ownValue);
     for (const { ranges, stored, recipe } of ownValue.parts)
       if (recipe === undefined && !sameShape(stored, shapeOfPart({ shape: ownValue.shape, ranges })))
         throw new ArgumentError(
-          `${user}: a part is stored as [${stored}], which is not the shape of its ranges`,
+          `${caller}: a part is stored as [${stored}], which is not the shape of its ranges`,
         );
     for (const { file } of ownValue.parts.flatMap(({ copies }) => copies))
       if (file >= index.ranks)
-        throw new ArgumentError(`${user}: lies in the file of rank ${file}; there are ${index.ranks}`);
+        throw new ArgumentError(`${caller}: lies in the file of rank ${file}; there are ${index.ranks}`);
   }
   for (const [name, count] of Object.entries(index.steps ?? {}))
     integer(0)(path, `steps of "${name}"`, count);

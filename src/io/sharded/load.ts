@@ -35,13 +35,13 @@ const checkLoaded = optionsOf<LoadedShardedState>({ ...SHARDED_STATE, restoreRan
  * `DisposedError` for a tensor or a group that was disposed of, `DistributedError` for a group that has failed.
  */
 export async function loadShardedCheckpoint(folder: string, state: LoadedShardedState): Promise<unknown> {
-  const user = "loadShardedCheckpoint";
-  requirePath(user, folder, "folder");
-  const ownState = checkLoaded(user, state);
+  const caller = "loadShardedCheckpoint";
+  requirePath(caller, folder, "folder");
+  const ownState = checkLoaded(caller, state);
   const { group } = ownState;
   await group.barrier();
   const { sent, local } = await onAllRanks(group, folder, async () => {
-    const read = await prepare(user, folder, ownState);
+    const read = await prepare(caller, folder, ownState);
     return { sent: { sha256: read.sha256, names: read.names }, local: read };
   });
   requireSame(folder, sent);
@@ -52,10 +52,10 @@ export async function loadShardedCheckpoint(folder: string, state: LoadedSharded
 }
 
 /** Reads and checks everything that this rank needs. Nothing changes until `apply` of the result is called. */
-async function prepare(user: string, folder: string, state: LoadedShardedState) {
+async function prepare(caller: string, folder: string, state: LoadedShardedState) {
   const { module, optimizer, group, nameOf = (name: string) => name } = state;
   const { index, sha256 } = await readIndex(folder);
-  const tensors = localTensors(user, state).filter(({ tensor }) => tensor !== undefined);
+  const tensors = localTensors(caller, state).filter(({ tensor }) => tensor !== undefined);
   const random = state.restoreRandom === false ? undefined : randomOf(folder, index, group.rank, group.size);
   const steps = optimizer && stepsOf(folder, index, [...optimizer.slots.keys()].map(nameOf));
   const files = new ShardFiles(folder, index, { rank: group.rank, size: group.size });

@@ -49,7 +49,7 @@ export interface LocalTensor extends TensorPlan {
  * Returns all tensors of this rank. Throws `ArgumentError` for a part that does not fit its parameter, and if two tensors have
  * the same name.
  */
-export function localTensors(user: string, state: ShardedState): readonly LocalTensor[] {
+export function localTensors(caller: string, state: ShardedState): readonly LocalTensor[] {
   const { module, optimizer, nameOf } = state;
   const fileTensors = [
     ...parameterTensors(module, nameOf),
@@ -57,7 +57,7 @@ export function localTensors(user: string, state: ShardedState): readonly LocalT
   ];
   const tensors = fileTensors.map(({ parameter, subject, isWhole, tensor, ...plan }): LocalTensor => {
     const { value } = parameter;
-    const part = isWhole ? wholePart(plan.shape) : partOf(user, plan.name, parameter.part, value.shape);
+    const part = isWhole ? wholePart(plan.shape) : partOf(caller, plan.name, parameter.part, value.shape);
     const bytes = async (): Promise<Uint8Array> => asBytes(await tensor.data());
     if (!(value instanceof QuantizedTensor) || !plan.name.startsWith(MODULE))
       return { ...plan, part, tensor, bytes };
@@ -83,18 +83,18 @@ export function localTensors(user: string, state: ShardedState): readonly LocalT
   for (const { name } of all) {
     if (names.has(name))
       throw new ArgumentError(
-        `${user}: two tensors of this rank are named "${name}"; give nameOf other names`,
+        `${caller}: two tensors of this rank are named "${name}"; give nameOf other names`,
       );
     names.add(name);
   }
   return all;
 }
 
-function partOf(user: string, name: string, option: TensorPart | undefined, shape: Shape): TensorPart {
-  const part = requirePart(user, `the part of "${name}"`, option ?? wholePart(shape));
+function partOf(caller: string, name: string, option: TensorPart | undefined, shape: Shape): TensorPart {
+  const part = requirePart(caller, `the part of "${name}"`, option ?? wholePart(shape));
   if (sameShape(shapeOfPart(part), shape)) return part;
   throw new ArgumentError(
-    `${user}: the part of "${name}" is [${shapeOfPart(part)}] and its parameter [${shape}]; set part when the parameter is divided`,
+    `${caller}: the part of "${name}" is [${shapeOfPart(part)}] and its parameter [${shape}]; set part when the parameter is divided`,
   );
 }
 

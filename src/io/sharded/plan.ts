@@ -38,7 +38,7 @@ export interface RankState {
  * Returns the tensors of the index. If several ranks have the same bytes of a part, the rank with the fewest bytes to write so
  * far writes the part. Throws `ArgumentError` unless the parts of all ranks form whole tensors.
  */
-export function plannedTensors(user: string, states: readonly RankState[]): ShardedIndex["tensors"] {
+export function plannedTensors(caller: string, states: readonly RankState[]): ShardedIndex["tensors"] {
   const written = states.map(() => 0);
   const names = new Set(states.flatMap(({ tensors }) => tensors.map(({ name }) => name)));
   const byRank = states.map(({ tensors }) => new Map(tensors.map((tensor) => [tensor.name, tensor])));
@@ -47,7 +47,7 @@ export function plannedTensors(user: string, states: readonly RankState[]): Shar
       const tensor = tensors.get(name);
       return tensor ? [{ rank, tensor }] : [];
     });
-    const tensor = plannedTensor(`${user}: tensor "${name}"`, copies, written);
+    const tensor = plannedTensor(`${caller}: tensor "${name}"`, copies, written);
     return [name, tensor] as const;
   });
   return Object.fromEntries(planned);
@@ -58,13 +58,13 @@ interface RankCopy {
   readonly tensor: RankTensor;
 }
 
-function plannedTensor(user: string, copies: readonly RankCopy[], written: number[]): StoredTensor {
+function plannedTensor(caller: string, copies: readonly RankCopy[], written: number[]): StoredTensor {
   const [first] = copies as readonly [RankCopy];
   const { dtype, shape } = first.tensor;
   for (const { rank, tensor } of copies)
     if (tensor.dtype !== dtype || !sameShape(tensor.shape, shape))
       throw new ArgumentError(
-        `${user}: is ${tensor.dtype} [${tensor.shape}] as a whole on rank ${rank} and ${dtype} [${shape}] on rank ${first.rank}; give other names by nameOf to what is not the same`,
+        `${caller}: is ${tensor.dtype} [${tensor.shape}] as a whole on rank ${rank} and ${dtype} [${shape}] on rank ${first.rank}; give other names by nameOf to what is not the same`,
       );
   const parts = [...grouped(copies, ({ tensor }) => JSON.stringify(tensor.ranges)).values()].flatMap(
     (same): StoredPart[] => {
@@ -74,7 +74,7 @@ function plannedTensor(user: string, copies: readonly RankCopy[], written: numbe
       for (const each of same)
         if (each.tensor.recipe !== recipe || !sameShape(each.tensor.stored, stored))
           throw new ArgumentError(
-            `${user}: is quantized in another way on rank ${each.rank} than on rank ${first.rank}`,
+            `${caller}: is quantized in another way on rank ${each.rank} than on rank ${first.rank}`,
           );
       const copies = [...grouped(same, (each) => each.tensor.sha256).values()].map((equal): PartCopy => {
         const ranks = equal.map(({ rank }) => rank);
@@ -86,7 +86,7 @@ function plannedTensor(user: string, copies: readonly RankCopy[], written: numbe
     },
   );
   const stored = { dtype, shape, parts };
-  requireWholeTensor(user, stored);
+  requireWholeTensor(caller, stored);
   return stored;
 }
 
@@ -97,7 +97,7 @@ function grouped<T>(items: readonly T[], keyOf: (item: T) => string): ReadonlyMa
 }
 
 /** Returns the step counts of all ranks. Throws `ArgumentError` if two ranks have different counts for a parameter. */
-export function plannedSteps(user: string, states: readonly RankState[]): ShardedIndex["steps"] {
+export function plannedSteps(caller: string, states: readonly RankState[]): ShardedIndex["steps"] {
   if (states.every(({ steps }) => steps === undefined)) return undefined;
   const all: Record<string, number> = {};
   for (const [rank, { steps }] of states.entries())
@@ -105,7 +105,7 @@ export function plannedSteps(user: string, states: readonly RankState[]): Sharde
       const existing = Object.hasOwn(all, name) ? all[name] : count;
       if (existing !== count)
         throw new ArgumentError(
-          `${user}: rank ${rank} has updated "${name}" ${count} times and another rank ${existing} times`,
+          `${caller}: rank ${rank} has updated "${name}" ${count} times and another rank ${existing} times`,
         );
       Object.defineProperty(all, name, {
         value: count,

@@ -46,14 +46,14 @@ const checkSaved = optionsOf<SavedShardedState>({ ...SHARDED_STATE, extra: anyth
  * not the same folder for all; the new files are removed then. `DistributedError` for a group that has failed.
  */
 export async function saveShardedCheckpoint(folder: string, state: SavedShardedState): Promise<void> {
-  const user = "saveShardedCheckpoint";
-  requirePath(user, folder, "folder");
-  const ownState = checkSaved(user, state);
+  const caller = "saveShardedCheckpoint";
+  requirePath(caller, folder, "folder");
+  const ownState = checkSaved(caller, state);
   const { group } = ownState;
   const first = group.rank === 0;
   await group.barrier();
   const { sent, local: tensors } = await onAllRanks(group, folder, async () => {
-    const local = localTensors(user, ownState);
+    const local = localTensors(caller, ownState);
     const generation = `generation-${randomBytes(12).toString("hex")}`;
     return { sent: { generation, ...(await describeState(local, ownState)) }, local: local };
   });
@@ -61,8 +61,8 @@ export async function saveShardedCheckpoint(folder: string, state: SavedShardedS
   const index = {
     generation,
     ranks: group.size,
-    tensors: plannedTensors(user, sent),
-    steps: plannedSteps(user, sent),
+    tensors: plannedTensors(caller, sent),
+    steps: plannedSteps(caller, sent),
     random: sent.map(({ random }) => random),
     ...(first && ownState.extra !== undefined ? { extra: ownState.extra } : {}),
   };

@@ -104,13 +104,13 @@ export async function perplexity(
   tokens: readonly number[],
   options: PerplexityOptions = {},
 ): Promise<PerplexityReport> {
-  const user = "perplexity";
-  requireBackend(user, backend);
-  requireCheckpointPath(user, "path", path);
-  const ids = ownList(user, "tokens", tokens, (each, i) => tokenId(user, `tokens[${i}]`, each) as number);
+  const caller = "perplexity";
+  requireBackend(caller, backend);
+  requireCheckpointPath(caller, "path", path);
+  const ids = ownList(caller, "tokens", tokens, (each, i) => tokenId(caller, `tokens[${i}]`, each) as number);
   if (ids.length < 2 || ids.length > MAX_TOKENS)
-    throw new ArgumentError(`${user}: there are ${ids.length} tokens; 2 to ${MAX_TOKENS} are needed`);
-  const { variants = [], context: chosen, stride: step, dtype, onProgress } = checkOptions(user, options);
+    throw new ArgumentError(`${caller}: there are ${ids.length} tokens; 2 to ${MAX_TOKENS} are needed`);
+  const { variants = [], context: chosen, stride: step, dtype, onProgress } = checkOptions(caller, options);
   const { bitsPerWeight, ...expected } = await withModel(backend, path, { dtype }, (model, { bits }) => {
     const context = chosen ?? Math.min(DEFAULT_CONTEXT, model.config.maxPositionEmbeddings);
     const stride = step ?? context;

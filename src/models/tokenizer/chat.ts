@@ -20,9 +20,9 @@ export interface ChatTemplateOptions {
   readonly variables?: Readonly<Record<string, unknown>> | undefined;
 }
 
-const variables = (user: string, name: string, value: unknown) => {
-  const members = membersOfPlain(user, name, value);
-  if (!members) throw outside(user, name, value, "an object with the variables of the template");
+const variables = (caller: string, name: string, value: unknown) => {
+  const members = membersOfPlain(caller, name, value);
+  if (!members) throw outside(caller, name, value, "an object with the variables of the template");
   return Object.fromEntries(members);
 };
 
@@ -34,15 +34,15 @@ export const checkChatTemplate = optionsOf<ChatTemplateOptions>({
 
 /** Returns a copy of the messages. Throws `ArgumentError` for anything but objects with a role. */
 export function requireMessages(
-  user: string,
+  caller: string,
   messages: unknown,
 ): readonly Readonly<Record<string, unknown>>[] {
-  return ownList(user, "messages", messages, (each, i) => {
-    const members = membersOfPlain(user, `messages[${i}]`, each);
+  return ownList(caller, "messages", messages, (each, i) => {
+    const members = membersOfPlain(caller, `messages[${i}]`, each);
     const message = members && Object.fromEntries(members);
     if (typeof message?.role === "string") return message;
     throw new ArgumentError(
-      `${user}: messages[${i}] is ${describe(each)}; it must be an object with a role, as { role: "user", content: "Hi" }`,
+      `${caller}: messages[${i}] is ${describe(each)}; it must be an object with a role, as { role: "user", content: "Hi" }`,
     );
   });
 }

@@ -158,10 +158,10 @@ export class Tokenizer {
     return DecodeStream.of(this.#streamParts("decodeStream", options));
   }
 
-  #streamParts(user: string, options: DecodeOptions): StreamParts {
-    const { skipSpecialTokens = false } = checkDecode(user, options);
+  #streamParts(caller: string, options: DecodeOptions): StreamParts {
+    const { skipSpecialTokens = false } = checkDecode(caller, options);
     const bytesOf = (id: number): Uint8Array => {
-      anyId(user, "an id", id);
+      anyId(caller, "an id", id);
       const token = this.#tokens.get(id);
       return !token || (skipSpecialTokens && token.isSpecial) ? NO_BYTES : token.bytes;
     };

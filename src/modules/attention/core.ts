@@ -12,7 +12,7 @@ import type { AttentionCall, DotProductAttentionOptions, HeadCounts, SoftmaxType
 
 /** The options of a module with the options of one call. */
 export interface CoreOptions {
-  readonly user: string;
+  readonly caller: string;
   readonly module: DotProductAttentionOptions;
   readonly call: AttentionCall;
   readonly counts: HeadCounts;
@@ -27,8 +27,8 @@ export function formatOf({ module, call }: Pick<CoreOptions, "module" | "call">)
  * Returns which keys this call hides. With a cache, the last query of a causal mask is aligned to the last key, as in
  * TransformerEngine.
  */
-function callVisibility({ user, module, call }: CoreOptions): Visibility {
-  const visibility = visibilityOf(user, {
+function callVisibility({ caller, module, call }: CoreOptions): Visibility {
+  const visibility = visibilityOf(caller, {
     mask: call.attnMaskType ?? module.attnMaskType ?? "causal",
     window: call.windowSize ?? module.windowSize,
     bottomRightDiagonal: call.bottomRightDiagonal ?? module.bottomRightDiagonal,
@@ -38,20 +38,20 @@ function callVisibility({ user, module, call }: CoreOptions): Visibility {
 
 /** Throws `ShapeError` unless a tensor has the heads and the width of the module. */
 export function requireHeads(
-  user: string,
+  caller: string,
   name: string,
   shape: Shape,
   [heads, width]: readonly [heads: number, width: number],
 ): void {
   if (shape.at(-2) !== heads || shape.at(-1) !== width)
     throw new ShapeError(
-      `${user}: ${name} is [${shape}]; its last dimensions must be the heads and their width, [${heads}, ${width}]`,
+      `${caller}: ${name} is [${shape}]; its last dimensions must be the heads and their width, [${heads}, ${width}]`,
     );
 }
 
 /** Returns the options of the operation that do not depend on a cache, dropout or sinks. */
 export function coreOptions(core: CoreOptions, backend: Tensor["backend"]): BlockwiseAttentionOptions {
-  const { user, module, call, counts } = core;
+  const { caller, module, call, counts } = core;
   const layout = formatOf(core);
   const visibility = callVisibility(core);
   const softcap = call.softcap ?? module.softcap ?? 0;
@@ -61,25 +61,25 @@ export function coreOptions(core: CoreOptions, backend: Tensor["backend"]): Bloc
     align: visibility.align,
     window: visibility.window,
     ...(softcap > 0 ? { softcap } : {}),
-    ...maskOf(user, visibility, call),
-    ...sequencesOf(user, { layout, visibility, call }),
-    ...biasOf(user, call, counts, backend),
+    ...maskOf(caller, visibility, call),
+    ...sequencesOf(caller, { layout, visibility, call }),
+    ...biasOf(caller, call, counts, backend),
   };
 }
 
-function maskOf(user: string, { arbitrary }: Visibility, { attentionMask: mask }: AttentionCall) {
+function maskOf(caller: string, { arbitrary }: Visibility, { attentionMask: mask }: AttentionCall) {
   if (arbitrary !== (mask !== undefined))
     throw new ArgumentError(
       arbitrary
-        ? `${user}: the mask is "arbitrary" and attentionMask is missing; give it`
-        : `${user}: attentionMask goes with the mask "arbitrary"; for padding give seqlensQ, or leave it out`,
+        ? `${caller}: the mask is "arbitrary" and attentionMask is missing; give it`
+        : `${caller}: attentionMask goes with the mask "arbitrary"; for padding give seqlensQ, or leave it out`,
     );
   return mask ? { mask } : {};
 }
 
 /** Returns where sequences begin, or their lengths. */
 function sequencesOf(
-  user: string,
+  caller: string,
   {
     layout,
     visibility: { padding },
@@ -95,13 +95,13 @@ function sequencesOf(
   const lengths = seqlensQ ?? seqlensKv;
   if (inferenceParams) {
     if (cuSeqlens || lengths)
-      throw new ArgumentError(`${user}: preStep of inferenceParams says the lengths; leave the others out`);
+      throw new ArgumentError(`${caller}: preStep of inferenceParams says the lengths; leave the others out`);
     return {};
   }
   if (layout === "thd") {
     if (!padding || !cuSeqlensQ || lengths)
       throw new ArgumentError(
-        `${user}: the format "thd" needs a padding mask, such as "padding_causal", and cuSeqlensQ; give them, and no seqlensQ`,
+        `${caller}: the format "thd" needs a padding mask, such as "padding_causal", and cuSeqlensQ; give them, and no seqlensQ`,
       );
     const gaps = cuSeqlensKv ? call.cuSeqlensKvPadded : (call.cuSeqlensKvPadded ?? call.cuSeqlensQPadded);
     return {
@@ -112,18 +112,18 @@ function sequencesOf(
     } as BlockwiseAttentionOptions;
   }
   if (cuSeqlens)
-    throw new ArgumentError(`${user}: cuSeqlensQ goes with the format "thd"; give seqlensQ, the lengths`);
+    throw new ArgumentError(`${caller}: cuSeqlensQ goes with the format "thd"; give seqlensQ, the lengths`);
   if (padding !== (seqlensQ !== undefined))
     throw new ArgumentError(
       padding
-        ? `${user}: the mask hides padding and seqlensQ is missing; give the length of each sequence`
-        : `${user}: seqlensQ goes with a padding mask, such as "padding_causal"; give one, or leave seqlensQ out`,
+        ? `${caller}: the mask hides padding and seqlensQ is missing; give the length of each sequence`
+        : `${caller}: seqlensQ goes with a padding mask, such as "padding_causal"; give one, or leave seqlensQ out`,
     );
   return seqlensQ ? { queryLengths: seqlensQ, keyLengths: seqlensKv ?? seqlensQ } : {};
 }
 
 function biasOf(
-  user: string,
+  caller: string,
   call: AttentionCall,
   { heads, allHeads, firstHead }: HeadCounts,
   backend: Tensor["backend"],
@@ -132,7 +132,7 @@ function biasOf(
   const takesBias = type === "pre_scale_bias" || type === "post_scale_bias";
   if (takesBias !== (bias !== undefined) || (slopes && type !== "alibi"))
     throw new ArgumentError(
-      `${user}: coreAttentionBiasType is "${type}"; give coreAttentionBias with "pre_scale_bias" and "post_scale_bias", and alibiSlopes with "alibi" only`,
+      `${caller}: coreAttentionBiasType is "${type}"; give coreAttentionBias with "pre_scale_bias" and "post_scale_bias", and alibiSlopes with "alibi" only`,
     );
   if (type === "alibi") {
     const rankSlopes = alibiSlopes(allHeads).subarray(firstHead, firstHead + heads);
@@ -140,7 +140,7 @@ function biasOf(
   }
   return bias !== undefined
     ? {
-        bias: variableOf(user, "coreAttentionBias", bias),
+        bias: variableOf(caller, "coreAttentionBias", bias),
         biasPlace: type === "pre_scale_bias" ? "beforeScale" : "afterScale",
       }
     : {};

@@ -44,7 +44,7 @@ export interface Visibility extends Required<Omit<MaskKind, "alignsEnd">> {
 
 /** Returns which keys these options hide. Throws `ArgumentError` for a window that contradicts the mask. */
 export function visibilityOf(
-  user: string,
+  caller: string,
   {
     mask,
     window,
@@ -59,7 +59,7 @@ export function visibilityOf(
   const [left, right] = window ?? [-1, causal ? 0 : -1];
   if (causal && right > 0)
     throw new ArgumentError(
-      `${user}: windowSize is [${left}, ${right}] and the mask "${mask}", which hides later keys; give [${left}, 0]`,
+      `${caller}: windowSize is [${left}, ${right}] and the mask "${mask}", which hides later keys; give [${left}, 0]`,
     );
   return {
     causal,

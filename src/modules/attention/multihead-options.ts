@@ -101,15 +101,15 @@ const checkAngles = optionsOf<RotaryAngles>(
 );
 
 /** Checks rotary angles. Returns a pair: the angles of queries and the angles of keys. */
-const rotaryAngles: Domain = (user, name, value) => {
+const rotaryAngles: Domain = (caller, name, value) => {
   const factors: readonly unknown[] = isArray(value)
-    ? ownList(user, name, value, (angles) => angles)
+    ? ownList(caller, name, value, (angles) => angles)
     : [value, value];
   if (factors.length !== 2)
     throw new ArgumentError(
-      `${user}: ${name} is ${describe(value)}; it must be the result of a RotaryPositionEmbedding, or two`,
+      `${caller}: ${name} is ${describe(value)}; it must be the result of a RotaryPositionEmbedding, or two`,
     );
-  return factors.map((angles) => checkAngles(user, angles as RotaryAngles, name));
+  return factors.map((angles) => checkAngles(caller, angles as RotaryAngles, name));
 };
 
 /** The checks of `MultiheadAttentionCall`. */

@@ -105,21 +105,21 @@ export interface AttentionCall extends AttentionMaskOptions {
   readonly training?: boolean | undefined;
 }
 
-const aboveZero: Domain = (user, name, value) => {
-  const number = finite(user, name, value) as number;
+const aboveZero: Domain = (caller, name, value) => {
+  const number = finite(caller, name, value) as number;
   if (Math.fround(number) > 0 && Number.isFinite(Math.fround(number))) return number;
-  throw new ArgumentError(`${user}: ${name} is ${describe(value)}; it must be above 0 and finite as f32`);
+  throw new ArgumentError(`${caller}: ${name} is ${describe(value)}; it must be above 0 and finite as f32`);
 };
 
-const mask: Domain = (user, name, value) => {
-  const tensor = requireTensor(user, name, value);
+const mask: Domain = (caller, name, value) => {
+  const tensor = requireTensor(caller, name, value);
   if (tensor.dtype === "u8") return tensor;
-  throw new DTypeError(`${user}: ${name} is ${tensor.dtype}; it must be u8, 0 for a visible key`);
+  throw new DTypeError(`${caller}: ${name} is ${tensor.dtype}; it must be u8, 0 for a visible key`);
 };
 
-const inferenceParams: Domain = (user, name, value) => {
+const inferenceParams: Domain = (caller, name, value) => {
   if (value instanceof InferenceParams) return value;
-  throw new ArgumentError(`${user}: ${name} is ${describe(value)}; it must be an InferenceParams`);
+  throw new ArgumentError(`${caller}: ${name} is ${describe(value)}; it must be an InferenceParams`);
 };
 
 export const layout = oneOf(ATTENTION_LAYOUTS);
@@ -179,18 +179,18 @@ export interface HeadCounts {
 
 /** Divides heads among the ranks of a group. Throws `ArgumentError` for numbers that do not divide each other. */
 export function headCounts(
-  user: string,
+  caller: string,
   all: { readonly heads: number; readonly groups: number },
   group: ReturnType<typeof groupOf>,
 ): HeadCounts {
   const { size = 1, rank = 0 } = group ?? {};
   if (all.heads % all.groups !== 0)
     throw new ArgumentError(
-      `${user}: numAttentionHeads ${all.heads} is not a multiple of numGqaGroups ${all.groups}; give one that is`,
+      `${caller}: numAttentionHeads ${all.heads} is not a multiple of numGqaGroups ${all.groups}; give one that is`,
     );
   if (all.groups % size !== 0)
     throw new ArgumentError(
-      `${user}: ${all.groups} heads of keys and values are not divisible among ${size} ranks; give a multiple of ${size}`,
+      `${caller}: ${all.groups} heads of keys and values are not divisible among ${size} ranks; give a multiple of ${size}`,
     );
   const heads = all.heads / size;
   return { heads, groups: all.groups / size, allHeads: all.heads, firstHead: rank * heads };

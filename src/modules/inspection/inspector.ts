@@ -99,14 +99,16 @@ export class Inspector {
   #isDisposed = false;
 
   constructor(module: Module, rules: readonly InspectionRule[], options: InspectorOptions = {}) {
-    const user = "Inspector";
-    requireModule(user, "module", module);
-    const enabledRules = checkRules(user, rules).filter(({ enabled }) => enabled !== false);
-    this.#step = checkOptions(user, options).step ?? 0;
-    const selectedLayers = rulesOfLayers(user, [...module.namedQuantizations()], enabledRules);
+    const caller = "Inspector";
+    requireModule(caller, "module", module);
+    const enabledRules = checkRules(caller, rules).filter(({ enabled }) => enabled !== false);
+    this.#step = checkOptions(caller, options).step ?? 0;
+    const selectedLayers = rulesOfLayers(caller, [...module.namedQuantizations()], enabledRules);
     for (const [[name, state]] of selectedLayers)
       if (state[LAYER_INSPECTION])
-        throw new ArgumentError(`${user}: ${name} has an inspector; dispose of it before another one begins`);
+        throw new ArgumentError(
+          `${caller}: ${name} has an inspector; dispose of it before another one begins`,
+        );
     this.#layers = [...selectedLayers.keys()];
     for (const [[name, state], layerRules] of selectedLayers)
       state[LAYER_INSPECTION] = this.#inspection(name, layerRules);
@@ -184,25 +186,25 @@ function isLogged(log: LogTensorStats | undefined, step: number): boolean {
 
 /** Returns the combined rules of each layer that a rule matches. */
 function rulesOfLayers(
-  user: string,
+  caller: string,
   layers: Parameters<typeof matchingLayers>[1],
   rules: readonly InspectionRule[],
 ): ReadonlyMap<NamedLayer, LayerRules> {
   const rulesByLayer = new Map<NamedLayer[1], readonly [NamedLayer, LayerRules]>();
   for (const rule of rules) {
     const changes = productChanges(rule);
-    const matches = rule.layers.flatMap((pattern) => matchingLayers(user, layers, pattern));
+    const matches = rule.layers.flatMap((pattern) => matchingLayers(caller, layers, pattern));
     const isOnlyAttention =
       matches.length > 0 && matches.every(([, state]) => state instanceof AttentionLayerQuantization);
     if (isOnlyAttention && !rule.DisableFP8Layer)
       throw new ArgumentError(
-        `${user}: a rule for ${rule.layers.join(", ")} matches only attention, which takes DisableFP8Layer; give that, or name linear layers`,
+        `${caller}: a rule for ${rule.layers.join(", ")} matches only attention, which takes DisableFP8Layer; give that, or name linear layers`,
       );
     for (const layer of matches) {
       const [name, state] = layer;
       if (changes.length > 0 && state instanceof LayerQuantization)
         throw new ArgumentError(
-          `${user}: ${name} is a LayerQuantization, whose module multiplies what its quantizers return; it takes LogTensorStats and DisableFP8Layer only`,
+          `${caller}: ${name} is a LayerQuantization, whose module multiplies what its quantizers return; it takes LogTensorStats and DisableFP8Layer only`,
         );
       const entry = rulesByLayer.get(state) ?? [
         layer,

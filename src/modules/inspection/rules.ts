@@ -86,7 +86,7 @@ const TE_TENSORS: Readonly<Record<string, InspectedTensor>> = { activation: "inp
 
 /** Returns a check that a value is one of `names`. The error for another value suggests its synonym, or the nearest name. */
 function nameDomain(names: readonly string[], synonyms: Readonly<Record<string, string>> = {}): Domain {
-  return (user, name, value) => {
+  return (caller, name, value) => {
     if (typeof value === "string" && names.includes(value)) return value;
     const synonym = typeof value === "string" && Object.hasOwn(synonyms, value) ? synonyms[value] : undefined;
     const hint = synonym
@@ -94,7 +94,7 @@ function nameDomain(names: readonly string[], synonyms: Readonly<Record<string, 
       : typeof value === "string"
         ? nearest(value, names)
         : "";
-    throw new ArgumentError(`${user}: ${name} ${describe(value)} is not one of ${names.join(", ")}${hint}`);
+    throw new ArgumentError(`${caller}: ${name} ${describe(value)} is not one of ${names.join(", ")}${hint}`);
   };
 }
 
@@ -125,23 +125,25 @@ const checkList = anyListOf(nested(checkRule));
  * Checks rules and returns a copy. Throws `ArgumentError` for an unknown key or name, an invalid value, a rule without a feature,
  * and a rule that changes a product in two ways.
  */
-export function checkRules(user: string, rules: readonly InspectionRule[]): readonly InspectionRule[] {
-  const ownRules = checkList(user, "rules", rules) as readonly InspectionRule[];
+export function checkRules(caller: string, rules: readonly InspectionRule[]): readonly InspectionRule[] {
+  const ownRules = checkList(caller, "rules", rules) as readonly InspectionRule[];
   for (const [i, rule] of ownRules.entries()) {
     const { LogTensorStats: log, DisableFP8Layer: disable } = rule;
     const changes = productChanges(rule);
     const name = `rules[${i}]`;
     if (!log && !disable && changes.length === 0)
-      throw new ArgumentError(`${user}: ${name} has no feature; give LogTensorStats, or leave the rule out`);
+      throw new ArgumentError(
+        `${caller}: ${name} has no feature; give LogTensorStats, or leave the rule out`,
+      );
     if (log?.endStep !== undefined && log.endStep <= (log.startStep ?? 0))
       throw new ArgumentError(
-        `${user}: ${name}.LogTensorStats logs no step: endStep ${log.endStep} is not after startStep ${log.startStep ?? 0}`,
+        `${caller}: ${name}.LogTensorStats logs no step: endStep ${log.endStep} is not after startStep ${log.startStep ?? 0}`,
       );
     for (const product of PRODUCTS) {
       const [firstChange, second] = changes.filter((each) => each.gemms.includes(product));
       if (firstChange && second)
         throw new ArgumentError(
-          `${user}: ${name} has ${firstChange.feature} and ${second.feature} for ${product}; give each product one of them`,
+          `${caller}: ${name} has ${firstChange.feature} and ${second.feature} for ${product}; give each product one of them`,
         );
     }
   }

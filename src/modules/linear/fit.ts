@@ -81,11 +81,11 @@ export function blockFitCheck(
     };
     requirePair("fprop", ["the input", codes.input], ["the weight", codes.weight]);
     if (!gradient || !(wgrad || dgrad)) return;
-    const user = `linear: the weight is [${weight.shape}], and its rows are the columns of the gradient of the result`;
+    const caller = `linear: the weight is [${weight.shape}], and its rows are the columns of the gradient of the result`;
     for (const { spec } of new Set(
       [dgrad && gradient.rowwise, wgrad && gradient.columnwise].filter((each) => !!each),
     ))
-      requireQuantizable(user, spec, weight.shape[0] as number);
+      requireQuantizable(caller, spec, weight.shape[0] as number);
     const requireOperands = (product: Product, role: "weight" | "input", direction: Direction): void => {
       const quantizer = codesQuantizer(copies[role], "columnwise");
       const ofGradient = codesQuantizer(gradient, direction);

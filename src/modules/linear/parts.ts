@@ -188,7 +188,7 @@ export const INITIAL_STD = 0.023;
 /** How a linear layer is divided among ranks. */
 export interface Division {
   /** The name of the layer for messages. */
-  readonly user: string;
+  readonly caller: string;
   /** Undefined if one rank has the full layer. */
   readonly parallel: TensorParallel | undefined;
   /** Returns the name of the product in its model, and the kind of layer, for the quantizers of custom recipes. */
@@ -199,7 +199,7 @@ export interface Division {
 
 /** Returns the names and rows of `parametersSplit`, or undefined without it. Throws for options that exclude it. */
 function readSplit(
-  user: string,
+  caller: string,
   { parametersSplit: split, fuseWgradAccumulation, delayWgradCompute }: LinearOptions,
   outFeatures: number,
 ): SplitRows | undefined {
@@ -209,13 +209,13 @@ function readSplit(
     : delayWgradCompute && "delayWgradCompute";
   if (conflictingOption)
     throw new ArgumentError(
-      `${user}: ${conflictingOption} computes the gradient of one weight, and parametersSplit has several parameters; leave one of them out`,
+      `${caller}: ${conflictingOption} computes the gradient of one weight, and parametersSplit has several parameters; leave one of them out`,
     );
-  return splitRows(user, split, outFeatures);
+  return splitRows(caller, split, outFeatures);
 }
 
 /** Throws `ArgumentError` for a weight that cannot be created without memory. */
-function requireDeferrable(user: string, rows: SplitRows | undefined): void {
+function requireDeferrable(caller: string, rows: SplitRows | undefined): void {
   const reason = rows
     ? "the parameters of parametersSplit share memory"
     : withFp8Parameters()
@@ -223,7 +223,7 @@ function requireDeferrable(user: string, rows: SplitRows | undefined): void {
       : undefined;
   if (reason)
     throw new ArgumentError(
-      `${user}: ${reason}, and onMetaDevice gives weights no memory; leave one of them out`,
+      `${caller}: ${reason}, and onMetaDevice gives weights no memory; leave one of them out`,
     );
 }
 
@@ -236,20 +236,20 @@ export function linearParts(
   backend: Backend,
   fullShape: readonly [out: number, inward: number],
   options: LinearOptions & Complete<ModuleOptions>,
-  { user, parallel, size, position }: Division,
+  { caller, parallel, size, position }: Division,
   created: Owned[],
 ): LinearParts {
   const { dtype, random, initMethod = normalInit(INITIAL_STD) } = options;
-  const rows = readSplit(user, options, fullShape[0]);
-  if (rows) requirePieces({ user, rows, parallel });
-  const shape = parallel ? partShape(user, parallel, fullShape, size) : fullShape;
+  const rows = readSplit(caller, options, fullShape[0]);
+  if (rows) requirePieces({ caller, rows, parallel });
+  const shape = parallel ? partShape(caller, parallel, fullShape, size) : fullShape;
   const partInit: InitMethod = () => {
     const values = initMethod(random, fullShape);
     return parallel
       ? partValues(parallel, requireValues("initMethod", "its result", values, fullShape), fullShape)
       : values;
   };
-  if (isDeferring()) requireDeferrable(user, rows);
+  if (isDeferring()) requireDeferrable(caller, rows);
   const makePart = (): Parameter => {
     if (isDeferring()) return newParameter(backend, shape, partInit, { dtype, random });
     const part = partInit(random, shape);
@@ -270,7 +270,7 @@ export function linearParts(
     divideWeight(weight, parallel, fullShape);
     if (bias && parallel.mode === "column") divideBias(bias, weight);
   }
-  const split = rows && splitLayer({ weight, bias }, fullShape[1], { user, rows, parallel }, created);
+  const split = rows && splitLayer({ weight, bias }, fullShape[1], { caller, rows, parallel }, created);
   return {
     parallel,
     weight: split?.weight ?? weight,

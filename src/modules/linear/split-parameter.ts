@@ -21,27 +21,27 @@ const NAME = /^[a-z][A-Za-z0-9_]*$/;
 const rowCount = integer(1);
 
 /** Checks the option `parametersSplit` and returns a copy, in which names have no underscores at their ends. */
-export const parametersSplit: Domain = (user, name, value) => {
+export const parametersSplit: Domain = (caller, name, value) => {
   const isList = isArray(value);
   const pairs = isList
-    ? ownList(user, name, value, (each) => [each, 1] as const)
-    : membersOfPlain(user, name, value);
+    ? ownList(caller, name, value, (each) => [each, 1] as const)
+    : membersOfPlain(caller, name, value);
   if (!pairs || pairs.length === 0)
     throw new ArgumentError(
-      `${user}: ${name} is ${describe(value)}; give names of parameters, or an object from names to numbers of rows`,
+      `${caller}: ${name} is ${describe(value)}; give names of parameters, or an object from names to numbers of rows`,
     );
   const namedRows = pairs.map(([key, rows]) => {
     const stem = typeof key === "string" ? key.replace(/_+$/, "") : "";
     if (!NAME.test(stem))
       throw new ArgumentError(
-        `${user}: ${name} has the name ${describe(key)}; a name begins with a small letter and has letters, digits and underscores`,
+        `${caller}: ${name} has the name ${describe(key)}; a name begins with a small letter and has letters, digits and underscores`,
       );
-    return [stem, rowCount(user, `${name}.${stem}`, rows) as number] as const;
+    return [stem, rowCount(caller, `${name}.${stem}`, rows) as number] as const;
   });
   const names = namedRows.map(([stem]) => snakeCase(stem));
   const repeatedName = names.find((each, i) => names.indexOf(each) < i);
   if (repeatedName)
-    throw new ArgumentError(`${user}: ${name} has the name "${repeatedName}" twice; give each once`);
+    throw new ArgumentError(`${caller}: ${name} has the name "${repeatedName}" twice; give each once`);
   return isList ? namedRows.map(([stem]) => stem) : Object.fromEntries(namedRows);
 };
 
@@ -49,11 +49,11 @@ export const parametersSplit: Domain = (user, name, value) => {
  * Returns the number of rows of each parameter of a weight with `outFeatures` rows. Throws `ShapeError` if the sum of these
  * numbers is not `outFeatures`, or if rows cannot be divided evenly.
  */
-export function splitRows(user: string, split: ParametersSplit, outFeatures: number): SplitRows {
+export function splitRows(caller: string, split: ParametersSplit, outFeatures: number): SplitRows {
   if (isArray(split)) {
     if (outFeatures % split.length !== 0)
       throw new ShapeError(
-        `${user}: outFeatures ${outFeatures} is not divisible by the ${split.length} names of parametersSplit; give an object with the number of rows of each`,
+        `${caller}: outFeatures ${outFeatures} is not divisible by the ${split.length} names of parametersSplit; give an object with the number of rows of each`,
       );
     return split.map((name) => [name, outFeatures / split.length]);
   }
@@ -61,7 +61,7 @@ export function splitRows(user: string, split: ParametersSplit, outFeatures: num
   const sum = rows.reduce((total, [, count]) => total + count, 0);
   if (sum === outFeatures) return rows;
   throw new ShapeError(
-    `${user}: parametersSplit has ${sum} rows; they must add up to outFeatures, ${outFeatures}`,
+    `${caller}: parametersSplit has ${sum} rows; they must add up to outFeatures, ${outFeatures}`,
   );
 }
 
@@ -124,7 +124,7 @@ export class SplitParameter extends Parameter {
 /** How the parameters of a layer are divided. */
 interface SplitOptions {
   /** The name of the layer for messages. */
-  readonly user: string;
+  readonly caller: string;
   /** The parameters, with the rows of all ranks. */
   readonly rows: SplitRows;
   /** How the layer is divided among ranks. Undefined if it is not divided. */
@@ -135,11 +135,11 @@ interface SplitOptions {
  * Throws `ArgumentError` if a layer that ranks divide by rows does not divide the rows of each parameter: `pieces` must be their
  * number, and they must have equal numbers of rows.
  */
-export function requirePieces({ user, rows, parallel }: SplitOptions): void {
+export function requirePieces({ caller, rows, parallel }: SplitOptions): void {
   if (parallel?.mode !== "column") return;
   if (parallel.pieces === rows.length && rows.every(([, count]) => count === rows[0]?.[1])) return;
   throw new ArgumentError(
-    `${user}: parametersSplit has ${rows.length} parameters and pieces is ${parallel.pieces}; with parallelMode "column" give pieces: ${rows.length} and equal numbers of rows, so that each rank has rows of each parameter`,
+    `${caller}: parametersSplit has ${rows.length} parameters and pieces is ${parallel.pieces}; with parallelMode "column" give pieces: ${rows.length} and equal numbers of rows, so that each rank has rows of each parameter`,
   );
 }
 
@@ -150,17 +150,17 @@ export function requirePieces({ user, rows, parallel }: SplitOptions): void {
 export function splitLayer(
   { weight, bias }: { readonly weight: Parameter; readonly bias: Parameter | undefined },
   inFeatures: number,
-  { rows, parallel, user }: SplitOptions,
+  { rows, parallel, caller }: SplitOptions,
   created: Owned[],
 ): { readonly weight: SplitParameter; readonly bias: SplitParameter | undefined } {
   const { localValue } = weight;
   if (localValue instanceof QuantizedTensor)
     throw new ArgumentError(
-      `${user}: parametersSplit divides the weight into tensors, and quantizedModelInit quantizes it as one; leave one of them out`,
+      `${caller}: parametersSplit divides the weight into tensors, and quantizedModelInit quantizes it as one; leave one of them out`,
     );
   const ranks = parallel?.mode === "column" ? parallel.group.size : 1;
   const counts = rows.map(([, count]) => count / ranks);
-  const wide = (parameter: Parameter): Tensor<WideDType> => wideOf(user, parameter.localValue);
+  const wide = (parameter: Parameter): Tensor<WideDType> => wideOf(caller, parameter.localValue);
   const weights = new SplitParameter(wide(weight), counts, created);
   const biases = bias && new SplitParameter(wide(bias), counts, created);
   if (parallel)

@@ -70,10 +70,10 @@ export type RotaryScaling =
   | YarnRotaryScaling
   | FactorsRotaryScaling;
 
-const positive: Domain = (user, name, value) => {
-  const number = finite(user, name, value) as number;
+const positive: Domain = (caller, name, value) => {
+  const number = finite(caller, name, value) as number;
   if (number > 0) return number;
-  throw new ArgumentError(`${user}: ${name} is ${describe(value)}; it must be above 0`);
+  throw new ArgumentError(`${caller}: ${name} is ${describe(value)}; it must be above 0`);
 };
 
 const POSITIONS = { originalMaxPositionEmbeddings: needed(integer(1)) } as const;
@@ -112,20 +112,20 @@ const CHECKS = {
 const kindName = oneOf(Object.keys(CHECKS));
 
 /** Checks a rule. */
-export const rotaryScaling: Domain = (user, name, value) => {
-  const members = membersOfPlain(user, name, value);
+export const rotaryScaling: Domain = (caller, name, value) => {
+  const members = membersOfPlain(caller, name, value);
   if (!members)
-    throw new ArgumentError(`${user}: ${name} is ${describe(value)}; it must be an object with a kind`);
+    throw new ArgumentError(`${caller}: ${name} is ${describe(value)}; it must be an object with a kind`);
   const fields = Object.fromEntries(members);
-  const kind = kindName(user, `${name}.kind`, fields.kind) as RotaryScaling["kind"];
-  const rule = (CHECKS[kind] as (user: string, options: object, name?: string) => RotaryScaling)(
-    user,
+  const kind = kindName(caller, `${name}.kind`, fields.kind) as RotaryScaling["kind"];
+  const rule = (CHECKS[kind] as (caller: string, options: object, name?: string) => RotaryScaling)(
+    caller,
     fields,
     name,
   );
   if (rule.kind === "llama3" && rule.lowFreqFactor >= rule.highFreqFactor)
     throw new ArgumentError(
-      `${user}: ${name}.lowFreqFactor is ${rule.lowFreqFactor} and highFreqFactor ${rule.highFreqFactor}; the latter must be larger`,
+      `${caller}: ${name}.lowFreqFactor is ${rule.lowFreqFactor} and highFreqFactor ${rule.highFreqFactor}; the latter must be larger`,
     );
   return rule;
 };

@@ -40,33 +40,33 @@ export const PARALLEL_OPTIONS: OptionTable<ParallelOptions> = {
 
 /** Returns the option `overlap`. Throws `ArgumentError` if it is given without a group. */
 export function overlapOf(
-  user: string,
+  caller: string,
   { group, overlap }: Pick<ParallelOptions, "group" | "overlap">,
 ): boolean | undefined {
   if (overlap === undefined || group) return overlap;
   throw new ArgumentError(
-    `${user}: overlap is set, which divides the exchange of rows between ranks into chunks; give group, or leave overlap out`,
+    `${caller}: overlap is set, which divides the exchange of rows between ranks into chunks; give group, or leave overlap out`,
   );
 }
 
 /** Returns the group of a layer whose weight is divided by rows or by columns, as `groupOf` does. */
 export function dividedGroup(
-  user: string,
+  caller: string,
   backend: Backend,
   options: ParallelOptions,
 ): ProcessGroup | undefined {
   const { group, parallelMode, pieces = 1 } = options;
   if (parallelMode && !group)
     throw new ArgumentError(
-      `${user}: parallelMode ${parallelMode} divides the weight among ranks; give group`,
+      `${caller}: parallelMode ${parallelMode} divides the weight among ranks; give group`,
     );
   if (group && !parallelMode)
     throw new ArgumentError(
-      `${user}: group is set and parallelMode is not; give "column" or "row", or leave group out`,
+      `${caller}: group is set and parallelMode is not; give "column" or "row", or leave group out`,
     );
   if (pieces > 1 && parallelMode !== "column")
     throw new ArgumentError(
-      `${user}: pieces is ${pieces}, which divides the columns of a column-parallel result; give parallelMode "column", or leave pieces out`,
+      `${caller}: pieces is ${pieces}, which divides the columns of a column-parallel result; give parallelMode "column", or leave pieces out`,
     );
-  return groupOf(user, backend, options);
+  return groupOf(caller, backend, options);
 }

@@ -82,16 +82,16 @@ export class TensorParallel {
   }
 
   /** Throws `ShapeError` for an input whose number of rows is not divisible by the number of ranks. */
-  requireRows(user: string, shape: Shape): void {
+  requireRows(caller: string, shape: Shape): void {
     if (!this.sequence) return;
     const { size } = this.group;
     if (shape.length < 2)
       throw new ShapeError(
-        `${user}: the input is [${shape}]; sequenceParallel divides rows, so give [rows, K]`,
+        `${caller}: the input is [${shape}]; sequenceParallel divides rows, so give [rows, K]`,
       );
     if (this.mode === "column" || (shape[0] as number) % size === 0) return;
     throw new ShapeError(
-      `${user}: the input is [${shape}]; under sequenceParallel the result's first dimension ${shape[0]} is divided among ${size} ranks; pad it`,
+      `${caller}: the input is [${shape}]; under sequenceParallel the result's first dimension ${shape[0]} is divided among ${size} ranks; pad it`,
     );
   }
 

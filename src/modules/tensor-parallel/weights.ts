@@ -15,7 +15,7 @@ const SIZES: Readonly<Record<ParallelMode, readonly [axis: 0 | 1, name: string]>
  * Returns the shape of a rank's part of a weight [N, K]. Throws `ShapeError` if the size is not divisible by the number of ranks.
  */
 export function partShape(
-  user: string,
+  caller: string,
   { group, mode, pieces }: TensorParallel,
   [out, inward]: readonly [out: number, inward: number],
   name: string = mode === "column" && pieces > 1 ? "outFeatures / pieces" : SIZES[mode][1],
@@ -24,7 +24,7 @@ export function partShape(
   const features = (axis === 0 ? out : inward) / pieces;
   if (features % group.size !== 0)
     throw new ShapeError(
-      `${user}: ${name} ${features} is not divisible among ${group.size} ranks; give a multiple of ${group.size}`,
+      `${caller}: ${name} ${features} is not divisible among ${group.size} ranks; give a multiple of ${group.size}`,
     );
   return axis === 0 ? [out / group.size, inward] : [out, inward / group.size];
 }

@@ -29,7 +29,7 @@ const several = listOf(one);
 
 /** @shared The checks of the fields of `SumDimensions`. */
 export const SUM_DIMENSIONS: OptionTable<SumDimensions> = {
-  dim: (user, name, value) => (typeof value === "number" ? one : several)(user, name, value),
+  dim: (caller, name, value) => (typeof value === "number" ? one : several)(caller, name, value),
   keepdim: boolean,
 };
 

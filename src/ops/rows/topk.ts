@@ -61,7 +61,7 @@ export function topk(x: Tensor, k: number, options: TopkOptions = {}): LargestEl
 
 /** @shared Returns the numbers of groups. Throws `ArgumentError` for numbers that do not fit rows of `columns` elements. */
 export function requireGroups(
-  user: string,
+  caller: string,
   {
     columns,
     k,
@@ -70,20 +70,20 @@ export function requireGroups(
   }: TopkOptions & { readonly columns: number; readonly k: number },
 ): { readonly groups: number; readonly groupTopk: number } {
   if (k > columns)
-    throw new ArgumentError(`${user}: k is ${k}, and a row has ${columns} elements; give at most these`);
+    throw new ArgumentError(`${caller}: k is ${k}, and a row has ${columns} elements; give at most these`);
   if (columns % groups !== 0)
     throw new ArgumentError(
-      `${user}: numGroups is ${groups}; it must divide ${columns}, the elements of a row`,
+      `${caller}: numGroups is ${groups}; it must divide ${columns}, the elements of a row`,
     );
   if (groupTopk > groups)
     throw new ArgumentError(
-      `${user}: groupTopk is ${groupTopk}; there are ${groups} groups, so give at most these`,
+      `${caller}: groupTopk is ${groupTopk}; there are ${groups} groups, so give at most these`,
     );
   // all groups: nothing is left out, so k need not be divided among them
   if (groupTopk === groups) return { groups: 1, groupTopk: 1 };
   if (k % groupTopk !== 0 || k / groupTopk > columns / groups)
     throw new ArgumentError(
-      `${user}: groupTopk is ${groupTopk}; it must divide k, ${k}, into at most ${columns / groups}, the elements of a group`,
+      `${caller}: groupTopk is ${groupTopk}; it must divide k, ${k}, into at most ${columns / groups}, the elements of a group`,
     );
   return { groups, groupTopk };
 }

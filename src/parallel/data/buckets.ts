@@ -87,7 +87,7 @@ export function bucketsOf(
  * may share its memory. `gradOf` returns the gradient of a parameter.
  */
 export function packBucket(
-  user: string,
+  caller: string,
   { members, sizes, dtype }: Bucket,
   gradOf: (parameter: Parameter) => Tensor<WideDType> | undefined = gradientOf,
 ): { flat: Tensor<WideDType>; isWritable: boolean } {
@@ -95,7 +95,7 @@ export function packBucket(
   for (const grad of grads)
     if (grad.dtype !== dtype)
       throw new DTypeError(
-        `${user}: a gradient is ${grad.dtype}; the gradient of a ${dtype} parameter must be ${dtype}, as on other ranks; return one from the custom operation`,
+        `${caller}: a gradient is ${grad.dtype}; the gradient of a ${dtype} parameter must be ${dtype}, as on other ranks; return one from the custom operation`,
       );
   const [firstGrad, secondGrad] = grads;
   const size = sizes.reduce((total, each) => total + each, 0);

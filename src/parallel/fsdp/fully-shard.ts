@@ -144,12 +144,12 @@ export class FullySharded {
     return shard.gatherRows(localRows);
   }
 
-  #shardOf(user: string, parameter: Parameter): ShardedParameter {
-    checkParameter(user, "parameter", parameter);
+  #shardOf(caller: string, parameter: Parameter): ShardedParameter {
+    checkParameter(caller, "parameter", parameter);
     const shard = this.#shards.get(parameter);
     if (shard) return shard;
     throw new ArgumentError(
-      `${user}: the parameter does not belong to the sharded module; give one of module.parameters()`,
+      `${caller}: the parameter does not belong to the sharded module; give one of module.parameters()`,
     );
   }
 }

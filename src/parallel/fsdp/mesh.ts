@@ -35,13 +35,13 @@ const created = new WeakMap<ProcessGroup, Map<string, MeshGroups>>();
  *
  * @throws `ArgumentError` if the product of the sizes is not the size of the group, and as `ProcessGroup.split`.
  */
-export function meshGroups(user: string, group: ProcessGroup, mesh: ShardingMesh | undefined): MeshGroups {
+export function meshGroups(caller: string, group: ProcessGroup, mesh: ShardingMesh | undefined): MeshGroups {
   const { replicate = 1, shard = 1 } = mesh ?? { shard: group.size };
   const sizes = { shard, replicate };
-  const key = requireMesh(user, sizes, group.size);
+  const key = requireMesh(caller, sizes, group.size);
   if (replicate === 1) return { shard: group, replicate: undefined };
   const ofGroup = created.get(group) ?? new Map<string, MeshGroups>();
-  const groups = ofGroup.get(key) ?? group.splitAlong(user, sizes);
+  const groups = ofGroup.get(key) ?? group.splitAlong(caller, sizes);
   created.set(group, ofGroup.set(key, groups));
   return groups;
 }

@@ -52,12 +52,12 @@ export interface PipelineOptions {
 /** Accepts one value or a non-empty list of them, and returns a list. */
 const oneOrMore =
   (each: Domain): Domain =>
-  (user, name, value) =>
-    isArray(value) ? listOf(each)(user, name, value) : [each(user, name, value)];
+  (caller, name, value) =>
+    isArray(value) ? listOf(each)(caller, name, value) : [each(caller, name, value)];
 
-export const checkStages = oneOrMore((user, name, value) => {
-  const stage = checkModule(user, name, value);
-  callable(user, `${name}.forward`, fieldOf(user, name, stage, "forward"));
+export const checkStages = oneOrMore((caller, name, value) => {
+  const stage = checkModule(caller, name, value);
+  callable(caller, `${name}.forward`, fieldOf(caller, name, stage, "forward"));
   return stage;
 });
 

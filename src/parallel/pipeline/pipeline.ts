@@ -65,29 +65,29 @@ export class Pipeline {
     readonly group: ProcessGroup,
     options: PipelineOptions,
   ) {
-    const user = "Pipeline";
-    this.stages = checkStages(user, "stages", stages) as readonly PipelineStage[];
+    const caller = "Pipeline";
+    this.stages = checkStages(caller, "stages", stages) as readonly PipelineStage[];
     if (new Set(this.stages).size < this.stages.length)
-      throw new ArgumentError(`${user}: stages has a module twice; give each stage layers of its own`);
-    checkGroup(user, "group", group);
-    this.#options = checkPipelineOptions(user, options);
-    for (const stage of this.stages) requireSameBackend(user, stage, group);
+      throw new ArgumentError(`${caller}: stages has a module twice; give each stage layers of its own`);
+    checkGroup(caller, "group", group);
+    this.#options = checkPipelineOptions(caller, options);
+    for (const stage of this.stages) requireSameBackend(caller, stage, group);
     const { microbatches, input, loss, dataParallel = [] } = this.#options;
     const chunks = this.stages.length;
     if (!(this.isFirst && chunks === 1) && !input)
       throw new ArgumentError(
-        `${user}: rank ${group.rank} receives activations; give input: { shape, dtype } of the previous stage's result`,
+        `${caller}: rank ${group.rank} receives activations; give input: { shape, dtype } of the previous stage's result`,
       );
     if (this.isLast && !loss)
       throw new ArgumentError(
-        `${user}: the last rank computes the loss; give loss: (output, microbatch) => …`,
+        `${caller}: the last rank computes the loss; give loss: (output, microbatch) => …`,
       );
     this.#dataParallel = [dataParallel].flat();
     const reduced = this.#dataParallel.map(({ module }) => module);
     const reducesStages = reduced.length === chunks && this.stages.every((stage, i) => stage === reduced[i]);
     if (reduced.length > 0 && !reducesStages)
       throw new ArgumentError(
-        `${user}: dataParallel reduces another module; create one with each stage, in their order`,
+        `${caller}: dataParallel reduces another module; create one with each stage, in their order`,
       );
     this.#schedule = pipelineSchedule({ stage: group.rank, stages: group.size, microbatches, chunks });
     for (const stage of this.stages) for (const parameter of stage.parameters()) parameter.pipeline = group;
