@@ -31,7 +31,7 @@ import { linearQuantization } from "./harness/state/world.js";
 import { testInScope, useBackend } from "./harness/suite.js";
 
 const backend = useBackend();
-const [delayed, current] = [new DelayedScaling({ amaxHistoryLen: 2 }), new Float8CurrentScaling()];
+const [delayed, currentRecipe] = [new DelayedScaling({ amaxHistoryLen: 2 }), new Float8CurrentScaling()];
 
 function recipeNow(): Recipe | undefined {
   const region = currentRegion();
@@ -40,19 +40,28 @@ function recipeNow(): Recipe | undefined {
 
 describe("a region", () => {
   it("uses the recipe of the innermost one, which may be enabled or not", () => {
-    const at: (Recipe | undefined)[] = [recipeNow()];
+    const recipes: (Recipe | undefined)[] = [recipeNow()];
     autocast({ recipe: delayed }, () => {
-      at.push(recipeNow());
-      autocast({ recipe: current }, () => at.push(recipeNow()));
-      at.push(recipeNow());
+      recipes.push(recipeNow());
+      autocast({ recipe: currentRecipe }, () => recipes.push(recipeNow()));
+      recipes.push(recipeNow());
       autocast({ enabled: false }, () => {
-        at.push(recipeNow());
-        autocast({ recipe: current }, () => at.push(recipeNow()));
+        recipes.push(recipeNow());
+        autocast({ recipe: currentRecipe }, () => recipes.push(recipeNow()));
       });
-      at.push(recipeNow());
+      recipes.push(recipeNow());
     });
-    at.push(recipeNow());
-    expect(at).toEqual([undefined, delayed, current, delayed, undefined, current, delayed, undefined]);
+    recipes.push(recipeNow());
+    expect(recipes).toEqual([
+      undefined,
+      delayed,
+      currentRecipe,
+      delayed,
+      undefined,
+      currentRecipe,
+      delayed,
+      undefined,
+    ]);
   });
 
   it("uses DelayedScaling by default", () => {
@@ -61,72 +70,72 @@ describe("a region", () => {
 
   it("ends if its body throws", () => {
     autocast({ recipe: delayed }, () => {
-      const thrown = () =>
-        autocast({ recipe: current }, () => {
+      const throwInside = () =>
+        autocast({ recipe: currentRecipe }, () => {
           throw new RangeError("in the body");
         });
-      expect(thrown).toThrow("in the body");
+      expect(throwInside).toThrow("in the body");
       expect(recipeNow()).toBe(delayed);
     });
     expect(recipeNow()).toBe(undefined);
   });
 
   it("lasts while its body awaits, and ends if that promise is rejected", async () => {
-    const at: (Recipe | undefined)[] = [];
+    const recipes: (Recipe | undefined)[] = [];
     const body = async () => {
       await null;
-      at.push(recipeNow());
-      await autocast({ recipe: current }, async () => {
+      recipes.push(recipeNow());
+      await autocast({ recipe: currentRecipe }, async () => {
         await null;
-        at.push(recipeNow());
+        recipes.push(recipeNow());
       });
-      at.push(recipeNow());
+      recipes.push(recipeNow());
       throw new RangeError("after a while");
     };
     await expect(autocast({ recipe: delayed }, body)).rejects.toThrow("after a while");
-    expect([...at, recipeNow()]).toEqual([delayed, current, delayed, undefined]);
+    expect([...recipes, recipeNow()]).toEqual([delayed, currentRecipe, delayed, undefined]);
   });
 
   it("lasts as long as the block of a scope", () => {
-    const at: (Recipe | undefined)[] = [];
+    const recipes: (Recipe | undefined)[] = [];
     {
       using _outer = autocastScope({ recipe: delayed });
-      at.push(recipeNow());
+      recipes.push(recipeNow());
       {
-        using _inner = autocastScope({ recipe: current });
-        at.push(recipeNow());
+        using _inner = autocastScope({ recipe: currentRecipe });
+        recipes.push(recipeNow());
       }
-      at.push(recipeNow());
-      const thrown = () => {
+      recipes.push(recipeNow());
+      const throwInside = () => {
         using _inner = autocastScope({ enabled: false });
-        at.push(recipeNow());
+        recipes.push(recipeNow());
         throw new RangeError("in the block");
       };
-      expect(thrown).toThrow("in the block");
-      at.push(recipeNow());
+      expect(throwInside).toThrow("in the block");
+      recipes.push(recipeNow());
     }
-    at.push(recipeNow());
-    expect(at).toEqual([delayed, current, delayed, undefined, delayed, undefined]);
+    recipes.push(recipeNow());
+    expect(recipes).toEqual([delayed, currentRecipe, delayed, undefined, delayed, undefined]);
   });
 
   it("of a scope ends once, whichever regions are active then", () => {
-    const first = autocastScope({ recipe: delayed });
-    first[Symbol.dispose]();
+    const firstScope = autocastScope({ recipe: delayed });
+    firstScope[Symbol.dispose]();
     {
-      using _second = autocastScope({ recipe: current });
-      first[Symbol.dispose]();
-      expect(recipeNow()).toBe(current);
+      using _second = autocastScope({ recipe: currentRecipe });
+      firstScope[Symbol.dispose]();
+      expect(recipeNow()).toBe(currentRecipe);
     }
     expect(recipeNow()).toBe(undefined);
   });
 
-  it("of a scope that ends before those inside leaves those active, and is not active after them", () => {
-    const [outer, inner] = [autocastScope({ recipe: delayed }), autocastScope({ recipe: current })];
+  it("of a scope that ends before inner regions leaves these active, and is not active after them", () => {
+    const [outer, inner] = [autocastScope({ recipe: delayed }), autocastScope({ recipe: currentRecipe })];
     autocast({ recipe: delayed }, () => {
       outer[Symbol.dispose]();
       expect(recipeNow()).toBe(delayed);
     });
-    expect(recipeNow()).toBe(current);
+    expect(recipeNow()).toBe(currentRecipe);
     inner[Symbol.dispose]();
     expect(recipeNow()).toBe(undefined);
   });
@@ -139,9 +148,9 @@ describe("a region", () => {
     };
     await body();
     expect(recipeNow()).toBe(undefined);
-    await autocast({ recipe: current }, async () => {
+    await autocast({ recipe: currentRecipe }, async () => {
       await body();
-      expect(recipeNow()).toBe(current);
+      expect(recipeNow()).toBe(currentRecipe);
     });
   });
 });
@@ -150,14 +159,14 @@ describe("a recipe that the backend does not support", () => {
   it("is refused on entry, and no region is active then", () => {
     const options = { recipe: new MXFP8BlockScaling(), backend: new RefusingBackend(backend(), "gemm") };
     let ran = false;
-    autocast({ recipe: current }, () => {
+    autocast({ recipe: currentRecipe }, () => {
       const entry = () =>
         autocast(options, () => {
           ran = true;
         });
       expect(entry).toThrow(UnsupportedError);
       expect(() => autocastScope(options)).toThrow(UnsupportedError);
-      expect(recipeNow()).toBe(current);
+      expect(recipeNow()).toBe(currentRecipe);
     });
     expect(ran).toBe(false);
     expect(autocast({ ...options, enabled: false }, () => recipeNow())).toBe(undefined);
@@ -173,11 +182,11 @@ describe("a recipe that the backend does not support", () => {
     const x = new Variable(drawMatrix(sometimes, 1));
     const forward = (recipe: Recipe) => autocast({ recipe }, () => layer.forward(x));
     forward(delayed);
-    const before = layerStates([layer]);
+    const statesBefore = layerStates([layer]);
     refuses = true;
     expect(() => forward(new MXFP8BlockScaling())).toThrow(UnsupportedError);
     refuses = false;
-    expect(layerStates([layer])).toEqual(before);
+    expect(layerStates([layer])).toEqual(statesBefore);
     expect(() => forward(delayed)).not.toThrow();
   });
 });
@@ -205,17 +214,17 @@ describe("the scales of delayed scaling", () => {
         autocast({ recipe: delayed }, forward);
         expect(scale()).toBe(expected);
       });
-    const thrown = (forward: () => void) =>
+    const throwInside = (forward: () => void) =>
       expect(() =>
         autocast({ recipe: delayed }, () => {
           forward();
           throw new RangeError("half way");
         }),
       ).toThrow("half way");
-    for (const each of [nested, inOff, thrown]) expect(scaleAfter(each)).toBe(expected);
+    for (const body of [nested, inOff, throwInside]) expect(scaleAfter(body)).toBe(expected);
   });
 
-  it("are updated at the end of an inner scope if that outlives the outer one", () => {
+  it("are updated at the end of an inner scope if it outlives the outer one", () => {
     const expected = scaleAfter((forward) => autocast({ recipe: delayed }, forward));
     const scale = scaleAfter((forward, scale) => {
       const [outer, inner] = [autocastScope({ recipe: delayed }), autocastScope({ recipe: delayed })];
@@ -229,16 +238,16 @@ describe("the scales of delayed scaling", () => {
 
   it("are not updated where a recomputed part ends its own region", () => {
     const scale = scaleAfter((forward, scale) => {
-      using other = createLinear(backend(), 2);
+      using otherLayer = createLinear(backend(), 2);
       const x = new Variable(drawMatrix(backend(), 2), true);
       const [outer, inner] = [autocastScope({ recipe: delayed }), autocastScope({ recipe: delayed })];
-      const y = recompute((x) => autocast({ recipe: delayed }, () => other.forward(x)), x);
+      const y = recompute((x) => autocast({ recipe: delayed }, () => otherLayer.forward(x)), x);
       outer[Symbol.dispose]();
       forward();
       y.backward(y.value as Tensor);
       expect(scale()).toBe(1);
       inner[Symbol.dispose]();
-      for (const each of [x, ...other.parameters()]) each.zeroGrad();
+      for (const variable of [x, ...otherLayer.parameters()]) variable.zeroGrad();
     });
     expect(scale).not.toBe(1);
   });
@@ -268,7 +277,7 @@ describe("the scales of delayed scaling", () => {
     ["of none", { size: 0, reduceMax() {} }, "size 0"],
     ["without reduceMax", { size: 2 }, "no method reduceMax"],
     ["that is null", null, "size undefined"],
-  ])("are not reduced over a group %s, which is refused on entry", (_, group, words) => {
+  ])("are not reduced over a group %s, which is refused on entry", (_, group, message) => {
     let ran = false;
     const options = { recipe: delayed, amaxReductionGroup: group as never };
     const entry = (): void =>
@@ -277,7 +286,7 @@ describe("the scales of delayed scaling", () => {
       });
     for (const enter of [entry, () => autocastScope(options)]) {
       expect(enter).toThrow(ArgumentError);
-      expect(enter).toThrow(words);
+      expect(enter).toThrow(message);
     }
     expect([ran, recipeNow()]).toEqual([false, undefined]);
   });
@@ -333,12 +342,12 @@ describe("interleaved training runs", () => {
     for (let step = 0; step < STEPS; step++) {
       const loss = await autocast({ recipe }, async () => {
         await pause();
-        const made = model.loss((x, [first, second]) => {
-          const hidden = autocast({ enabled: step % 2 === 0, recipe }, () => first.forward(x));
-          return second.forward(hidden);
+        const losses = model.loss((x, [firstLayer, secondLayer]) => {
+          const hidden = autocast({ enabled: step % 2 === 0, recipe }, () => firstLayer.forward(x));
+          return secondLayer.forward(hidden);
         });
         await pause();
-        return made;
+        return losses;
       });
       await pause();
       losses.push(model.learn(loss));
@@ -350,17 +359,17 @@ describe("interleaved training runs", () => {
 
   it("give the bits that each gives alone, under their own recipes", async () => {
     using _scope = new Scope();
-    const alone = [];
+    const singleResults = [];
     for (const [i, name] of RECIPE_NAMES.entries())
-      alone.push(await learned(RECIPES[name](), 10 * i, async () => {}));
-    let turns = 0;
+      singleResults.push(await learned(RECIPES[name](), 10 * i, async () => {}));
+    let callCount = 0;
     const pause = async () => {
-      for (let i = turns++ % 3; i >= 0; i--) await new Promise(setImmediate);
+      for (let i = callCount++ % 3; i >= 0; i--) await new Promise(setImmediate);
     };
     const together = await Promise.all(
       RECIPE_NAMES.map((name, i) => learned(RECIPES[name](), 10 * i, pause)),
     );
-    expect(together).toEqual(alone);
-    expect(turns).toBe(RECIPE_NAMES.length * STEPS * 3);
+    expect(together).toEqual(singleResults);
+    expect(callCount).toBe(RECIPE_NAMES.length * STEPS * 3);
   });
 });

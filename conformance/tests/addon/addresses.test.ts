@@ -15,7 +15,7 @@ import { describeOnStandIn } from "../harness/addon/stand-in.js";
 describeOnStandIn("an address", (exports: AddonExports) => {
   const addon = namingArguments(exports);
 
-  const withBlock = (bytes: number, body: (device: DeviceHandle, at: number) => void): void => {
+  const withBlock = (bytes: number, body: (device: DeviceHandle, address: number) => void): void => {
     const device = new addon.Device(0);
     body(device, addon.allocate(device, bytes));
     addon.close(device);
@@ -23,7 +23,7 @@ describeOnStandIn("an address", (exports: AddonExports) => {
 
   it("is accepted for a kernel's operand only if it is aligned and all its bytes are allocated, and for a copy only if all its bytes are allocated", () => {
     const BLOCK = 300;
-    withBlock(BLOCK, (device, at) => {
+    withBlock(BLOCK, (device, address) => {
       const out = addon.allocate(device, 4 * BLOCK);
       fc.assert(
         fc.property(
@@ -32,16 +32,16 @@ describeOnStandIn("an address", (exports: AddonExports) => {
           fc.constantFrom("f32" as const, "bf16" as const, "f16" as const),
           (offset, count, dtype) => {
             const bytes = count * (dtype === "f32" ? 4 : 2);
-            const inside = offset >= 0 && offset <= BLOCK && offset + bytes <= BLOCK;
+            const isInside = offset >= 0 && offset <= BLOCK && offset + bytes <= BLOCK;
             const width = Math.min(16, 2 ** Math.floor(Math.log2(Math.max(bytes, 1))));
-            const operand = { address: at + offset, dtype } as const;
+            const operand = { address: address + offset, dtype } as const;
             const sum = { x: operand, y: operand, out: { address: out, dtype: "f32" }, count } as const;
-            const added = () => addon.add(device, sum);
-            const copied = () => addon.readSync(device, at + offset, bytes);
-            if (inside && offset % width === 0) added();
-            else expect(added).toThrow(inside ? /multiple of/ : /no live tensor|are needed/);
-            if (inside) expect(copied()).toHaveLength(bytes);
-            else expect(copied).toThrow(/no live tensor|are needed/);
+            const runAdd = () => addon.add(device, sum);
+            const runCopy = () => addon.readSync(device, address + offset, bytes);
+            if (isInside && offset % width === 0) runAdd();
+            else expect(runAdd).toThrow(isInside ? /multiple of/ : /no live tensor|are needed/);
+            if (isInside) expect(runCopy()).toHaveLength(bytes);
+            else expect(runCopy).toThrow(/no live tensor|are needed/);
           },
         ),
         {
@@ -61,10 +61,10 @@ describeOnStandIn("an address", (exports: AddonExports) => {
   });
 
   it("is refused after its memory was freed, and if it belongs to another backend", () => {
-    withBlock(4096, (device, at) => {
-      withBlock(4096, (_, theirs) => {
-        addon.free(device, at);
-        for (const x of [at, theirs])
+    withBlock(4096, (device, address) => {
+      withBlock(4096, (_, otherAddress) => {
+        addon.free(device, address);
+        for (const x of [address, otherAddress])
           expect(() => addon.fill(device, { to: x, bytes: 16, value: 1 })).toThrow(/no live tensor/);
       });
     });
@@ -75,14 +75,14 @@ describeOnStandIn("an address", (exports: AddonExports) => {
       const operands = [0, 1, 2].map(() => addon.allocate(device, 64 * 64 * 2)) as [number, number, number];
       const canaries = Array.from({ length: 20 }, () => addon.allocate(device, 4096));
       const size = { m: 64, n: 64, k: 64, batch: 1, transposeA: true, transposeB: false };
-      const plain = { tf32: false, fastAccumulation: false, deviceScalars: false };
+      const options = { tf32: false, fastAccumulation: false, deviceScalars: false };
       const pitches = { aPitch: 64, bPitch: 64, cPitch: 64, dPitch: 64 };
       const types = { aType: 14, bType: 14, cType: 14, dType: 14 };
       for (const canary of canaries) addon.fill(device, { to: canary, bytes: 4096, value: 0x33 });
-      const plan = addon.gemmPlan(device, { ...size, ...plain, ...pitches, ...types });
+      const plan = addon.gemmPlan(device, { ...size, ...options, ...pitches, ...types });
       const search = { plan, count: 8, schemes: 7, alignment: 256, workspace: 2 ** 26 };
-      const workspaces = addon.gemmCandidates(device, search).map(({ words, workspace }) => {
-        addon.gemmChoose(device, { plan, ...namedWords(words) });
+      const workspaces = addon.gemmCandidates(device, search).map(({ words: planWords, workspace }) => {
+        addon.gemmChoose(device, { plan, ...namedWords(planWords) });
         const [a, b, d] = operands;
         addon.gemm(device, { plan, a, aOffset: 0, b, bOffset: 0, d, alpha: 1, beta: 0 });
         return workspace;
@@ -93,7 +93,7 @@ describeOnStandIn("an address", (exports: AddonExports) => {
     });
   });
 
-  it("of a workspace that the caller gives must not overlap any other argument", () => {
+  it("of a workspace of the caller must not overlap any other argument", () => {
     const sizes = { rows: 8, columns: 8, count: 8, vocabulary: 8, first: 0 };
     const pointers = {
       embeddingBackward: ["grad", "ids", "out"],
@@ -102,15 +102,15 @@ describeOnStandIn("an address", (exports: AddonExports) => {
       normBackward: ["grad", "x", "gamma", "mean", "rstd", "dx", "dgamma", "dbeta"],
       quantizeTensor: ["x", "rowwise", "rowwiseScaleInv", "scale", "amax", "amaxOut"],
     } as const;
-    withBlock(2 ** 16, (device, at) => {
+    withBlock(2 ** 16, (device, address) => {
       for (const operation of Object.keys(pointers) as (keyof typeof pointers)[]) {
         const names = pointers[operation];
         const scales = { rule: 0, scaling: 0, epsilon: 0, pow2: 0 };
         const numbers = { ...sizes, word: factsOf("e4m3").word, ...scales, zeroCentered: 0 };
-        const addresses = Object.fromEntries(names.map((name, i) => [name, at + 4096 * i]));
+        const addresses = Object.fromEntries(names.map((name, i) => [name, address + 4096 * i]));
         const call = (workspace: number) =>
           exports[operation](device, inSlots(operation, { ...numbers, ...addresses, workspace }, WIDE.f32));
-        call(at + 4096 * names.length);
+        call(address + 4096 * names.length);
         for (const name of names)
           expect(() => call(addresses[name] as number), `${operation} ${name}`).toThrow(/share memory/);
       }

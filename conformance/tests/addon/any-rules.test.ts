@@ -40,7 +40,7 @@ const COLUMNWISE = { rowwise: false, columnwise: true, scaleLayout: "logical" } 
  * The e8m0 rules that only the kernel for any rule supports. This kernel supports the other rules with scalings that are not one
  * multiplication.
  */
-const OTHERS: readonly ScaleRuleName[] = [
+const ONLY_ANY_RULES: readonly ScaleRuleName[] = [
   "e8m0EvenShort",
   "e8m0UpLog2",
   "e8m0UpLeast",
@@ -66,7 +66,7 @@ function isOfAnyRule(spec: QuantizeSpec): boolean {
   if (spec.rowScaled) return spec.fourOverSix === "none";
   if (isPackedGroup(quantizer)) return true;
   if (blockFormat(quantizer).scale === "e4m3") return tensorScaleRole(scaleRule) !== "amax";
-  return stochastic || elementScaling !== "multiply" || OTHERS.includes(scaleRule);
+  return stochastic || elementScaling !== "multiply" || ONLY_ANY_RULES.includes(scaleRule);
 }
 
 const NAMES = quantizersWith("scaleRule").filter(
@@ -87,8 +87,12 @@ describeOnStandIn("kernels for any rule", (addon) => {
 
   const check = async (operation: OperationName, inputs: Inputs): Promise<void> => {
     const law = over(inputs, lawNamed(`${operation} agrees with the reference`));
-    const how = { runs: RUNS, seed: SEED };
-    const { failure, runs, declined } = await law.check(backendSubject(gpu), backendSubject(reference), how);
+    const parameters = { runs: RUNS, seed: SEED };
+    const { failure, runs, declined } = await law.check(
+      backendSubject(gpu),
+      backendSubject(reference),
+      parameters,
+    );
     expect(failure).toBeUndefined();
     expect(declined.filter(({ reason }) => !/^quantize: a noop flag/.test(reason))).toEqual([]);
     expect(runs).toBeGreaterThan(RUNS * 0.9);
@@ -118,13 +122,13 @@ describeOnStandIn("kernels for any rule", (addon) => {
     spec: QuantizeSpec,
     dtype: WideDType,
     amaxes: readonly number[],
-    whole: number | undefined,
+    tensorAmax: number | undefined,
   ): void => {
     const [, block] = tileSize(spec.tile);
-    const matrix = matrixOfAmaxes(amaxes, dtype, block, { across: true, seed: SEED });
+    const matrix = matrixOfAmaxes(amaxes, dtype, block, { isColumnwise: true, seed: SEED });
     const [actual, expected] = [gpu, reference].map((backend) => {
       using _scope = new Scope();
-      const amax = whole === undefined ? undefined : tensor(backend, [whole]);
+      const amax = tensorAmax === undefined ? undefined : tensor(backend, [tensorAmax]);
       return downloadQuantized(
         new SpecQuantizer(spec, COLUMNWISE, { amax }).quantize(upload(backend, matrix)),
       );
@@ -133,15 +137,15 @@ describeOnStandIn("kernels for any rule", (addon) => {
   };
 
   /** Rows of plus and minus one with a NaN in each block: quiet and signaling, of either sign, ending in either bit. */
-  const nans = (dtype: WideDType) => {
+  const nansInBlocks = (dtype: WideDType) => {
     const { infinity, one, sign } = WIDE_BITS[dtype];
     const quiet = (sign - infinity) / 2;
     const kinds = [1, 2, quiet, quiet + 1, 2 * quiet - 2, 2 * quiet - 1]
       .map((payload) => infinity + payload)
       .flatMap((bits) => [bits, bits + sign]);
     const shape = [4 * kinds.length, 64] as const;
-    const codes = Array.from({ length: shape[0] * shape[1] }, (_, at) => {
-      const [row, column] = [Math.floor(at / shape[1]), at % shape[1]];
+    const codes = Array.from({ length: shape[0] * shape[1] }, (_, code) => {
+      const [row, column] = [Math.floor(code / shape[1]), code % shape[1]];
       const holdsNaN = column % 16 === (row * 7) % 16;
       return holdsNaN ? (kinds[row % kinds.length] as number) : one + (column % 2) * sign;
     });
@@ -151,14 +155,14 @@ describeOnStandIn("kernels for any rule", (addon) => {
   it.each(NAMES)(
     "take any NaN for NaN in %s, by every rule and scaling",
     (name) => {
-      for (const spec of specsBy(name).filter((each) => !each.stochastic && each.amaxEpsilon === 0))
+      for (const spec of specsBy(name).filter((spec) => !spec.stochastic && spec.amaxEpsilon === 0))
         for (const dtype of WIDE_DTYPES) {
-          const [ours, theirs] = [gpu, reference].map((backend) => {
+          const [gpuResult, referenceResult] = [gpu, reference].map((backend) => {
             using _scope = new Scope();
-            const x = upload(backend, nans(dtype));
+            const x = upload(backend, nansInBlocks(dtype));
             return downloadQuantized(new SpecQuantizer(spec, BOTH).quantize(x));
           });
-          assertSameAnswer(ours as never, theirs as never);
+          assertSameAnswer(gpuResult as never, referenceResult as never);
         }
     },
     TIMEOUT,
@@ -174,16 +178,18 @@ describeOnStandIn("kernels for any rule", (addon) => {
   it.each(groups)(
     "give the blocks of $name with each amax the scales and codes of the reference, by $rule",
     ({ specs }) => {
-      const cases = specs.flatMap((spec) => tensorAmaxesOf(spec).map((whole) => ({ spec, whole })));
+      const cases = specs.flatMap((spec) =>
+        tensorAmaxesOf(spec).map((tensorAmax) => ({ spec, whole: tensorAmax })),
+      );
       for (const dtype of RUNS < 1000 ? (["bf16"] as const) : WIDE_DTYPES) {
-        const all = amaxesOf(dtype);
+        const amaxes = amaxesOf(dtype);
         const shares = RUNS < 1000 ? cases.length : 1;
-        for (const [i, { spec, whole }] of cases.entries())
+        for (const [i, { spec, whole: tensorAmax }] of cases.entries())
           compare(
             spec,
             dtype,
-            all.filter((_, at) => at % shares === i % shares),
-            whole,
+            amaxes.filter((_, index) => index % shares === i % shares),
+            tensorAmax,
           );
       }
     },

@@ -14,9 +14,11 @@ describeOnStandIn("the addon", (addon) => {
     timeout: 300_000,
   }, async () => {
     // a single rank has no peer to exchange with; ranks.test.ts tests these calls
-    const alone = ["ncclSend", "ncclReceive"];
+    const pairedCalls = ["ncclSend", "ncclReceive"];
     const rare = await survivesAnyArguments(addon, { numRuns: RUNS, seed: SEED });
     // a function whose arguments are seldom valid gets more draws
-    expect(await survivesAnyArguments(addon, { numRuns: RUNS, seed: SEED, names: rare })).toEqual(alone);
+    expect(await survivesAnyArguments(addon, { numRuns: RUNS, seed: SEED, names: rare })).toEqual(
+      pairedCalls,
+    );
   });
 });

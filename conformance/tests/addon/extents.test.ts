@@ -42,22 +42,23 @@ interface Arrays {
 }
 
 /** The bytes of `lines` lines of `length` elements that start `pitch` elements apart. */
-function strided(lines: bigint, length: number, pitch: number, elementBytes: number): bigint {
+function stridedBytes(lines: bigint, length: number, pitch: number, elementBytes: number): bigint {
   return lines === 0n ? 0n : ((lines - 1n) * BigInt(pitch) + BigInt(length)) * BigInt(elementBytes);
 }
 
-const product = (...sizes: readonly number[]): bigint => sizes.reduce((p, each) => p * BigInt(each), 1n);
+const product = (...sizes: readonly number[]): bigint =>
+  sizes.reduce((count, size) => count * BigInt(size), 1n);
 
 /** The calls with strides: their numbers, and the bytes of each array. */
-const CALLS: Readonly<Record<string, (drawn: Drawn) => Arrays>> = {
+const CALLS: Readonly<Record<string, (draw: Drawn) => Arrays>> = {
   gemmPlain({ batch, rows, columns, depth, pitch, otherPitch }) {
     const [xPitch, wPitch] = [4 * Math.floor(pitch / 4), 4 * Math.floor(otherPitch / 4)];
     return {
       numbers: { batch, rows, columns, depth, xPitch, wPitch, outPitch: otherPitch },
       bytes: {
-        x: strided(product(batch, rows), depth, xPitch, 4),
-        w: strided(product(batch, columns), depth, wPitch, 4),
-        out: strided(product(batch, rows), columns, otherPitch, 4),
+        x: stridedBytes(product(batch, rows), depth, xPitch, 4),
+        w: stridedBytes(product(batch, columns), depth, wPitch, 4),
+        out: stridedBytes(product(batch, rows), columns, otherPitch, 4),
       },
       limits: [
         [product(batch, rows), 2 ** 53],
@@ -68,8 +69,8 @@ const CALLS: Readonly<Record<string, (drawn: Drawn) => Arrays>> = {
   gemmOperand({ rows: lines, depth, pitch, otherPitch, length, shift, flag, columns: outLines }) {
     const outPitch = 16 * Math.floor(otherPitch / 16);
     const isEmpty = lines === 0 || depth === 0;
-    const [at, from] = [Math.floor((lines - 1) / 2 ** shift), Math.floor((depth - 1) / length)];
-    const scales = isEmpty ? 0n : product(at, pitch) + product(from, otherPitch) + 1n;
+    const [lastLine, from] = [Math.floor((lines - 1) / 2 ** shift), Math.floor((depth - 1) / length)];
+    const scales = isEmpty ? 0n : product(lastLine, pitch) + product(from, otherPitch) + 1n;
     return {
       numbers: {
         batch: 1,
@@ -95,23 +96,23 @@ const CALLS: Readonly<Record<string, (drawn: Drawn) => Arrays>> = {
     };
   },
   gemmEpilogue({ batch, rows, columns, pitch, otherPitch: skipped, flag, dtype }) {
-    const all = batch * rows;
+    const totalRows = batch * rows;
     const lines = rows === 0 ? 0n : product(batch - 1, skipped) + product(batch, rows);
-    const single = flag && batch === 1;
+    const isSingle = flag && batch === 1;
     return {
       numbers: {
         ...{ "factors.alpha": 1, "factors.inverse": 1, beta: 1, outScale: 1 },
-        ...{ linesW: Number(single), linesX: Number(single), lineAmaxesW: 0, lineAmaxesX: 0, split: 0 },
-        ...{ sumsPitch: pitch, sumsSkipped: skipped, rows: all, itemRows: Math.max(rows, 1), columns },
+        ...{ linesW: Number(isSingle), linesX: Number(isSingle), lineAmaxesW: 0, lineAmaxesX: 0, split: 0 },
+        ...{ sumsPitch: pitch, sumsSkipped: skipped, rows: totalRows, itemRows: Math.max(rows, 1), columns },
         ...{ cType: WIDE[dtype], biasType: WIDE[dtype], word: factsOf("bf16").word },
       },
       bytes: {
-        sums: strided(lines, columns, pitch, 4),
-        "factors.scaleW": single ? 4n * BigInt(columns) : 4n,
-        "factors.scaleX": single ? 4n * BigInt(all) : 4n,
-        c: product(all, columns, dtype === "f32" ? 4 : 2),
+        sums: stridedBytes(lines, columns, pitch, 4),
+        "factors.scaleW": isSingle ? 4n * BigInt(columns) : 4n,
+        "factors.scaleX": isSingle ? 4n * BigInt(totalRows) : 4n,
+        c: product(totalRows, columns, dtype === "f32" ? 4 : 2),
         bias: product(columns, dtype === "f32" ? 4 : 2),
-        out: product(all, columns, 2),
+        out: product(totalRows, columns, 2),
         amax: 4n,
       },
       limits: [
@@ -125,7 +126,7 @@ const CALLS: Readonly<Record<string, (drawn: Drawn) => Arrays>> = {
   fold({ batch: ranks, rows: count, pitch, flag, dtype }) {
     const width = dtype === "f32" ? 4 : 2;
     const stride = Math.max(count, pitch);
-    const own = flag ? { own: product(count, width) } : {};
+    const optional = flag ? { own: product(count, width) } : {};
     return {
       numbers: {
         stride,
@@ -138,8 +139,8 @@ const CALLS: Readonly<Record<string, (drawn: Drawn) => Arrays>> = {
         ownAt: 0,
       },
       bytes: {
-        parts: strided(BigInt(ranks - Number(flag)), count, stride, width),
-        ...own,
+        parts: stridedBytes(BigInt(ranks - Number(flag)), count, stride, width),
+        ...optional,
         out: product(count, width),
       },
     };
@@ -157,33 +158,33 @@ describeOnStandIn("an array with strides", (exports: AddonExports) => {
     const operation = name as keyof typeof NATIVE_CALLS & keyof AddonExports;
     const device = new addon.Device(0);
     let launched = 0;
-    let refused = 0;
-    const check = (drawn: Drawn, short: number): void => {
-      const { numbers, bytes, limits = [] } = (CALLS[name] as (drawn: Drawn) => Arrays)(drawn);
+    let refusalCount = 0;
+    const check = (draw: Drawn, short: number): void => {
+      const { numbers, bytes, limits = [] } = (CALLS[name] as (draw: Drawn) => Arrays)(draw);
       const sizes = Object.values(bytes);
       const isPossible =
-        sizes.every((each) => each <= ROOM) && limits.every(([value, most]) => value <= most);
-      const room = sizes.map((each) => Number(each < ROOM ? each : ROOM));
-      const blocks = room.map((each) => addon.allocate(device, each));
+        sizes.every((size) => size <= ROOM) && limits.every(([value, limit]) => value <= limit);
+      const room = sizes.map((size) => Number(size < ROOM ? size : ROOM));
+      const blocks = room.map((byteCount) => addon.allocate(device, byteCount));
       const addresses = Object.fromEntries(Object.keys(bytes).map((key, i) => [key, blocks[i] as number]));
       const call = () =>
         exports[operation](device, inSlots(operation, { ...numbers, ...addresses }) as never);
       if (isPossible) {
         call();
         launched++;
-        const [key, whole] = [
+        const [key, size] = [
           Object.keys(bytes)[short % sizes.length] as string,
           room[short % sizes.length] as number,
         ];
-        if (whole > 1) {
-          const smaller = addon.allocate(device, whole - 1);
+        if (size > 1) {
+          const smaller = addon.allocate(device, size - 1);
           addresses[key] = smaller;
           expect(call, key).toThrow(/are needed/);
           addon.free(device, smaller);
         }
       } else {
         expect(call).toThrow(/are needed|exceeds 2\^53|, above |is not an integer/);
-        refused++;
+        refusalCount++;
       }
       for (const block of blocks) addon.free(device, block);
     };
@@ -192,6 +193,6 @@ describeOnStandIn("an array with strides", (exports: AddonExports) => {
     } finally {
       addon.close(device);
     }
-    expect(Math.min(launched, refused)).toBeGreaterThan(numRuns / 20);
+    expect(Math.min(launched, refusalCount)).toBeGreaterThan(numRuns / 20);
   });
 });

@@ -17,9 +17,9 @@ const isSame = (a: Uint8Array, b: Uint8Array): boolean => Buffer.compare(a, b) =
 /** Whether all bytes equal `value`. */
 function isFilled(bytes: Uint8Array, value: number): boolean {
   const piece = new Uint8Array(MIB).fill(value);
-  for (let at = 0; at < bytes.length; at += MIB) {
-    const part = bytes.subarray(at, at + MIB);
-    if (!isSame(part, piece.subarray(0, part.length))) return false;
+  for (let offset = 0; offset < bytes.length; offset += MIB) {
+    const chunk = bytes.subarray(offset, offset + MIB);
+    if (!isSame(chunk, piece.subarray(0, chunk.length))) return false;
   }
   return true;
 }
@@ -28,23 +28,29 @@ describeOnStandIn("memory of a device", (addon: AddonExports) => {
   it("a read returns the contents at the time of the call, whatever is written later, in one piece or many", async () => {
     const sizes = fc.oneof(
       fc.nat({ max: 5000 }),
-      fc.constantFrom(...[8, 16, 24, 32].flatMap((mib) => [-1, 0, 1].map((more) => mib * MIB + more))),
+      fc.constantFrom(
+        ...[8, 16, 24, 32].flatMap((mib) => [-1, 0, 1].map((difference) => mib * MIB + difference)),
+      ),
     );
     await fc.assert(
-      fc.asyncProperty(fc.array(sizes, { minLength: 1, maxLength: 5 }), fc.nat(), async (each, seed) => {
-        const device = new addon.Device(0);
-        const reads = each.map((bytes, i) => {
-          const at = addon.allocate(device, bytes);
-          const data = new Uint8Array(words(seed + i, Math.ceil(bytes / 4)).buffer, 0, bytes);
-          addon.write(device, at, data);
-          const read = addon.read(device, at, bytes);
-          addon.write(device, at, new Uint8Array(bytes));
-          if (i % 2 === 0) addon.free(device, at);
-          return { data, read };
-        });
-        for (const { data, read } of reads) expect(isSame(await read, data)).toBe(true);
-        addon.close(device);
-      }),
+      fc.asyncProperty(
+        fc.array(sizes, { minLength: 1, maxLength: 5 }),
+        fc.nat(),
+        async (blockSizes, seed) => {
+          const device = new addon.Device(0);
+          const reads = blockSizes.map((bytes, i) => {
+            const address = addon.allocate(device, bytes);
+            const data = new Uint8Array(words(seed + i, Math.ceil(bytes / 4)).buffer, 0, bytes);
+            addon.write(device, address, data);
+            const pendingRead = addon.read(device, address, bytes);
+            addon.write(device, address, new Uint8Array(bytes));
+            if (i % 2 === 0) addon.free(device, address);
+            return { data, read: pendingRead };
+          });
+          for (const { data, read: pendingRead } of reads) expect(isSame(await pendingRead, data)).toBe(true);
+          addon.close(device);
+        },
+      ),
       { numRuns: 10, seed: 1, endOnFailure: true },
     );
   }, 120_000);
@@ -52,13 +58,14 @@ describeOnStandIn("memory of a device", (addon: AddonExports) => {
   it("is read through a bounded amount of pinned memory, however much is read at once, even if the device has no memory left for a copy", async () => {
     const device = new addon.Device(0);
     const bytes = 400 * MIB;
-    const at = addon.allocate(device, bytes);
-    addon.fill(device, filled(at, bytes, 0x11));
+    const address = addon.allocate(device, bytes);
+    addon.fill(device, fillArguments(address, bytes, 0x11));
     // the reads need more than half of the device memory, so the tensor and its snapshot cannot both exist
-    const many = Array.from({ length: 40 }, () => addon.read(device, at, 7 * MIB));
-    const large = [addon.read(device, at, bytes), addon.read(device, at, bytes)];
-    for (const read of [...many, ...large]) expect(isFilled(await read, 0x11)).toBe(true);
-    expect(isFilled(addon.readSync(device, at, bytes), 0x11)).toBe(true);
+    const manyReads = Array.from({ length: 40 }, () => addon.read(device, address, 7 * MIB));
+    const largeReads = [addon.read(device, address, bytes), addon.read(device, address, bytes)];
+    for (const pendingRead of [...manyReads, ...largeReads])
+      expect(isFilled(await pendingRead, 0x11)).toBe(true);
+    expect(isFilled(addon.readSync(device, address, bytes), 0x11)).toBe(true);
     addon.close(device);
   }, 120_000);
 
@@ -79,62 +86,62 @@ describeOnStandIn("memory of a device", (addon: AddonExports) => {
     Reflect.apply(Reflect.get(resizable, "resize"), resizable, [16]);
     using x = new Tensor(gpu, "u8", [32]);
     expect(() => x.write(tracking)).toThrow();
-    const sent = new Uint8Array(8);
-    structuredClone(sent, { transfer: [sent.buffer] });
-    expect(() => x.write(sent)).toThrow();
+    const source = new Uint8Array(8);
+    structuredClone(source, { transfer: [source.buffer] });
+    expect(() => x.write(source)).toThrow();
     const device = new addon.Device(0);
-    const at = addon.allocate(device, 8);
-    expect(() => addon.write(device, at, sent)).toThrow(/transferred/);
-    addon.write(device, at, new Uint8Array(0));
+    const address = addon.allocate(device, 8);
+    expect(() => addon.write(device, address, source)).toThrow(/transferred/);
+    addon.write(device, address, new Uint8Array(0));
     addon.close(device);
     void gpu.dispose();
   });
 
   it("that one backend keeps for reuse can be allocated by another, and trim() frees it", () => {
     const [a, b] = [openCuda(addon), openCuda(addon)];
-    const most = 700 * MIB;
-    const take = (backend: typeof a): void => new Tensor(backend, "u8", [most]).dispose();
+    const limit = 700 * MIB;
+    const take = (backend: typeof a): void => new Tensor(backend, "u8", [limit]).dispose();
     take(a);
-    expect(a.memoryUse()).toMatchObject({ live: 0, reserved: most });
+    expect(a.memoryUse()).toMatchObject({ live: 0, reserved: limit });
     take(b);
-    expect([a, b].map((each) => each.memoryUse().reserved)).toEqual([0, most]);
+    expect([a, b].map((backend) => backend.memoryUse().reserved)).toEqual([0, limit]);
     for (let i = 0; i < 50; i++) new Tensor(a, "u8", [i * 1000]).dispose();
     expect(a.memoryUse().reserved).toBeGreaterThan(0);
-    using kept = new Tensor(b, "u8", [3]).write(Uint8Array.of(1, 2, 3));
-    for (const each of [a, b]) each.trim();
-    expect([a, b].map((each) => each.memoryUse().reserved)).toEqual([0, 256]);
-    expect(Array.from(kept.dataSync())).toEqual([1, 2, 3]);
-    using live = new Tensor(a, "u8", [most]);
+    using survivor = new Tensor(b, "u8", [3]).write(Uint8Array.of(1, 2, 3));
+    for (const backend of [a, b]) backend.trim();
+    expect([a, b].map((backend) => backend.memoryUse().reserved)).toEqual([0, 256]);
+    expect(Array.from(survivor.dataSync())).toEqual([1, 2, 3]);
+    using live = new Tensor(a, "u8", [limit]);
     expect(() => take(b)).toThrow(OutOfMemoryError);
-    expect(live.shape).toEqual([most]);
-    for (const each of [live, kept]) each.dispose();
-    for (const each of [a, b]) void each.dispose();
+    expect(live.shape).toEqual([limit]);
+    for (const tensor of [live, survivor]) tensor.dispose();
+    for (const backend of [a, b]) void backend.dispose();
   });
 
   it("a read for which the host has no memory throws an error and does not end the process", async () => {
     const device = new addon.Device(0);
-    const at = addon.allocate(device, 64);
-    const { ArrayBuffer: own } = globalThis;
+    const address = addon.allocate(device, 64);
+    const { ArrayBuffer: OriginalArrayBuffer } = globalThis;
     const lacking = Object.assign(
       function lacking(): never {
         throw new RangeError("Array buffer allocation failed");
       },
-      { prototype: own.prototype },
+      { prototype: OriginalArrayBuffer.prototype },
     );
     try {
       Reflect.set(globalThis, "ArrayBuffer", lacking);
-      for (const read of [addon.readSync, addon.read])
-        expect(() => read(device, at, 64)).toThrow(/the host has no memory.*allocation failed/);
+      for (const readBlock of [addon.readSync, addon.read])
+        expect(() => readBlock(device, address, 64)).toThrow(/the host has no memory.*allocation failed/);
     } finally {
-      Reflect.set(globalThis, "ArrayBuffer", own);
+      Reflect.set(globalThis, "ArrayBuffer", OriginalArrayBuffer);
     }
-    expect(addon.readSync(device, at, 64)).toHaveLength(64);
+    expect(addon.readSync(device, address, 64)).toHaveLength(64);
     addon.close(device);
   });
 });
 
 /** The arguments of `fill`, packed into slots. */
-function filled(to: number, bytes: number, value: number): Float64Array {
+function fillArguments(to: number, bytes: number, value: number): Float64Array {
   const slots = new Slots(NATIVE_CALLS.fill);
   WRITERS.fill(slots, { to, bytes, value });
   return slots.numbers;

@@ -83,17 +83,17 @@ function addRandom(values: Values, random: { readonly seed: bigint; readonly off
 }
 
 /** Adds the values of an argument's parts, by their names in calls. */
-function addValues(values: Values, key: string, value: unknown, inside = ""): void {
+function addValues(values: Values, key: string, value: unknown, prefix = ""): void {
   const numbered = NUMBERED[key];
   if (typeof value === "string" && numbered) values.set(numbered[0], numbered[1][value] as number);
   else if (typeof value === "object" && value !== null && !(value instanceof Tensor))
     addGroup(values, key, value);
-  for (const name of (NAMES[key] ?? [key]).map((each) => inside + each)) {
+  for (const name of (NAMES[key] ?? [key]).map((key) => prefix + key)) {
     if (value instanceof Tensor) {
-      for (const place of [name, `${name}.data`]) values.set(place, value.address);
+      for (const key of [name, `${name}.data`]) values.set(key, value.address);
       if (!(value.dtype in WIDE)) continue;
-      for (const place of [`${name}Type`, `${name}.type`])
-        values.set(place, WIDE[value.dtype as keyof typeof WIDE]);
+      for (const field of [`${name}Type`, `${name}.type`])
+        values.set(field, WIDE[value.dtype as keyof typeof WIDE]);
     } else if (typeof value === "number" || typeof value === "boolean") values.set(name, Number(value));
   }
 }
@@ -101,12 +101,12 @@ function addValues(values: Values, key: string, value: unknown, inside = ""): vo
 function addGroup(values: Values, key: string, value: object): void {
   if ("seed" in value) addRandom(values, value as never);
   else if (key === "spec" || key === "clamp") {
-    for (const [name, each] of Object.entries(value)) {
-      addValues(values, name, each);
-      if (key === "clamp") addValues(values, name, each, "clamp.");
+    for (const [name, field] of Object.entries(value)) {
+      addValues(values, name, field);
+      if (key === "clamp") addValues(values, name, field, "clamp.");
     }
   } else if (key === "part") {
-    for (const [name, each] of Object.entries(value)) addValues(values, name, each, "part.");
+    for (const [name, field] of Object.entries(value)) addValues(values, name, field, "part.");
   } else if ("data" in value && "scaleInv" in value) addCopy(values, key, value as never);
 }
 
@@ -156,8 +156,8 @@ function mistakeIn(
   slot: number | undefined,
   values: Values,
 ): string | undefined {
-  const place = name.replace(/^source\.form\.(?=alpha|limit|offset)/, "clamp.").replace(GROUPS, "");
-  const expected = values.get(place);
+  const key = name.replace(/^source\.form\.(?=alpha|limit|offset)/, "clamp.").replace(GROUPS, "");
+  const expected = values.get(key);
   if (expected === undefined) {
     const isGiven = optional && kind === "pointer" && slot !== undefined;
     return isGiven ? `${name} is ${slot}, which was not given` : undefined;
@@ -182,9 +182,15 @@ class Watched extends PassingBackend {
 }
 
 /** The addon, with `noted` called before each operation. */
-function noting(addon: AddonExports, noted: (name: string, slots: Float64Array) => void): AddonExports {
+function recordedAddon(
+  addon: AddonExports,
+  noted: (name: string, slots: Float64Array) => void,
+): AddonExports {
   const entries = Object.keys(NATIVE_CALLS).map((name) => {
-    const native = addon[name as keyof typeof NATIVE_CALLS] as (d: DeviceHandle, s: Float64Array) => unknown;
+    const native = addon[name as keyof typeof NATIVE_CALLS] as (
+      device: DeviceHandle,
+      slots: Float64Array,
+    ) => unknown;
     return [
       name,
       (device: DeviceHandle, slots: Float64Array) => {
@@ -200,16 +206,16 @@ describeOnStandIn("the CUDA backend passes to the addon what", (addon) => {
   let gpu: Backend;
   let watched: Watched;
   let mistakes: string[] = [];
-  let seen = 0;
+  let count = 0;
   beforeAll(() => {
     gpu = openCuda(
-      noting(addon, (call, slots) => {
+      recordedAddon(addon, (call, slots) => {
         const args = watched.running.at(-1);
         if (!args || call.startsWith("gemm")) return;
         const bits = new BigUint64Array(slots.buffer);
         const values = valuesOf(args);
         for (const [i, slot] of slotsOf(NATIVE_CALLS[call as never] as Declaration).entries()) {
-          seen++;
+          count++;
           if (COMPUTED.test(`${call}.${slot.name}`)) continue;
           const mistake = mistakeIn(slot, bits[i] === ABSENT ? undefined : slots[i], values);
           if (mistake) mistakes.push(`${call}: ${mistake}`);
@@ -222,10 +228,10 @@ describeOnStandIn("the CUDA backend passes to the addon what", (addon) => {
 
   const runs = <K extends OperationName>(name: K, inputs: Inputs = {}) => {
     const { arbitrary, run } = OPERATIONS[name];
-    const drawn: fc.Arbitrary<Cases[K]> = inputs[name] ?? arbitrary;
-    seen = 0;
+    const inputArbitrary: fc.Arbitrary<Cases[K]> = inputs[name] ?? arbitrary;
+    count = 0;
     fc.assert(
-      fc.property(drawn, (input: Cases[K]) => {
+      fc.property(inputArbitrary, (input: Cases[K]) => {
         using _scope = new Scope();
         mistakes = [];
         try {
@@ -238,12 +244,16 @@ describeOnStandIn("the CUDA backend passes to the addon what", (addon) => {
       // a fused kernel supports few of the cases
       { numRuns: name.endsWith("Quantize") ? 8 * RUNS : RUNS, seed: SEED },
     );
-    expect(seen).toBeGreaterThan(RUNS / 2);
+    expect(count).toBeGreaterThan(RUNS / 2);
   };
 
-  it.each(GPU_OPERATIONS.filter((name) => !/gemm/i.test(name)))("%s was given", (name) => runs(name));
+  it.each(GPU_OPERATIONS.filter((name) => !/gemm/i.test(name)))(
+    "%s passes its arguments to the addon",
+    (name) => runs(name),
+  );
 
-  it.each(Object.keys(SHARDS) as (keyof typeof SHARDS)[])("%s was given of a part of a matrix", (name) =>
-    runs(name, SHARDS),
+  it.each(Object.keys(SHARDS) as (keyof typeof SHARDS)[])(
+    "%s of a part of a matrix passes its arguments to the addon",
+    (name) => runs(name, SHARDS),
   );
 });

@@ -25,7 +25,7 @@ const onStandIn =
   (): Environment => ({ RANKS_ON: "cuda", ...rest });
 
 /** The case without local additions, because the stand-in of `add` computes nothing. */
-const undoubled = ({ programs, expected }: Case): Case | undefined =>
+const withoutAdditions = ({ programs, expected }: Case): Case | undefined =>
   programs.some(({ calls }) => calls.some(({ addsToItself }) => addsToItself))
     ? undefined
     : { programs, expected };
@@ -36,7 +36,7 @@ const isMoved = ({ onSide, op, shape }: RankCall): boolean =>
 
 function casesOf(size: number): readonly Case[] {
   const ofSize = distributedCase(4).filter(
-    (each) => each.programs.length === size && undoubled(each) !== undefined,
+    (testCase) => testCase.programs.length === size && withoutAdditions(testCase) !== undefined,
   );
   return fc.sample(ofSize, { numRuns: RUNS, seed: SEED + size });
 }
@@ -47,8 +47,10 @@ async function programs(
   rest: Environment,
 ): Promise<readonly RankEnd[]> {
   const file = join(folder, `programs-${size}.json`);
-  const each = Array.from({ length: size }, (_, rank) => cases.map(({ programs: all }) => all[rank]));
-  writeFileSync(file, JSON.stringify(each));
+  const programsOfRank = Array.from({ length: size }, (_, rank) =>
+    cases.map(({ programs }) => programs[rank]),
+  );
+  writeFileSync(file, JSON.stringify(programsOfRank));
   return runRanks(["programs", file], size, onStandIn(rest), DEADLINE_MS);
 }
 
@@ -62,13 +64,13 @@ describeOnStandIn("ranks of the addon", () => {
     [4, "0 2 1 3"],
   ])("give the oracle's bits: %i of them, with the ring [%s]", async (size, ring) => {
     const cases = casesOf(size);
-    const ends = await programs(cases, size, { STAND_IN_RING: ring });
-    for (const { report: said, stderr } of ends)
-      expect(said, stderr).toMatchObject({
+    const exits = await programs(cases, size, { STAND_IN_RING: ring });
+    for (const { report: output, stderr } of exits)
+      expect(output, stderr).toMatchObject({
         live: 0,
         transport: { kind: "device", description: "NCCL 2.27.7" },
       });
-    assertExpected(cases, ends);
+    assertExpected(cases, exits);
   });
 
   it.each<readonly [string, Environment, boolean]>([
@@ -78,38 +80,38 @@ describeOnStandIn("ranks of the addon", () => {
     ["have NCCL send where memory cannot be exported", { STAND_IN_EXPORTED: "0" }, false],
     ["have NCCL send as the environment says", { LOCKSTEP_PEER_COPIES: "off" }, false],
   ])("%s", async (_what, environment, copies) => {
-    const cases = casesOf(3).filter(({ programs: all }) => all.some(({ calls }) => calls.some(isMoved)));
-    const ends = await programs(cases, 3, environment);
-    for (const [rank, { report: said, stderr }] of ends.entries()) {
+    const cases = casesOf(3).filter(({ programs }) => programs.some(({ calls }) => calls.some(isMoved)));
+    const exits = await programs(cases, 3, environment);
+    for (const [rank, { report: output, stderr }] of exits.entries()) {
       // the memory that other ranks copied to is freed too
-      expect(said, stderr).toMatchObject({ live: 0, reserved: 0 });
+      expect(output, stderr).toMatchObject({ live: 0, reserved: 0 });
       expect(/copied \d+ bytes to peers/.test(stderr), `rank ${rank}: ${stderr}`).toBe(copies);
     }
-    assertExpected(cases, ends);
+    assertExpected(cases, exits);
   });
 
   it.each([
     ["all of them copy", undefined],
     ["one of them has no memory to copy to", 1],
-  ])("gather much on the side stream, where %s", async (_what, short) => {
+  ])("gather large tensors on the side stream, where %s", async (_what, short) => {
     const environment = (rank: number): Environment => ({
       ...onStandIn()(),
       ...(rank === short && { STAND_IN_EXPORTED: String(2 ** 21) }),
     });
-    const ends = await runRanks(["large"], 3, environment, DEADLINE_MS);
-    for (const { report: said, stderr } of ends) {
-      expect(said, stderr).toMatchObject({ wrong: [] });
+    const exits = await runRanks(["large"], 3, environment, DEADLINE_MS);
+    for (const { report: output, stderr } of exits) {
+      expect(output, stderr).toMatchObject({ wrong: [] });
       expect(/copied \d+ bytes to peers/.test(stderr), stderr).toBe(short === undefined);
       // a rank's own part is copied back by the next rank
       if (short === undefined) expect(stderr).not.toMatch(/within a GPU/);
     }
   });
 
-  it("refuse an environment that does not say how much is copied", async () => {
-    const ends = await programs([casesOf(2)[0] as Case], 2, { LOCKSTEP_PEER_COPIES: "much" });
-    for (const { report: said, stderr } of ends) {
-      expect(said?.error, stderr).toMatchObject({ type: "ArgumentError" });
-      expect(failureMessage(said)).toMatch(/LOCKSTEP_PEER_COPIES is much.*give a number of bytes or off/);
+  it("refuse an environment whose LOCKSTEP_PEER_COPIES is no valid number", async () => {
+    const exits = await programs([casesOf(2)[0] as Case], 2, { LOCKSTEP_PEER_COPIES: "much" });
+    for (const { report: output, stderr } of exits) {
+      expect(output?.error, stderr).toMatchObject({ type: "ArgumentError" });
+      expect(failureMessage(output)).toMatch(/LOCKSTEP_PEER_COPIES is much.*give a number of bytes or off/);
     }
   });
 
@@ -117,20 +119,20 @@ describeOnStandIn("ranks of the addon", () => {
     ["is an old one", { STAND_IN_NCCL: "21705" }, /is NCCL 2\.17\.5; 2\.18 or later is needed/],
     ["is not there", { LOCKSTEP_NCCL: "/nowhere/libnccl.so.2" }, /NCCL is not here: .*LOCKSTEP_NCCL/],
   ])("exchange through the host where NCCL %s, and say why", async (_what, environment, reason) => {
-    const [first] = casesOf(2);
-    const ends = await programs([first as Case], 2, environment);
-    for (const { report: said, stderr } of ends) {
-      expect(said, stderr).toMatchObject({
+    const [firstCase] = casesOf(2);
+    const exits = await programs([firstCase as Case], 2, environment);
+    for (const { report: output, stderr } of exits) {
+      expect(output, stderr).toMatchObject({
         transport: { kind: "host", description: expect.stringMatching(reason) },
       });
     }
   });
 
   it("refuse an environment that asks for NVLS, on all ranks", async () => {
-    const ends = await programs([casesOf(2)[0] as Case], 2, { NCCL_NVLS_ENABLE: "1" });
-    for (const { report: said, stderr } of ends) {
-      expect(said?.error, stderr).toMatchObject({ type: "BackendError" });
-      expect(failureMessage(said)).toMatch(/NCCL_NVLS_ENABLE is 1.*unset it/);
+    const exits = await programs([casesOf(2)[0] as Case], 2, { NCCL_NVLS_ENABLE: "1" });
+    for (const { report: output, stderr } of exits) {
+      expect(output?.error, stderr).toMatchObject({ type: "BackendError" });
+      expect(failureMessage(output)).toMatch(/NCCL_NVLS_ENABLE is 1.*unset it/);
     }
   });
 });
@@ -140,14 +142,14 @@ describeOnStandIn("a faulty rank of the addon makes the others throw an error th
 
   const rows = deviceFaults(3).filter(([name]) => name !== "exits");
   it.each(rows)("%s %s: rank %i", async (name, stream, faulty, { failure, operation = "allReduce" }) => {
-    const late = {
+    const delayedRank = {
       ...{ TIMEOUT_MS: name === "sleeps" ? "8000" : "30000", SLEEPS_MS: "20000" },
       ...(stream && { ASIDE: "1" }),
     };
-    const ends = await runRanks(["fault", name, String(faulty)], 3, onStandIn(late), DEADLINE_MS);
-    for (const { report: said, stderr } of ends.filter((_, rank) => rank !== faulty)) {
-      expect(said?.error, stderr).toMatchObject({ type: "DistributedError", failure, operation });
-      expect(failureMessage(said)).toContain(`rank ${faulty}`);
+    const exits = await runRanks(["fault", name, String(faulty)], 3, onStandIn(delayedRank), DEADLINE_MS);
+    for (const { report: output, stderr } of exits.filter((_, rank) => rank !== faulty)) {
+      expect(output?.error, stderr).toMatchObject({ type: "DistributedError", failure, operation });
+      expect(failureMessage(output)).toContain(`rank ${faulty}`);
     }
   });
 });

@@ -31,14 +31,14 @@ describeOnStandIn("the side stream of a device", (addon) => {
   it("is ordered with the main stream where memory allocated on it is a block that the main stream freed before", async () => {
     const gpu = openCuda(addon);
     using x = zeros(gpu, "f32", [64]);
-    using made = onSideStream(gpu, () => {
+    using tensor = onSideStream(gpu, () => {
       add(x, x).dispose();
       return empty(gpu, "f32", [64]);
     });
-    made.write(new Float32Array(64));
-    expect(made.dataSync()).toHaveLength(64);
+    tensor.write(new Float32Array(64));
+    expect(tensor.dataSync()).toHaveLength(64);
     x.dispose();
-    made.dispose();
+    tensor.dispose();
     await gpu.dispose();
   });
 
@@ -48,38 +48,38 @@ describeOnStandIn("the side stream of a device", (addon) => {
     const waits = (): number[] => Array.from(timeline.waits());
     using x = zeros(gpu, "f32", [64]);
     using y = zeros(gpu, "f32", [64]);
-    using z = zeros(gpu, "f32", [64]);
+    using tensor = zeros(gpu, "f32", [64]);
     const use = (): void => void onSideStream(gpu, () => scaled(x, 2, { out: x }));
-    const need = (): void => void scaled(x, 3, { out: x });
+    const useOnMain = (): void => void scaled(x, 3, { out: x });
     const work = (): void => {
       use();
       scaled(y, 3, { out: y });
-      need();
-      need();
+      useOnMain();
+      useOnMain();
     };
     // the stand-in puts a millisecond between any two events
     work();
     expect(waits()).toEqual([]);
     use();
     timeline.mark();
-    need();
+    useOnMain();
     expect(waits()).toEqual([]);
     work();
-    onSideStream(gpu, () => scaled(z, 2, { out: z }));
+    onSideStream(gpu, () => scaled(tensor, 2, { out: tensor }));
     work();
     // a wait for one use is also a wait for all earlier uses
     expect(waits()).toEqual([1, 0, 1]);
-    scaled(z, 3, { out: z });
+    scaled(tensor, 3, { out: tensor });
     expect(waits()).toEqual([1, 0, 1]);
     for (let i = 0; i < 3; i++) use();
-    need();
+    useOnMain();
     // the first work needs no wait, because it has already completed
     expect(waits().slice(3)).toEqual([0, 0, 1]);
     use();
     timeline.mark();
     expect(Array.from(timeline.spans())).toEqual([1]);
     timeline.mark();
-    need();
+    useOnMain();
     expect(waits()).toEqual([]);
     use();
     expect(waits()).toEqual([0]);

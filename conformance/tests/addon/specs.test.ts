@@ -24,10 +24,10 @@ interface Quantization {
 
 /** The input type, the copies and the layout of spec `i`. All combinations are distributed over the specs of a quantizer. */
 function quantizationOf(spec: QuantizeSpec, i: number): Quantization {
-  const all = sourceTypes(spec).flatMap((dtype) =>
+  const cases = sourceTypes(spec).flatMap((dtype) =>
     USAGES.flatMap((usage) => layoutsOf(spec).map((scaleLayout) => ({ dtype, usage, scaleLayout }))),
   );
-  return all[i % all.length] as Quantization;
+  return cases[i % cases.length] as Quantization;
 }
 
 describeOnStandIn("the addon accepts every spec that the CUDA backend supports", (addon) => {
@@ -37,7 +37,7 @@ describeOnStandIn("the addon accepts every spec that the CUDA backend supports",
   });
   afterAll(() => gpu.dispose());
 
-  it.each(QUANTIZERS)("of %s", (name) => {
+  it.each(QUANTIZERS)("every spec of %s is accepted", (name) => {
     const specs = specsOf(name);
     let declined = 0;
     for (const [i, spec] of specs.entries()) {

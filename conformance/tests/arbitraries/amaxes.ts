@@ -34,14 +34,14 @@ export function tensorAmaxesOf({ quantizer, rowScaled }: QuantizeSpec): readonly
 
 /**
  * A block for each amax, at varying positions in the block. The other elements are as large, half as large or smaller, with any
- * mantissa and sign. Blocks are rows of `blockLength` elements or, if `across`, columns. The number of blocks is a multiple of
- * 32.
+ * mantissa and sign. Blocks are rows of `blockLength` elements, or columns if `isColumnwise`. The number of blocks is a multiple
+ * of 32.
  */
 export function matrixOfAmaxes(
   amaxes: readonly number[],
   dtype: WideDType,
   blockLength: number,
-  { across: isColumnwise, seed }: { readonly across: boolean; readonly seed: number },
+  { isColumnwise, seed }: { readonly isColumnwise: boolean; readonly seed: number },
 ): PlainTensor<WideDType> {
   const [mantissa, width] = { f32: [23, 32], bf16: [7, 16], f16: [10, 16] }[dtype] as [number, number];
   const sign = 2 ** (width - 1);
@@ -52,9 +52,9 @@ export function matrixOfAmaxes(
     const amax = amaxes[line % amaxes.length] as number;
     const magnitude = amax % sign;
     for (let i = 0; i < blockLength; i++) {
-      const word = randomWords[line * blockLength + i] as number;
-      const decrease = (word >>> 8) % 2 ** (mantissa + 1 + (word % 3));
-      const code = i === line % blockLength ? amax : Math.max(magnitude - decrease, 0) + (word % 2) * sign;
+      const bits = randomWords[line * blockLength + i] as number;
+      const decrease = (bits >>> 8) % 2 ** (mantissa + 1 + (bits % 3));
+      const code = i === line % blockLength ? amax : Math.max(magnitude - decrease, 0) + (bits % 2) * sign;
       codes[isColumnwise ? i * count + line : line * blockLength + i] = code;
     }
   }

@@ -31,12 +31,12 @@ export const HEAD_WIDTHS = {
 /** The largest number of multiplications of a forward pass. */
 const MAX_PRODUCTS = 2 ** 24;
 
-function limited(each: CaseDimensions): CaseDimensions {
-  const { batch, heads, queries, keys, width, valueWidth } = each;
+function limitProducts(dimensions: CaseDimensions): CaseDimensions {
+  const { batch, heads, queries, keys, width, valueWidth } = dimensions;
   const ofHead = queries * keys * (width + valueWidth);
-  if (batch * heads[0] * ofHead <= MAX_PRODUCTS) return each;
-  if (heads[0] * ofHead <= MAX_PRODUCTS) return { ...each, batch: 1 };
-  return { ...each, batch: 1, heads: 2 * ofHead <= MAX_PRODUCTS ? [2, 1] : [1, 1] };
+  if (batch * heads[0] * ofHead <= MAX_PRODUCTS) return dimensions;
+  if (heads[0] * ofHead <= MAX_PRODUCTS) return { ...dimensions, batch: 1 };
+  return { ...dimensions, batch: 1, heads: 2 * ofHead <= MAX_PRODUCTS ? [2, 1] : [1, 1] };
 }
 
 function dimensionsOf([width, valueWidth]: HeadWidths): fc.Arbitrary<CaseDimensions> {
@@ -49,7 +49,7 @@ function dimensionsOf([width, valueWidth]: HeadWidths): fc.Arbitrary<CaseDimensi
       heads: fc.constantFrom([1, 1], [2, 1], [3, 3], [4, 2], [8, 1], [12, 2] as const),
       dtype: fc.constantFrom<WideDType>("bf16", "f16"),
     } as const)
-    .map((drawn) => limited({ ...drawn, width, valueWidth }));
+    .map((dimensions) => limitProducts({ ...dimensions, width, valueWidth }));
 }
 
 const COUNT = 193;
@@ -83,8 +83,8 @@ function elements(shape: Shape, dtype: WideDType): fc.Arbitrary<PlainTensor<Wide
     .map(({ seed, values, specials, nanShare }) => {
       const table = codesOf(values);
       const specialCodes = codesOf(SPECIALS);
-      const codes = words(seed, count).map((word) => table[word % COUNT] as number);
-      for (const [at, i] of specials) codes[indexIn(at, count)] = specialCodes[i] as number;
+      const codes = words(seed, count).map((bits) => table[bits % COUNT] as number);
+      for (const [index, i] of specials) codes[indexIn(index, count)] = specialCodes[i] as number;
       codes.fill(specialCodes[0] as number, count - Math.floor(count * nanShare));
       return fromCodes(dtype, shape, codes);
     });
@@ -96,7 +96,7 @@ function mask(shape: Shape): fc.Arbitrary<PlainTensor<"u8">> {
     fromCodes(
       "u8",
       shape,
-      words(seed, elementCount(shape)).map((word) => Number(word % period === 0)),
+      words(seed, elementCount(shape)).map((bits) => Number(bits % period === 0)),
     ),
   );
 }
@@ -106,8 +106,14 @@ function plansOf(widths: HeadWidths): CaseAim["plans"] {
   return () =>
     fc.oneof(
       { weight: 5, arbitrary: fc.constant({ blockKeys, splitKeys: 0 }) },
-      { weight: 2, arbitrary: fc.constantFrom(1, 2).map((n) => ({ blockKeys, splitKeys: n * blockKeys })) },
-      { weight: 1, arbitrary: fc.constantFrom(16, 64, 128).map((n) => ({ blockKeys: n, splitKeys: 0 })) },
+      {
+        weight: 2,
+        arbitrary: fc.constantFrom(1, 2).map((keys) => ({ blockKeys, splitKeys: keys * blockKeys })),
+      },
+      {
+        weight: 1,
+        arbitrary: fc.constantFrom(16, 64, 128).map((keys) => ({ blockKeys: keys, splitKeys: 0 })),
+      },
     );
 }
 
@@ -140,16 +146,21 @@ function aimOf(widths: HeadWidths): CaseAim {
 const DETAILS = ["mask", "bias", "alibiSlopes", "softcap", "dropout"] as const;
 
 /** Removes all details, or all but one, from some cases. */
-function withFewerDetails(each: AttentionCase): fc.Arbitrary<AttentionCase> {
-  const none = { mask: undefined, bias: undefined, alibiSlopes: undefined, softcap: undefined } as const;
-  const bare: AttentionCase = { ...each, ...none, dropout: undefined };
+function withFewerDetails(attentionCase: AttentionCase): fc.Arbitrary<AttentionCase> {
+  const plainOptions = {
+    mask: undefined,
+    bias: undefined,
+    alibiSlopes: undefined,
+    softcap: undefined,
+  } as const;
+  const plainCase: AttentionCase = { ...attentionCase, ...plainOptions, dropout: undefined };
   return fc.oneof(
-    { weight: 3, arbitrary: fc.constant(bare) },
+    { weight: 3, arbitrary: fc.constant(plainCase) },
     {
       weight: 2,
-      arbitrary: fc.constantFrom(...DETAILS).map((name) => ({ ...bare, [name]: each[name] })),
+      arbitrary: fc.constantFrom(...DETAILS).map((name) => ({ ...plainCase, [name]: attentionCase[name] })),
     },
-    { weight: 2, arbitrary: fc.constant(each) },
+    { weight: 2, arbitrary: fc.constant(attentionCase) },
   );
 }
 
@@ -161,5 +172,7 @@ export function headCase(widths: HeadWidths): fc.Arbitrary<AttentionBackwardCase
   return attentionCase(true, aimOf(widths))
     .filter(isApart)
     .chain(withFewerDetails)
-    .chain((each) => elements(outShape(each), each.q.dtype).map((grad) => ({ ...each, grad })));
+    .chain((attentionCase) =>
+      elements(outShape(attentionCase), attentionCase.q.dtype).map((grad) => ({ ...attentionCase, grad })),
+    );
 }

@@ -38,14 +38,14 @@ import { PlainTensor } from "../../values/plain.js";
 /** The maximum of elements of one input. */
 const MAX_ELEMENTS = 2 ** 20;
 
-/** Shapes of at most `most` elements: square and aligned to tiles, ragged, tall, or wide. */
-export function largeShapes(most = MAX_ELEMENTS): Shapes {
+/** Shapes of at most `maxElements` elements: square and aligned to tiles, ragged, tall, or wide. */
+export function largeShapes(maxElements = MAX_ELEMENTS): Shapes {
   return (multiple) => {
-    const down = (n: number): number => Math.max(multiple, n - (n % multiple));
-    const aligned = fc.constantFrom(128, 256, 384, 512, 1024).map(down);
-    const ragged = fc.integer({ min: 1, max: 1100 }).map(down);
-    const thin = fc.integer({ min: 1, max: 8 }).map((n) => n * multiple);
-    const long = fc.integer({ min: 1000, max: 20_000 }).map(down);
+    const roundedDown = (size: number): number => Math.max(multiple, size - (size % multiple));
+    const aligned = fc.constantFrom(128, 256, 384, 512, 1024).map(roundedDown);
+    const ragged = fc.integer({ min: 1, max: 1100 }).map(roundedDown);
+    const thin = fc.integer({ min: 1, max: 8 }).map((size) => size * multiple);
+    const long = fc.integer({ min: 1000, max: 20_000 }).map(roundedDown);
     return fc
       .oneof(
         fc.tuple(aligned, aligned),
@@ -54,7 +54,7 @@ export function largeShapes(most = MAX_ELEMENTS): Shapes {
         fc.tuple(long, thin),
         fc.tuple(aligned, ragged),
       )
-      .map(([rows, columns]) => [Math.min(rows, down(Math.floor(most / columns))), columns]);
+      .map(([rows, columns]) => [Math.min(rows, roundedDown(Math.floor(maxElements / columns))), columns]);
   };
 }
 
@@ -65,9 +65,9 @@ const stepShape = largeShapes(2 ** 17)(1, 1);
 const kinds = fc.constantFrom(...(Object.keys(ACTIVATION) as ActivationName[]));
 
 /** A large tensor of the given type, or of any wide type. */
-export function large(shape: Shape, dtype?: WideDType): fc.Arbitrary<PlainTensor<WideDType>> {
+export function largeTensor(shape: Shape, dtype?: WideDType): fc.Arbitrary<PlainTensor<WideDType>> {
   const type = dtype ? fc.constant(dtype) : wideType();
-  return type.chain((chosen) => wideMatrix({ dtype: chosen, shape, block: 32, max: 448 }));
+  return type.chain((chosenType) => wideMatrix({ dtype: chosenType, shape, block: 32, max: 448 }));
 }
 
 /** Shapes with an even number of columns, and the shape of one half. */
@@ -98,7 +98,7 @@ export function losses(shape: Shape) {
   const [rows, classes] = asMatrix(shape);
   return fc
     .record({
-      logits: large(shape),
+      logits: largeTensor(shape),
       smoothing: fc.constantFrom(0, 0.1),
       ignore: fc.constant(-100),
       seed: fc.nat(),
@@ -108,7 +108,7 @@ export function losses(shape: Shape) {
       targets: new PlainTensor(
         "i32",
         [rows],
-        Int32Array.from(words(seed, rows), (word) => (word % 16 === 0 ? -100 : word % classes)),
+        Int32Array.from(words(seed, rows), (bits) => (bits % 16 === 0 ? -100 : bits % classes)),
       ),
     }));
 }
@@ -116,9 +116,9 @@ export function losses(shape: Shape) {
 /** Ids of which some lie outside of the table and many are equal. */
 export function manyIds(count: number, vocabulary: number): fc.Arbitrary<PlainTensor<"i32">> {
   return fc.nat().map((seed) => {
-    const drawn = words(seed, count);
-    const ids = Int32Array.from(drawn, (word) =>
-      word % 4 === 0 ? (word % 64) % 5 : word % (vocabulary + 1),
+    const draws = words(seed, count);
+    const ids = Int32Array.from(draws, (bits) =>
+      bits % 4 === 0 ? (bits % 64) % 5 : bits % (vocabulary + 1),
     );
     return new PlainTensor("i32", [count], ids);
   });
@@ -146,7 +146,7 @@ const expertSizes = {
 const toEncode = fc.tuple(anyShape, format()).chain(([shape, to]) => {
   const [rows, columns] = asMatrix(shape);
   return fc.record({
-    x: large([rows, columns + (columns % 2)]),
+    x: largeTensor([rows, columns + (columns % 2)]),
     format: fc.constant(to),
     rounding: rounding(),
     overflow: overflow(),
@@ -160,8 +160,10 @@ export const LARGE_INPUTS: Inputs = {
   encode: toEncode,
   hadamard: fc
     .tuple(shapes(16, 16), fc.constantFrom(0, RHT_SIGNS))
-    .chain(([shape, signs]) => large(shape, "bf16").map((x) => ({ x: x as PlainTensor<"bf16">, signs }))),
-  amax: anyShape.chain((shape) => large(shape)).map((x) => ({ x })),
+    .chain(([shape, signs]) =>
+      largeTensor(shape, "bf16").map((x) => ({ x: x as PlainTensor<"bf16">, signs })),
+    ),
+  amax: anyShape.chain((shape) => largeTensor(shape)).map((x) => ({ x })),
   quantize: quantizeCase(undefined, shapes),
   dequantize: dequantizeCase(shapes),
   transpose: fc.tuple(anyShape, fc.constantFrom("u8", "u16", "u32"), fc.nat()).map(([shape, dtype, seed]) => {
@@ -171,11 +173,11 @@ export const LARGE_INPUTS: Inputs = {
   }),
   swapAxes: swapAxesCase(heads),
   copySlice: copySliceCase(heads),
-  softmax: matrices.chain((shape) => softmaxCase(shape, large)),
-  softmaxBackward: matrices.chain((shape) => softmaxBackwardCase(shape, large)),
-  ...operatorCases(anyShape, large),
-  cumsum: anyShape.chain((shape) => fc.record({ x: large(shape), reverse: fc.boolean() })),
-  dropout: anyShape.chain((shape) => dropoutCase(shape, large)),
+  softmax: matrices.chain((shape) => softmaxCase(shape, largeTensor)),
+  softmaxBackward: matrices.chain((shape) => softmaxBackwardCase(shape, largeTensor)),
+  ...operatorCases(anyShape, largeTensor),
+  cumsum: anyShape.chain((shape) => fc.record({ x: largeTensor(shape), reverse: fc.boolean() })),
+  dropout: anyShape.chain((shape) => dropoutCase(shape, largeTensor)),
   topk: topkCase(fc.constantFrom(1, 257, 1000), fc.constantFrom(1, 8, 33)),
   rowIdMap: rowIdMapCase(expertSizes),
   takeRows: takeRowsCase(expertSizes),
@@ -183,48 +185,55 @@ export const LARGE_INPUTS: Inputs = {
   rowDots: rowDotsCase(expertSizes),
   gather: gatherCase(gathers),
   gatherBackward: gatherBackwardCase(gathers),
-  activation: anyShape.chain((shape) => fc.record({ x: large(shape), kind: kinds, outDtype: wideType() })),
-  activationBackward: anyShape.chain((shape) =>
-    fc.record({ x: large(shape), grad: large(shape), kind: kinds, outDtype: wideType() }),
+  activation: anyShape.chain((shape) =>
+    fc.record({ x: largeTensor(shape), kind: kinds, outDtype: wideType() }),
   ),
-  gated: halves.chain(({ whole }) => fc.record({ x: large(whole), kind: kinds, outDtype: wideType() })),
-  gatedBackward: halves.chain(({ half, whole }) =>
-    fc.record({ x: large(whole), grad: large(half), kind: kinds, outDtype: wideType() }),
+  activationBackward: anyShape.chain((shape) =>
+    fc.record({ x: largeTensor(shape), grad: largeTensor(shape), kind: kinds, outDtype: wideType() }),
+  ),
+  gated: halves.chain(({ whole: shape }) =>
+    fc.record({ x: largeTensor(shape), kind: kinds, outDtype: wideType() }),
+  ),
+  gatedBackward: halves.chain(({ half, whole: fullShape }) =>
+    fc.record({ x: largeTensor(fullShape), grad: largeTensor(half), kind: kinds, outDtype: wideType() }),
   ),
   activationQuantize: activationQuantizeCase(["fp8-delayed", "mxfp8", "fp8-current"], shapes),
   biasGradQuantize: biasGradQuantizeCase(["fp8-delayed", "fp8-current", "fp8-block", "mxfp8"], shapes),
   normQuantize: normQuantizeCase(["fp8-delayed", "fp8-current"], shapes),
   norm: anyShape.chain((shape) =>
     fc
-      .tuple(fc.record({ x: large(shape), eps: fc.constant(1e-5), outDtype: wideType() }), parameters(shape))
-      .map(([input, given]) => ({ ...input, ...given })),
+      .tuple(
+        fc.record({ x: largeTensor(shape), eps: fc.constant(1e-5), outDtype: wideType() }),
+        parameters(shape),
+      )
+      .map(([input, choices]) => ({ ...input, ...choices })),
   ),
   normBackward: anyShape.chain((shape) =>
     fc
       .tuple(
-        fc.record({ grad: large(shape), x: large(shape), rstd: row(shape) }),
+        fc.record({ grad: largeTensor(shape), x: largeTensor(shape), rstd: row(shape) }),
         parameters(shape),
         row(shape),
       )
-      .map(([input, { beta, ...given }, mean]) => ({ ...input, ...given, ...(beta ? { mean } : {}) })),
+      .map(([input, { beta, ...choices }, mean]) => ({ ...input, ...choices, ...(beta ? { mean } : {}) })),
   ),
   sgd: stepShape.chain(sgdCase),
   adamw: stepShape.chain(adamwCase),
-  columnSum: anyShape.chain((shape) => fc.record({ x: large(shape), outDtype: wideType() })),
-  mse: anyShape.chain((shape) => fc.record({ x: large(shape), target: large(shape) })),
+  columnSum: anyShape.chain((shape) => fc.record({ x: largeTensor(shape), outDtype: wideType() })),
+  mse: anyShape.chain((shape) => fc.record({ x: largeTensor(shape), target: largeTensor(shape) })),
   mseBackward: anyShape.chain((shape) =>
-    fc.record({ x: large(shape), target: large(shape), grad: row(shape) }),
+    fc.record({ x: largeTensor(shape), target: largeTensor(shape), grad: row(shape) }),
   ),
   embedding: tables.chain(({ vocabulary, columns, count }) =>
     fc.record({
-      table: large([vocabulary, columns]),
+      table: largeTensor([vocabulary, columns]),
       ids: manyIds(count, vocabulary),
       outDtype: wideType(),
     }),
   ),
   embeddingBackward: tables.chain(({ vocabulary, columns, count }) =>
     fc.record({
-      grad: large([count, columns]),
+      grad: largeTensor([count, columns]),
       ids: manyIds(count, vocabulary),
       vocabulary: fc.constant(vocabulary),
       outDtype: wideType(),
@@ -232,7 +241,7 @@ export const LARGE_INPUTS: Inputs = {
   ),
   gradNorm: fc.record({
     grads: fc.array(
-      anyShape.chain((shape) => large(shape)),
+      anyShape.chain((shape) => largeTensor(shape)),
       { minLength: 1, maxLength: 2 },
     ),
     maxNorm: fc.constant(1),

@@ -10,7 +10,7 @@ import { layoutsOf, sourceTypes, specsOf, USAGES } from "../../arbitraries/specs
 import { NOOPS } from "../../operations/quantize/quantize.js";
 
 /** One value for each option of a quantization. */
-export interface Told {
+export interface ToldSpec {
   readonly spec: QuantizeSpec;
   readonly usage: Usage;
   readonly scaleLayout: ScaleLayout;
@@ -21,7 +21,7 @@ export interface Told {
 }
 
 /** Every valid combination of options of a quantizer. */
-function everythingTold(name: BlockFormatName, noops: readonly (number | undefined)[]): readonly Told[] {
+function everythingTold(name: BlockFormatName, noops: readonly (number | undefined)[]): readonly ToldSpec[] {
   return specsOf(name).flatMap((spec) =>
     product({
       spec: [spec],
@@ -35,7 +35,7 @@ function everythingTold(name: BlockFormatName, noops: readonly (number | undefin
 }
 
 /** The options of a quantization, those of the spec included, as one flat object. */
-function flat({ spec, ...rest }: Told): Readonly<Record<string, unknown>> {
+function flattenOptions({ spec, ...rest }: ToldSpec): Readonly<Record<string, unknown>> {
   return { ...spec, ...rest };
 }
 
@@ -45,23 +45,23 @@ export function toldTogether(
   strength: number,
   noops: readonly (number | undefined)[] = NOOPS,
   specs: (spec: QuantizeSpec) => boolean = () => true,
-): readonly Told[] {
-  const told = everythingTold(name, noops).filter(({ spec }) => specs(spec));
-  const all = new Map(told.map((each) => [flat(each), each]));
-  return covering([...all.keys()], strength).map((row) => all.get(row) as Told);
+): readonly ToldSpec[] {
+  const results = everythingTold(name, noops).filter(({ spec }) => specs(spec));
+  const inputs = new Map(results.map((result) => [flattenOptions(result), result]));
+  return covering([...inputs.keys()], strength).map((row) => inputs.get(row) as ToldSpec);
 }
 
 /** A name for a test case. */
-export function nameOf({ spec, usage, scaleLayout, dtype, noop, records }: Told): string {
+export function nameOf({ spec, usage, scaleLayout, dtype, noop, records }: ToldSpec): string {
   const { quantizer, ...fields } = spec;
-  const on = Object.entries(fields).filter(([, value]) => value && value !== "none" && value !== 448);
-  const copies = Object.entries(usage).filter(([, wanted]) => wanted);
+  const settings = Object.entries(fields).filter(([, value]) => value && value !== "none" && value !== 448);
+  const copies = Object.entries(usage).filter(([, isWanted]) => isWanted);
   return [
     quantizer,
     dtype,
     scaleLayout,
     ...copies.map(([copy]) => copy),
-    ...on.map(([key, value]) => (value === true ? key : `${key} ${value}`)),
+    ...settings.map(([key, value]) => (value === true ? key : `${key} ${value}`)),
     ...(noop === undefined ? [] : [`noop ${noop}`]),
     ...(records ? [] : ["no record"]),
   ].join(" ");

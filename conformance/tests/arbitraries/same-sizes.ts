@@ -68,15 +68,15 @@ const ANY_LAYOUT = OPERAND_PAIRS.filter((name) => !name.includes("128"));
 /** The pairs that support all sizes, batches and split-K. */
 const SPLITS = ["bf16", "f16"];
 /** The variant with options removed that its operands do not support. */
-export function fitted(drawn: Variant): Variant {
-  const { pair, layout, splitK } = drawn;
+export function withSupportedOptions(variant: Variant): Variant {
+  const { pair, layout, splitK } = variant;
   const wide = SPLITS.includes(pair);
   return {
-    ...drawn,
-    size: wide ? drawn.size : 0,
-    batched: wide && drawn.batched,
+    ...variant,
+    size: wide ? variant.size : 0,
+    batched: wide && variant.batched,
     layout: ANY_LAYOUT.includes(pair) ? layout : "TN",
-    splitK: splitK === 2 && !(wide && drawn.size === 0) ? "auto" : splitK,
+    splitK: splitK === 2 && !(wide && variant.size === 0) ? "auto" : splitK,
   };
 }
 
@@ -136,11 +136,11 @@ export const variant: fc.Arbitrary<Variant> = fc
     batched: fc.constantFrom(...CHOICES.batched),
     seed: fc.constantFrom(...CHOICES.seed),
   })
-  .map(fitted);
+  .map(withSupportedOptions);
 
 function operand(backend: Backend, source: Source, shape: readonly number[], seed: number) {
   if (source === "e4m3") {
-    const codes = words(seed, elementCount(shape)).map((word) => (word & 0x87) | (((word >>> 8) % 12) << 3));
+    const codes = words(seed, elementCount(shape)).map((bits) => (bits & 0x87) | (((bits >>> 8) % 12) << 3));
     return upload(backend, fromCodes("e4m3", shape, codes));
   }
   const x = upload(backend, gridWideValues(typeof source === "string" ? source : "bf16", shape, seed));
@@ -153,7 +153,7 @@ function multiplyBatch(backend: Backend, input: Variant, plan: GemmPlan | undefi
   const { pair, layout, outDtype, alpha, datapath, seed, size } = input;
   const [rows, columns, depth] = SIZES[size] as (typeof SIZES)[number];
   const type = pair as WideDType;
-  const shape = (lines: number, along: boolean) => [2, ...(along ? [lines, depth] : [depth, lines])];
+  const shape = (lines: number, isAlong: boolean) => [2, ...(isAlong ? [lines, depth] : [depth, lines])];
   const { a, b } = directionsOf(layout);
   return batchedGemm({
     a: upload(backend, gridWideValues(type, shape(columns, a === "rowwise"), seed)),
@@ -172,8 +172,8 @@ export function multiply(backend: Backend, input: Variant, plan?: GemmPlan) {
   const { alpha, splitK, datapath, seed, size } = rest;
   const [ofB, ofA] = OPERANDS[pair] as readonly [Source, Source];
   const [rows, columns, depth] = SIZES[size] as (typeof SIZES)[number];
-  const wide = (type: WideDType, shape: readonly number[], more: number) =>
-    upload(backend, gridWideValues(type, shape, seed + more));
+  const wide = (type: WideDType, shape: readonly number[], extra: number) =>
+    upload(backend, gridWideValues(type, shape, seed + extra));
   const { a, b } = directionsOf(layout);
   return gemm({
     a: operand(backend, ofA, a === "rowwise" ? [columns, depth] : [depth, columns], seed),

@@ -19,10 +19,10 @@ const STOCHASTIC = QUANTIZERS.flatMap(specsOf).filter(({ stochastic }) => stocha
 /** A multiple of 16: mostly few, some so large that the number of a draw has more than 32 bits. */
 const distance = fc
   .oneof({ weight: 5, arbitrary: fc.nat(4) }, { weight: 1, arbitrary: fc.nat(2 ** 24 - 1) })
-  .map((n) => DRAWN * n);
+  .map((count) => DRAWN * count);
 
 /** The same for rows, which are divided between blocks. */
-const blocks = distance.map((n) => 2 * n);
+const blocks = distance.map((size) => 2 * size);
 
 /**
  * The position of a matrix of that size in a larger one: in one piece or in several, of which the last may be shorter. A number
@@ -37,11 +37,11 @@ function partOf(size: readonly [rows: number, columns: number]): fc.Arbitrary<Ma
  * A position at which the first draw of the first row, or column, is the last draw whose number has 32 bits: 16 (2^28 - 2) + 31.
  */
 function atLastDraw([rows, columns]: readonly [rows: number, columns: number]): fc.Arbitrary<MatrixPart> {
-  const [pitch, first, line] = [2 ** 32 - 2 * DRAWN, 31 * DRAWN, 16];
-  const whole = { width: Math.max(columns, DRAWN), stride: Math.max(columns, DRAWN) };
+  const [pitch, firstOffset, line] = [2 ** 32 - 2 * DRAWN, 31 * DRAWN, 16];
+  const wholeWidth = { width: Math.max(columns, DRAWN), stride: Math.max(columns, DRAWN) };
   return fc.constantFrom(
-    { ...whole, rows: 2 * line + rows, columns: pitch, row: line, column: first },
-    { ...whole, rows: pitch, columns: line + columns, row: first, column: line },
+    { ...wholeWidth, rows: 2 * line + rows, columns: pitch, row: line, column: firstOffset },
+    { ...wholeWidth, rows: pitch, columns: line + columns, row: firstOffset, column: line },
   );
 }
 
@@ -49,16 +49,16 @@ function pieces([rows, columns]: readonly [rows: number, columns: number]): fc.A
   const width = fc.oneof(
     fc.constant(Math.max(columns, DRAWN)),
     fc.constant(Math.max(DRAWN, Math.floor(columns / 2 / DRAWN) * DRAWN)),
-    fc.integer({ min: 1, max: Math.max(1, columns / DRAWN) }).map((n) => DRAWN * n),
+    fc.integer({ min: 1, max: Math.max(1, columns / DRAWN) }).map((count) => DRAWN * count),
   );
   return fc
     .record({ width, apart: distance, row: blocks, column: distance, below: blocks, right: distance })
-    .map(({ width: piece, apart, row, column, below, right }) => {
+    .map(({ width: piece, apart: areSeparate, row, column, below, right: columnsRight }) => {
       const count = Math.ceil(columns / piece);
       // only few pieces may be far apart: rows of the larger matrix have fewer than 2^32 elements
-      const stride = piece + (count > 4 ? apart % (8 * DRAWN) : apart);
+      const stride = piece + (count > 4 ? areSeparate % (8 * DRAWN) : areSeparate);
       const end = column + count * stride + piece;
-      return { rows: row + rows + below, columns: end + right, row, column, width: piece, stride };
+      return { rows: row + rows + below, columns: end + columnsRight, row, column, width: piece, stride };
     });
 }
 

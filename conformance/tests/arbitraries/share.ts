@@ -8,5 +8,5 @@ export const share: fc.Arbitrary<number> = fc.nat(PARTS).map((count) => count / 
 
 /** An f32 number from `min` to `max`. */
 export function numberBetween(min: number, max: number): fc.Arbitrary<number> {
-  return fc.nat(2 ** 32 - 1).map((word) => Math.fround(min + ((max - min) * word) / (2 ** 32 - 1)));
+  return fc.nat(2 ** 32 - 1).map((bits) => Math.fround(min + ((max - min) * bits) / (2 ** 32 - 1)));
 }

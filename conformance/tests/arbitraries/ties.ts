@@ -19,7 +19,7 @@ const drawOf = (seed: number): Draw => {
   return (below) => next() % below;
 };
 
-const odd = (draw: Draw, from: number, to: number): number => (from + draw(to - from + 1)) | 1;
+const oddNumber = (draw: Draw, from: number, to: number): number => (from + draw(to - from + 1)) | 1;
 
 /** ±(1 + m / 2^23) * 2^exponent, an f32; a subnormal one has the bits that f32 has. */
 function nearPower(draw: Draw, exponent: number): number {
@@ -32,27 +32,27 @@ function nearPower(draw: Draw, exponent: number): number {
  * distance.
  */
 function smallExponent(draw: Draw, top: number): number {
-  const most = Math.max(1, top - 52 - MIN_EXPONENT);
-  const below = [draw(4), draw(Math.min(most, 56)), draw(most)][draw(3)] as number;
+  const greatest = Math.max(1, top - 52 - MIN_EXPONENT);
+  const below = [draw(4), draw(Math.min(greatest, 56)), draw(greatest)][draw(3)] as number;
   return Math.max(MIN_EXPONENT, top - 52 - below);
 }
 
 /** Two numbers whose product is an odd number of 25 bits: with a factor 2^k it is halfway between two f32. */
 function oddProduct(draw: Draw, bits: number): readonly [number, number] {
-  const first = odd(draw, 3, 2 ** bits - 1);
-  const [least, most] = [Math.ceil(2 ** 24 / first), Math.floor((2 ** 25 - 1) / first)];
-  const second = odd(draw, least, most - 1);
-  return first * second < 2 ** 25 ? [first, second] : [first, second - 2];
+  const odd1 = oddNumber(draw, 3, 2 ** bits - 1);
+  const [least, greatest] = [Math.ceil(2 ** 24 / odd1), Math.floor((2 ** 25 - 1) / odd1)];
+  const odd2 = oddNumber(draw, least, greatest - 1);
+  return odd1 * odd2 < 2 ** 25 ? [odd1, odd2] : [odd1, odd2 - 2];
 }
 
 /** The product is a tie, and the addend decides to which side the sum rounds. `bits` is the maximum width of a factor. */
 function productAtTie(draw: Draw, bits: number): Triple {
-  const [first, second] = oddProduct(draw, 2 + draw(bits - 1));
+  const [odd1, odd2] = oddProduct(draw, 2 + draw(bits - 1));
   const exponent = -90 + draw(190);
   const top = exponent + 24;
   return {
-    a: first,
-    b: (draw(2) === 0 ? 1 : -1) * second * 2 ** exponent,
+    a: odd1,
+    b: (draw(2) === 0 ? 1 : -1) * odd2 * 2 ** exponent,
     c: draw(8) === 0 ? 0 : nearPower(draw, smallExponent(draw, top)),
   };
 }
@@ -63,8 +63,8 @@ function productAtTie(draw: Draw, bits: number): Triple {
  */
 function sumAtTie(draw: Draw): Triple {
   const shift = 15 + draw(9);
-  const x = odd(draw, 1, 2 ** (24 - shift) - 1) * 2 ** shift;
-  const s = draw(8) === 0 ? 0 : 1 + draw(Math.floor(2 ** (shift - 15)));
+  const x = oddNumber(draw, 1, 2 ** (24 - shift) - 1) * 2 ** shift;
+  const shiftExtra = draw(8) === 0 ? 0 : 1 + draw(Math.floor(2 ** (shift - 15)));
   const isSubnormal = draw(4) === 0;
   const unit = isSubnormal ? MIN_EXPONENT : -125 + draw(200);
   const scale = unit - 2 * shift - 1;
@@ -72,20 +72,20 @@ function sumAtTie(draw: Draw): Triple {
   const significand = isSubnormal ? draw(2 ** 23) : 2 ** 23 + draw(2 ** 23);
   const [signA, signC] = [draw(2), draw(2)].map((sign) => (sign === 0 ? 1 : -1)) as [number, number];
   return {
-    a: signA * (x + s >= 2 ** 24 ? x : x + s) * 2 ** ofA,
-    b: (x + s >= 2 ** 24 ? x : x - s) * 2 ** (scale - ofA),
+    a: signA * (x + shiftExtra >= 2 ** 24 ? x : x + shiftExtra) * 2 ** ofA,
+    b: (x + shiftExtra >= 2 ** 24 ? x : x - shiftExtra) * 2 ** (scale - ofA),
     c: signC * significand * 2 ** unit,
   };
 }
 
 /** The addend is the negative of the rounded product, or a neighbour of it. */
-function cancelling(draw: Draw): Triple {
+function nearNegative(draw: Draw): Triple {
   const [a, b] = [nearPower(draw, -30 + draw(60)), nearPower(draw, -30 + draw(60))];
   const product = Math.fround(a * b);
   return { a, b, c: Math.fround(-product * (1 + (draw(5) - 2) * 2 ** -23)) };
 }
 
-const seeded = <T>(make: (draw: Draw) => T): fc.Arbitrary<T> =>
+const fromSeed = <T>(make: (draw: Draw) => T): fc.Arbitrary<T> =>
   fc.integer({ min: 0, max: 0x7fffffff }).map((seed) => make(drawOf(seed)));
 
 const isF32 = ({ a, b, c }: Triple): boolean =>
@@ -94,14 +94,14 @@ const isF32 = ({ a, b, c }: Triple): boolean =>
 /** Triples at ties, next to ties, and with cancellation. */
 export const tiedTriple: fc.Arbitrary<Triple> = fc
   .oneof(
-    { weight: 4, arbitrary: seeded((draw) => productAtTie(draw, 23)) },
-    { weight: 4, arbitrary: seeded(sumAtTie) },
-    { weight: 1, arbitrary: seeded(cancelling) },
+    { weight: 4, arbitrary: fromSeed((draw) => productAtTie(draw, 23)) },
+    { weight: 4, arbitrary: fromSeed(sumAtTie) },
+    { weight: 1, arbitrary: fromSeed(nearNegative) },
   )
   .filter(isF32);
 
 /** As the first kind of `tiedTriple`, where `a` is an odd integer of at most 4 bits. */
-export const narrowTiedTriple: fc.Arbitrary<Triple> = seeded((draw) => productAtTie(draw, 4)).filter(isF32);
+export const narrowTiedTriple: fc.Arbitrary<Triple> = fromSeed((draw) => productAtTie(draw, 4)).filter(isF32);
 
 /** `terms` in a drawn order. */
 function shuffled<T>(draw: Draw, terms: readonly T[]): readonly T[] {
@@ -119,50 +119,50 @@ function fewTerms(draw: Draw): readonly number[] {
   const exponent = -60 + draw(120);
   const top = exponent + 24;
   const sign = draw(2) === 0 ? 1 : -1;
-  const whole = odd(draw, 2 ** 24, 2 ** 25 - 1);
-  const low = odd(draw, 1, 2 ** (1 + draw(12)) - 1);
-  const parts = [whole - low, low].map((part) => [sign * part * 2 ** exponent]);
-  const far = (below: number): number => nearPower(draw, Math.max(MIN_EXPONENT, top - below));
-  const alone = (): number[] => [
-    draw(2) === 0 ? far(53 + draw(56)) : nearPower(draw, smallExponent(draw, top)),
+  const sum = oddNumber(draw, 2 ** 24, 2 ** 25 - 1);
+  const low = oddNumber(draw, 1, 2 ** (1 + draw(12)) - 1);
+  const addends = [sum - low, low].map((addend) => [sign * addend * 2 ** exponent]);
+  const powerBelow = (below: number): number => nearPower(draw, Math.max(MIN_EXPONENT, top - below));
+  const singleTerm = (): number[] => [
+    draw(2) === 0 ? powerBelow(53 + draw(56)) : nearPower(draw, smallExponent(draw, top)),
   ];
-  const between = (): number[] => {
-    const larger = far(46 + draw(8));
+  const middleTerms = (): number[] => {
+    const larger = powerBelow(46 + draw(8));
     return [larger, 2 ** Math.max(MIN_EXPONENT, top - 98 - draw(10)), -larger];
   };
-  const residual = [() => [], alone, between, between][draw(4)]?.() ?? [];
+  const residual = [() => [], singleTerm, middleTerms, middleTerms][draw(4)]?.() ?? [];
   const above = draw(2) === 0 ? nearPower(draw, Math.min(MAX_EXPONENT - 8, top + draw(100))) : 0;
   const zeros = new Array<number>(draw(2) === 0 ? draw(60) : 0).fill(0);
-  return [...shuffled(draw, [...parts, residual, above === 0 ? [] : [above], [-above]]).flat(), ...zeros];
+  return [...shuffled(draw, [...addends, residual, above === 0 ? [] : [above], [-above]]).flat(), ...zeros];
 }
 
 /** Many large numbers of one sign, numbers that make their sum a tie, and one number far below it. */
 function manyTerms(draw: Draw): readonly number[] {
   const exponent = -40 + draw(60);
   const sign = draw(2) === 0 ? 1 : -1;
-  const large = Array.from({ length: 3 + draw(125) }, () => 2 ** 24 - 1 - draw(2 ** 12));
-  const sum = large.reduce((a, b) => a + b);
+  const largeTerms = Array.from({ length: 3 + draw(125) }, () => 2 ** 24 - 1 - draw(2 ** 12));
+  const sum = largeTerms.reduce((a, b) => a + b);
   const half = 2 ** (Math.floor(Math.log2(sum)) - 24);
   const rest = (2 * Math.floor(sum / half / 2) + 1) * half - sum;
-  const whole = [...large, rest].map((part) => sign * part * 2 ** exponent);
+  const terms = [...largeTerms, rest].map((term) => sign * term * 2 ** exponent);
   const top = exponent + Math.floor(Math.log2(sum));
-  const far = Array.from({ length: 1 + draw(2) }, () => nearPower(draw, smallExponent(draw, top)));
+  const distantTerms = Array.from({ length: 1 + draw(2) }, () => nearPower(draw, smallExponent(draw, top)));
   return shuffled(
     draw,
-    [...whole, ...far].filter((term) => term !== 0),
+    [...terms, ...distantTerms].filter((term) => term !== 0),
   );
 }
 
 /** Numbers, all f32, whose exact sum is a tie or next to one. */
 export const tiedTerms: fc.Arbitrary<readonly number[]> = fc
-  .oneof(seeded(fewTerms), seeded(manyTerms))
+  .oneof(fromSeed(fewTerms), fromSeed(manyTerms))
   .filter((terms) => terms.every((term) => Math.fround(term) === term));
 
 /** The inverse of an odd number modulo 2^30. */
 function inverse(x: bigint): bigint {
-  let found = x;
-  for (let i = 0; i < 5; i++) found = (found * (2n - x * found)) & MASK;
-  return found;
+  let divisor = x;
+  for (let i = 0; i < 5; i++) divisor = (divisor * (2n - x * divisor)) & MASK;
+  return divisor;
 }
 
 const MASK = (1n << 30n) - 1n;
@@ -174,16 +174,18 @@ export interface ScaledPair {
 }
 
 /** The last bit of the product is one more than f64 has. */
-export const tiedPair: fc.Arbitrary<ScaledPair> = seeded((draw) => {
+export const tiedPair: fc.Arbitrary<ScaledPair> = fromSeed((draw) => {
   for (;;) {
-    const element = odd(draw, 9, 15);
-    const scale = odd(draw, 2 ** 23, 2 ** 24 - 1);
-    const first = BigInt(element) * BigInt(scale);
+    const element = oddNumber(draw, 9, 15);
+    const scale = oddNumber(draw, 2 ** 23, 2 ** 24 - 1);
+    const product = BigInt(element) * BigInt(scale);
     const tie = (1n << 29n) + (draw(2) === 0 ? 1n : MASK);
-    const second = Number((tie * inverse(first)) & MASK);
-    const other = [3, 5, 7, 9, 11, 13, 15].find((each) => second % each === 0 && second / each < 2 ** 24);
-    const bits = (first * BigInt(second)).toString(2).length;
-    if (other !== undefined && bits === 54)
-      return { elements: [element, other], scales: [scale * 2 ** (-40 + draw(40)), second / other] };
+    const second = Number((tie * inverse(product)) & MASK);
+    const factor = [3, 5, 7, 9, 11, 13, 15].find(
+      (candidate) => second % candidate === 0 && second / candidate < 2 ** 24,
+    );
+    const bits = (product * BigInt(second)).toString(2).length;
+    if (factor !== undefined && bits === 54)
+      return { elements: [element, factor], scales: [scale * 2 ** (-40 + draw(40)), second / factor] };
   }
 });

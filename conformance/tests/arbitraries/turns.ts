@@ -16,7 +16,7 @@ import { dequantizeCase } from "../../operations/quantize/dequantize.js";
 import { normQuantizeCase } from "../../operations/quantize/norm-quantize.js";
 import { parameters } from "../../operations/rows/norm.js";
 import { PlainTensor } from "../../values/plain.js";
-import { large, losses, manyIds, row } from "./large.js";
+import { largeTensor, losses, manyIds, row } from "./large.js";
 import { ordinary } from "./ordinary.js";
 
 /** The arbitraries of each operation. A few inputs are drawn from each. */
@@ -61,10 +61,10 @@ const SUMMED: readonly Shape[] = [
 const outDtype = wideType();
 const f32 = fc.constant("f32" as const);
 
-function normed(shape: Shape, dtype?: WideDType) {
+function normCases(shape: Shape, dtype?: WideDType) {
   return fc
     .tuple(fc.record({ x: ordinary(shape, dtype), eps: fc.constant(1e-5), outDtype }), parameters(shape))
-    .map(([input, given]) => ({ ...input, ...given }));
+    .map(([input, choices]) => ({ ...input, ...choices }));
 }
 
 /** Columns of f32 rows: on sm_90 the ring buffer then has the given number of slots of the given number of rows. */
@@ -92,7 +92,7 @@ const MAX_EIGHTS = 4;
 const random = fc.record({ seed: fc.bigInt({ min: 0n, max: 2n ** 64n - 1n }), offset: fc.constant(3n) });
 
 /** Even element counts whose last elements are less than eight, for each iteration of a block. */
-const RESTS = Array.from({ length: MAX_EIGHTS }, (_, turn) => 8 * (EIGHTS * turn + 3) + 6);
+const RESTS = Array.from({ length: MAX_EIGHTS }, (_, iteration) => 8 * (EIGHTS * iteration + 3) + 6);
 
 /** The quantizers that accept rows of any length. */
 const RAGGED = (Object.keys(BLOCK_FORMATS) as BlockFormatName[]).filter(
@@ -116,14 +116,14 @@ function normGradients(shape: Shape) {
         parameters(shape),
         row(shape),
       )
-      .map(([input, { beta, ...given }, mean]) => ({ ...input, ...given, ...(beta ? { mean } : {}) })),
+      .map(([input, { beta, ...choices }, mean]) => ({ ...input, ...choices, ...(beta ? { mean } : {}) })),
   );
 }
 
 /** Inputs for a GPU with that many multiprocessors. */
 export function turnsFor(multiprocessors: number): Turns {
-  /** An element count slightly above what a grid with `each` threads per multiprocessor takes in one iteration. */
-  const beyond = (each: number): number => multiprocessors * each + 8 * 101 + 5;
+  /** An element count slightly above what a grid with `waves` threads per multiprocessor takes in one iteration. */
+  const beyond = (waves: number): number => multiprocessors * waves + 8 * 101 + 5;
   const manyRows: Shape = [GRID + 5, SHORTEST_ROW];
   const tabled = Math.max(TABLED, beyond(4 * 1024 * 8));
   const flat: Shape = [tabled - (tabled % 8) + 5];
@@ -131,28 +131,28 @@ export function turnsFor(multiprocessors: number): Turns {
   const wide = { half: [rows, 1040], whole: [rows, 2 * 1040] };
   return {
     amax: [
-      large([beyond(8 * 256 * 4 * 8)], "bf16").map((x) => ({ x })),
-      large([beyond(8 * 256 * 4 * 4)], "f32").map((x) => ({ x })),
+      largeTensor([beyond(8 * 256 * 4 * 8)], "bf16").map((x) => ({ x })),
+      largeTensor([beyond(8 * 256 * 4 * 4)], "f32").map((x) => ({ x })),
     ],
     activation: CURVES.map((kind) =>
-      fc.record({ x: large(flat, "bf16"), kind: fc.constant(kind), outDtype }),
+      fc.record({ x: largeTensor(flat, "bf16"), kind: fc.constant(kind), outDtype }),
     ),
     activationBackward: CURVES.map((kind) =>
       fc.record({
-        x: large(flat, "bf16"),
-        grad: large(flat),
+        x: largeTensor(flat, "bf16"),
+        grad: largeTensor(flat),
         kind: fc.constant(kind),
         outDtype,
       }),
     ),
     gated: [
-      fc.record({ x: large(wide.whole, "bf16"), kind: fc.constantFrom(...CURVES), outDtype }),
-      fc.record({ x: large([GRID + 5, 2 * SHORTEST_ROW]), kind: fc.constant("relu"), outDtype }),
+      fc.record({ x: largeTensor(wide.whole, "bf16"), kind: fc.constantFrom(...CURVES), outDtype }),
+      fc.record({ x: largeTensor([GRID + 5, 2 * SHORTEST_ROW]), kind: fc.constant("relu"), outDtype }),
     ],
     gatedBackward: [
       fc.record({
-        x: large(wide.whole, "bf16"),
-        grad: large(wide.half),
+        x: largeTensor(wide.whole, "bf16"),
+        grad: largeTensor(wide.half),
         kind: fc.constantFrom(...CURVES),
         outDtype,
       }),
@@ -174,9 +174,9 @@ export function turnsFor(multiprocessors: number): Turns {
       ),
     ],
     norm: [
-      ...NORMED.map((shape) => normed(shape)),
+      ...NORMED.map((shape) => normCases(shape)),
       ...RINGS.map(([slots, group, columns]) =>
-        normed([multiprocessors * (slots + 1) * group + (multiprocessors >> 1), columns], "f32"),
+        normCases([multiprocessors * (slots + 1) * group + (multiprocessors >> 1), columns], "f32"),
       ),
     ],
     normQuantize: NORMED.map((shape) => normQuantizeCase(["fp8-delayed"], () => fc.constant(shape))),
@@ -190,7 +190,9 @@ export function turnsFor(multiprocessors: number): Turns {
       [40, 32_776],
       [9000, 33],
     ].map(normGradients),
-    mseBackward: [fc.record({ x: large(manyRows), target: large(manyRows), grad: row(manyRows) })],
+    mseBackward: [
+      fc.record({ x: largeTensor(manyRows), target: largeTensor(manyRows), grad: row(manyRows) }),
+    ],
     crossEntropyBackward: [
       fc
         .tuple(
@@ -199,10 +201,10 @@ export function turnsFor(multiprocessors: number): Turns {
         )
         .map(([input, saved]) => ({ ...input, ...saved })),
     ],
-    embedding: [fc.record({ table: large([50, SHORTEST_ROW]), ids: manyIds(GRID + 5, 50), outDtype })],
+    embedding: [fc.record({ table: largeTensor([50, SHORTEST_ROW]), ids: manyIds(GRID + 5, 50), outDtype })],
     embeddingBackward: [
       fc.record({
-        grad: large([3000, 1]),
+        grad: largeTensor([3000, 1]),
         ids: manyIds(3000, 8 * 32 * GRID + 700),
         vocabulary: fc.constant(8 * 32 * GRID + 700),
         outDtype: fc.constant("bf16"),

@@ -20,8 +20,8 @@ import type { Tensor } from "../../../src/tensor/tensor.js";
 import { useBackendPerTest } from "../harness/suite.js";
 
 let backend: Backend;
-useBackendPerTest((opened) => {
-  backend = opened;
+useBackendPerTest((openedBackend) => {
+  backend = openedBackend;
 });
 
 describe("openBackend", () => {
@@ -77,20 +77,21 @@ describe("memory", () => {
 
   it("is copied from and to any element by slice and paste, and viewed if the address is aligned", () => {
     fc.assert(
-      fc.property(fc.nat(200), fc.nat(200), fc.nat(200), (before, size, after) => {
+      fc.property(fc.nat(200), fc.nat(200), fc.nat(200), (elementsBefore, size, elementsAfter) => {
         using _scope = new Scope();
-        const values = Float32Array.from({ length: before + size + after }, (_, i) => i);
+        const values = Float32Array.from({ length: elementsBefore + size + elementsAfter }, (_, i) => i);
         const x = tensor(backend, values);
-        const part = x.slice(before, [size]);
-        expect(part.dataSync()).toEqual(values.slice(before, before + size));
-        part.write(values.slice(before, before + size).fill(-1));
+        const part = x.slice(elementsBefore, [size]);
+        expect(part.dataSync()).toEqual(values.slice(elementsBefore, elementsBefore + size));
+        part.write(values.slice(elementsBefore, elementsBefore + size).fill(-1));
         expect(x.dataSync()).toEqual(values);
-        x.paste(part, before);
-        expect(x.dataSync()).toEqual(values.fill(-1, before, before + size));
-        if ((before * 4) % 256 === 0) expect(x.view(before, [size]).dataSync()).toEqual(part.dataSync());
-        else if (size > 1) expect(() => x.view(before, [size])).toThrow("multiple of 256 bytes");
-        expect(() => x.slice(before + 1, [size + after])).toThrow(ShapeError);
-        expect(() => x.view(before + 1, [size + after])).toThrow(ShapeError);
+        x.paste(part, elementsBefore);
+        expect(x.dataSync()).toEqual(values.fill(-1, elementsBefore, elementsBefore + size));
+        if ((elementsBefore * 4) % 256 === 0)
+          expect(x.view(elementsBefore, [size]).dataSync()).toEqual(part.dataSync());
+        else if (size > 1) expect(() => x.view(elementsBefore, [size])).toThrow("multiple of 256 bytes");
+        expect(() => x.slice(elementsBefore + 1, [size + elementsAfter])).toThrow(ShapeError);
+        expect(() => x.view(elementsBefore + 1, [size + elementsAfter])).toThrow(ShapeError);
         expect(() => part.paste(x, 1)).toThrow(ShapeError);
         expect(() => x.slice(-1, [1])).toThrow(ShapeError);
       }),
@@ -100,18 +101,18 @@ describe("memory", () => {
   it("of views of views begins where the views begin together", () => {
     const step = fc.record({ way: fc.constantFrom("view", "slice", "reshape"), skip: fc.nat(3) });
     fc.assert(
-      fc.property(fc.array(step, { maxLength: 4 }), fc.nat(64), (steps, more) => {
+      fc.property(fc.array(step, { maxLength: 4 }), fc.nat(64), (steps, extraBytes) => {
         using _scope = new Scope();
-        const values = Float32Array.from({ length: 64 * 12 + more }, (_, i) => i);
-        let [x, first] = [tensor(backend, values) as Tensor, 0];
-        for (const { way, skip } of steps) {
-          if (way === "reshape") x = x.reshape([1, x.size]);
+        const values = Float32Array.from({ length: 64 * 12 + extraBytes }, (_, i) => i);
+        let [x, begin] = [tensor(backend, values) as Tensor, 0];
+        for (const { way: operation, skip } of steps) {
+          if (operation === "reshape") x = x.reshape([1, x.size]);
           else {
-            x = x[way](64 * skip, [x.size - 64 * skip]);
-            first += 64 * skip;
+            x = x[operation](64 * skip, [x.size - 64 * skip]);
+            begin += 64 * skip;
           }
         }
-        expect(x.dataSync()).toEqual(values.slice(first));
+        expect(x.dataSync()).toEqual(values.slice(begin));
         if (x.size > 0) expect(x.slice(x.size - 1, [1]).dataSync()).toEqual(values.slice(-1));
       }),
     );
@@ -141,14 +142,14 @@ describe("memory", () => {
   it("that cannot be allocated is an error, after which everything works as before", () => {
     using _scope = new Scope();
     const x = tensor(backend, [1, -2]);
-    const before = backend.memoryUse();
+    const liveBefore = backend.memoryUse();
     for (const attempt of [
       () => empty(backend, "f32", [2 ** 20, 2 ** 20]),
       () => empty(backend, "u8", [2 ** 31]),
       () => new MXFP8Quantizer({ columnwise: true }).makeEmpty(backend, [2 ** 15, 2 ** 15]),
     ]) {
       expect(attempt).toThrow(OutOfMemoryError);
-      expect(backend.memoryUse()).toEqual(before);
+      expect(backend.memoryUse()).toEqual(liveBefore);
     }
     expect(decode(encode(x, { format: "e4m3" })).dataSync()).toEqual(Float32Array.of(1, -2));
   });
@@ -156,16 +157,16 @@ describe("memory", () => {
   it("an allocation that fails reports the requested and the live bytes; disposing frees memory for it", () => {
     const big = 900_000_000;
     using scope = new Scope();
-    const held: Tensor[] = [];
+    const tensors: Tensor[] = [];
     const fill = (): void => {
-      for (let i = 0; i < 5; i++) held.push(empty(backend, "u8", [big]));
+      for (let i = 0; i < 5; i++) tensors.push(empty(backend, "u8", [big]));
     };
     expect(fill).toThrow(OutOfMemoryError);
-    expect(fill).toThrow(`wanted ${big} bytes with ${held.length * big} bytes live; dispose`);
-    held.pop()?.dispose();
-    held.push(empty(backend, "u8", [big]));
+    expect(fill).toThrow(`wanted ${big} bytes with ${tensors.length * big} bytes live; dispose`);
+    tensors.pop()?.dispose();
+    tensors.push(empty(backend, "u8", [big]));
     scope.dispose();
-    expect(held.every(({ disposed }) => disposed)).toBe(true);
+    expect(tensors.every(({ disposed }) => disposed)).toBe(true);
   });
 });
 
@@ -176,9 +177,9 @@ describe("scopes", () => {
       const [x, y] = [tensor(backend, [1]), tensor(backend, [2])];
       return [x, scope.keep(y)];
     };
-    const [gone, kept] = make();
-    expect([gone.disposed, kept.disposed]).toEqual([true, false]);
-    kept.dispose();
+    const [disposedTensor, survivor] = make();
+    expect([disposedTensor.disposed, survivor.disposed]).toEqual([true, false]);
+    survivor.dispose();
   });
 
   it("move kept tensors to the enclosing scope", () => {
@@ -192,7 +193,7 @@ describe("scopes", () => {
     expect(x.disposed).toBe(true);
   });
 
-  it("leave alone what was created before them, even if kept", () => {
+  it("do not dispose of tensors that were created before them, even if these are kept", () => {
     const x = tensor(backend, [1]);
     const scope = new Scope();
     scope.keep(x);
@@ -240,14 +241,14 @@ describe("scopes", () => {
 
 describe("a backend that is disposed of", () => {
   it("throws in every later call, and its tensors can still be disposed of", async () => {
-    const gone = await openBackend("wasm", { threads: 2 });
-    const x = tensor(gone, [1]);
-    await gone.dispose();
-    await gone.dispose();
+    const closedBackend = await openBackend("wasm", { threads: 2 });
+    const x = tensor(closedBackend, [1]);
+    await closedBackend.dispose();
+    await closedBackend.dispose();
     for (const attempt of [
       () => x.dataSync(),
       () => x.write(Float32Array.of(2)),
-      () => tensor(gone, [1]),
+      () => tensor(closedBackend, [1]),
       () => encode(x, { format: "e4m3" }),
     ]) {
       expect(attempt).toThrow(DisposedError);
@@ -255,7 +256,7 @@ describe("a backend that is disposed of", () => {
     }
     await expect(x.data()).rejects.toThrow(DisposedError);
     x.dispose();
-    expect(gone.memoryUse()).toMatchObject({ live: 0, blocks: 0 });
+    expect(closedBackend.memoryUse()).toMatchObject({ live: 0, blocks: 0 });
   });
 });
 
@@ -265,8 +266,8 @@ describe("supports", () => {
     using _scope = new Scope();
     const operand: GemmOperand = { data: zeros(backend, format, [16, 32]), traits: { format } };
     const out = zeros(backend, "f32", [16, 16]);
-    const rest = { splitAccumulator: false, splitK: 1, alpha: 1, beta: 0, outScale: 1 };
-    return backend.supports("gemm", { ...rest, x: operand, w: operand, datapath, out });
+    const options = { splitAccumulator: false, splitK: 1, alpha: 1, beta: 0, outScale: 1 };
+    return backend.supports("gemm", { ...options, x: operand, w: operand, datapath, out });
   };
 
   it("refuses f32 on tensor cores, with the reason and what to do", () => {

@@ -20,12 +20,12 @@ const BY_GPUS = new Set(["gemm.preGelu"]);
 
 /** All tensors in the arguments, by path. */
 function tensorsIn(args: object, path = ""): ReadonlyMap<string, Tensor> {
-  const found = Object.entries(args).flatMap(([key, value]): (readonly [string, Tensor])[] => {
+  const tensorFields = Object.entries(args).flatMap(([key, value]): (readonly [string, Tensor])[] => {
     if (value instanceof Tensor) return [[path + key, value]];
     const isPlain = typeof value === "object" && value !== null && !ArrayBuffer.isView(value);
     return isPlain ? [...tensorsIn(value as object, `${path}${key}.`)] : [];
   });
-  return new Map(found);
+  return new Map(tensorFields);
 }
 
 const bytes = (x: Tensor): string => {
@@ -35,25 +35,27 @@ const bytes = (x: Tensor): string => {
 
 /** Records which arguments change when an operation runs, and tries outputs of other types. */
 class Witness extends GuardedBackend {
-  readonly changed = new Map<OpName, Set<string>>();
+  readonly writtenArguments = new Map<OpName, Set<string>>();
   readonly undeclared = new Set<string>();
-  readonly taken = new Set<string>();
+  readonly operations = new Set<string>();
   trying = false;
 
   override run<K extends OpName>(op: K, args: OpArgs[K]): void {
     if (this.trying) return;
     const tensors = [...tensorsIn(args)];
-    const before = tensors.map(([, x]) => bytes(x));
+    const bytesBefore = tensors.map(([, x]) => bytes(x));
     super.run(op, args);
-    const changed = tensors.filter(([, x], i) => bytes(x) !== before[i]);
+    const changedTensors = tensors.filter(([, x], i) => bytes(x) !== bytesBefore[i]);
     const rows = (TENSOR_ROWS.get(op) ?? []).filter(({ written }) => written);
     const written = tensors.filter(([path]) => rows.some(({ name }) => path.split(".")[0] === name));
-    const places = new Set(written.map(([, x]) => x.address));
-    for (const [path, x] of changed) if (!places.has(x.address)) this.undeclared.add(`${op}.${path}`);
-    const seen = this.changed.get(op) ?? new Set();
+    const addresses = new Set(written.map(([, x]) => x.address));
+    for (const [path, x] of changedTensors)
+      if (!addresses.has(x.address)) this.undeclared.add(`${op}.${path}`);
+    const names = this.writtenArguments.get(op) ?? new Set();
     // an input that is overwritten in place has the name of the output
-    for (const { name } of rows) if (changed.some(([path]) => path.split(".")[0] === name)) seen.add(name);
-    this.changed.set(op, seen);
+    for (const { name } of rows)
+      if (changedTensors.some(([path]) => path.split(".")[0] === name)) names.add(name);
+    this.writtenArguments.set(op, names);
   }
 
   /** Calls `supports` with outputs of types that cannot hold the results. */
@@ -66,10 +68,10 @@ class Witness extends GuardedBackend {
         (dtype) => storageBits(dtype) < storageBits(x.dtype) && !["bf16", "f16"].includes(dtype),
       );
       for (const dtype of smaller) {
-        using other = new Tensor(this, dtype, storageBits(dtype) < 8 ? [2] : [1]);
+        using otherTensor = new Tensor(this, dtype, storageBits(dtype) < 8 ? [2] : [1]);
         const takes = rule === "product" && (dtype === "e4m3" || dtype === "e5m2");
-        if (takes || other.byteLength >= x.byteLength) continue;
-        this.#try(op, { ...args, [name]: other }, `${op}.${name} of ${dtype} in place of ${x.dtype}`);
+        if (takes || otherTensor.byteLength >= x.byteLength) continue;
+        this.#try(op, { ...args, [name]: otherTensor }, `${op}.${name} of ${dtype} in place of ${x.dtype}`);
       }
     }
     return super.supports(op, args);
@@ -79,9 +81,9 @@ class Witness extends GuardedBackend {
     this.trying = true;
     try {
       execute(this, op, args);
-      this.taken.add(label);
+      this.operations.add(label);
     } catch (error) {
-      if (!(error instanceof DTypeError)) this.taken.add(`${label}: ${error}`);
+      if (!(error instanceof DTypeError)) this.operations.add(`${label}: ${error}`);
     } finally {
       this.trying = false;
     }
@@ -93,16 +95,16 @@ describe("the table of outputs of operations", () => {
 
   it.each(OPERATION_NAMES)("%s writes only its listed outputs, and writes each of them fully", (name) => {
     witness().undeclared.clear();
-    witness().taken.clear();
+    witness().operations.clear();
     runDrawn(witness(), name, RUNS);
     expect([...witness().undeclared]).toEqual([]);
-    expect([...witness().taken]).toEqual([]);
+    expect([...witness().operations]).toEqual([]);
   });
 
   it("a sweep writes no tensor except its digest", () => {
     using _ = new Scope();
     sweepChunk(witness(), 0, { format: "e4m3", rounding: "tiesToEven", overflow: "saturate" });
-    expect([...witness().undeclared, ...witness().taken]).toEqual([]);
+    expect([...witness().undeclared, ...witness().operations]).toEqual([]);
   });
 
   it("lists every operation, with the arguments that changed when it ran", () => {
@@ -110,7 +112,10 @@ describe("the table of outputs of operations", () => {
       op,
       tensors.flatMap(({ name, written }) => (written && !BY_GPUS.has(`${op}.${name}`) ? [name] : [])).sort(),
     ]);
-    const seen = [...TENSOR_ROWS.keys()].map((op) => [op, [...(witness().changed.get(op) ?? [])].sort()]);
-    expect(seen).toEqual(rows);
+    const changes = [...TENSOR_ROWS.keys()].map((op) => [
+      op,
+      [...(witness().writtenArguments.get(op) ?? [])].sort(),
+    ]);
+    expect(changes).toEqual(rows);
   });
 });

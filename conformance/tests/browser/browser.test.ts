@@ -26,11 +26,11 @@ const ISOLATED = {
   "cross-origin-embedder-policy": "require-corp",
 };
 
-/** A content security policy that allows the site's own scripts, its import map, its own workers, and `more`. */
-function policy(...more: string[]): Readonly<Record<string, string>> {
+/** A content security policy that allows the site's own scripts, its import map, its own workers, and `directives`. */
+function policy(...directives: string[]): Readonly<Record<string, string>> {
   const map = `'sha256-${createHash("sha256").update(IMPORTS).digest("base64")}'`;
   return {
-    "content-security-policy": `script-src 'self' ${map} ${more.join(" ")}; worker-src 'self'`,
+    "content-security-policy": `script-src 'self' ${map} ${directives.join(" ")}; worker-src 'self'`,
   };
 }
 
@@ -65,7 +65,7 @@ async function onPage(headers: Readonly<Record<string, string>>, calls: readonly
 }
 
 /** Products with enough work for three threads. */
-const drawn = fc.record({
+const choices = fc.record({
   quantizer: fc.constantFrom(...QUANTIZER_NAMES),
   rows: fc.constantFrom(32, 64, 160),
   columns: fc.constantFrom(32, 128),
@@ -74,11 +74,11 @@ const drawn = fc.record({
   outDtype: fc.constant("bf16"),
 });
 
-type Cases = readonly (typeof drawn extends fc.Arbitrary<infer T> ? T : never)[];
+type Cases = readonly (typeof choices extends fc.Arbitrary<infer T> ? T : never)[];
 
 /** Draws lists of products. Each list is one call of a page. */
 const drawnLists = (): readonly Cases[] =>
-  fc.sample(fc.array(drawn, { minLength: draws(4, 2), maxLength: draws(8, 2) }), draws(3, 1));
+  fc.sample(fc.array(choices, { minLength: draws(4, 2), maxLength: draws(8, 2) }), draws(3, 1));
 
 /** Fails unless a backend on the page had these properties and its results for the list are equal to Node's. */
 async function expectSameAsNode(result: unknown, cases: Cases, properties: object): Promise<void> {
@@ -121,7 +121,7 @@ describe.skipIf(!CHROMIUM)(`in Chromium${CHROMIUM ? "" : ` (skipped: ${NO_CHROMI
         await expectSameAsNode(report().results?.[1 + i], cases, { threads: 3 });
     });
 
-    it("is told of a worker that broke, though its main thread gets no event while it waits", () => {
+    it("reports a worker that failed, although its main thread gets no event while it waits", () => {
       const error = { code: "BACKEND", message: expect.stringMatching(/worker 1 of 2 ended.*open another/) };
       expect(report().results?.at(-1)).toEqual([error, error]);
     });
@@ -149,7 +149,7 @@ describe.skipIf(!CHROMIUM)(`in Chromium${CHROMIUM ? "" : ` (skipped: ${NO_CHROMI
         await expectSameAsNode(report().results?.[1 + i], cases, properties);
     });
 
-    it("refuses threads that are asked for", () => {
+    it("refuses a requested number of threads", () => {
       expect(report().results?.[0]).toEqual({ code: "BACKEND", message: expect.stringMatching(refusal) });
     });
   });

@@ -56,22 +56,22 @@ const LOOKS: readonly Look[] = [
 ];
 
 let browser: Browser;
-let built: Built;
+let builtPage: Built;
 let backend: Backend;
 
 /** Runs `body` on a page at a fragment, and then requires that the page has reported no error. */
-async function at(fragment: string, body: (shown: Shown) => Promise<void>, look?: Look): Promise<void> {
-  const shown = await show(browser, `${built.file}#${fragment}`, look);
+async function openAt(fragment: string, body: (page: Shown) => Promise<void>, look?: Look): Promise<void> {
+  const page = await show(browser, `${builtPage.file}#${fragment}`, look);
   try {
-    await body(shown);
-    expect(shown.faults).toEqual([]);
+    await body(page);
+    expect(page.faults).toEqual([]);
   } finally {
-    await shown.close();
+    await page.close();
   }
 }
 
 /** Waits until the requested view is drawn. */
-async function settled(page: Page): Promise<void> {
+async function waitUntilDrawn(page: Page): Promise<void> {
   await page.evaluate(
     () =>
       new Promise((resolve) => requestAnimationFrame(() => requestAnimationFrame(() => setTimeout(resolve)))),
@@ -79,14 +79,14 @@ async function settled(page: Page): Promise<void> {
 }
 
 /** Goes to another fragment of the page and waits until it is drawn. */
-async function go(page: Page, fragment: string): Promise<void> {
+async function goTo(page: Page, fragment: string): Promise<void> {
   await page.evaluate((to) => {
-    const before = location.href;
-    const changed = new Promise((resolve) => addEventListener("hashchange", resolve, { once: true }));
+    const hrefBefore = location.href;
+    const change = new Promise((resolve) => addEventListener("hashchange", resolve, { once: true }));
     location.hash = to;
-    return location.href === before ? undefined : changed.then(() => undefined);
+    return location.href === hrefBefore ? undefined : change.then(() => undefined);
   }, fragment);
-  await settled(page);
+  await waitUntilDrawn(page);
 }
 
 /** The violations that axe finds on a page. */
@@ -94,13 +94,13 @@ async function violations(page: Page): Promise<readonly string[]> {
   await page.evaluate(AXE);
   return page.evaluate(async () => {
     const { axe: tool } = globalThis as typeof globalThis & { readonly axe: typeof axe };
-    const { violations: found } = await tool.run();
-    return found.map(({ id, nodes }) => `${id}: ${nodes.map(({ html }) => html).join(" ")}`);
+    const { violations } = await tool.run();
+    return violations.map(({ id, nodes }) => `${id}: ${nodes.map(({ html }) => html).join(" ")}`);
   });
 }
 
 /** The number of pixels by which the page is wider than the screen. */
-function overhang(page: Page): Promise<number> {
+function overflowWidth(page: Page): Promise<number> {
   return page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
 }
 
@@ -111,9 +111,9 @@ async function isAccessible(page: Page, salt: number): Promise<void> {
   for (const look of sampleCases(LOOKS, 1, salt)) {
     await page.setViewportSize({ width: look.width ?? 1280, height: 900 });
     await page.emulateMedia({ colorScheme: look.scheme ?? "light" });
-    await settled(page);
+    await waitUntilDrawn(page);
     expect(await violations(page), JSON.stringify(look)).toEqual([]);
-    expect(await overhang(page)).toBe(0);
+    expect(await overflowWidth(page)).toBe(0);
   }
 }
 
@@ -124,29 +124,31 @@ describe.skipIf(!CHROMIUM)(
   () => {
     beforeAll(async () => {
       browser = await chromium.launch({ executablePath: CHROMIUM as string });
-      built = await buildPlayground();
+      builtPage = await buildPlayground();
       backend = await openBackend("wasm", { threads: 1 });
     });
     afterAll(async () => {
       await browser?.close();
       await backend?.dispose();
-      built?.remove();
+      builtPage?.remove();
     });
 
     it("shows the codes and bits that the library gives for any f32, rounding and overflow", async () => {
-      const single = fc.oneof(
+      const singleFormat = fc.oneof(
         fc.integer({ min: 0, max: 2 ** 32 - 1 }),
         fc.constantFrom(0x80000000, 0x7f800000, 0xff800000, 0x7fc00000, 0x00000001, 0x43e80000, 0x3e800000),
       );
-      await at("", async ({ page }) => {
+      await openAt("", async ({ page }) => {
         const rounding = fc.constantFrom(...ROUNDINGS);
         const overflow = fc.constantFrom(...OVERFLOWS);
         await fc.assert(
-          fc.asyncProperty(single, rounding, overflow, async (bits, how, beyond) => {
-            await go(page, `x=0x${hexOf(bits)}&rounding=${how}&overflow=${beyond}`);
-            const rows = await page.$$eval(".formats tbody tr", (all) =>
-              all.map((row) =>
-                ["th", ".cell-code", ".cell-bits"].map((part) => row.querySelector(part)?.textContent),
+          fc.asyncProperty(singleFormat, rounding, overflow, async (bits, roundingName, beyond) => {
+            await goTo(page, `x=0x${hexOf(bits)}&rounding=${roundingName}&overflow=${beyond}`);
+            const rows = await page.$$eval(".formats tbody tr", (elements) =>
+              elements.map((row) =>
+                ["th", ".cell-code", ".cell-bits"].map(
+                  (selector) => row.querySelector(selector)?.textContent,
+                ),
               ),
             );
             using _ = new Scope();
@@ -156,7 +158,7 @@ describe.skipIf(!CHROMIUM)(
               const width = exponentBits + mantissaBits + (signed ? 1 : 0);
               const [first = 0] = encode(x, {
                 format,
-                rounding: how,
+                rounding: roundingName,
                 overflow: beyond,
               }).dataSync() as ArrayLike<number> & Iterable<number>;
               const code = width > 4 ? first : first % 16;
@@ -174,72 +176,78 @@ describe.skipIf(!CHROMIUM)(
     });
 
     it("quantizes a tensor under every dialect as the library does, and counts and marks where two differ", async () => {
-      const drawn = "student(3)";
+      const distribution = "student(3)";
       const [rows, columns, seed] = [40, 72, 5];
-      const values = drawNumbers(drawn, rows * columns, BigInt(seed)) as Float32Array;
+      const values = drawNumbers(distribution, rows * columns, BigInt(seed)) as Float32Array;
       const quantized = CHOICES.map((choice) =>
         quantize(backend, { rows, columns, values, dtype: "bf16" }, choice),
       );
-      await at(`view=tensor&draw=${drawn}&rows=${rows}&columns=${columns}&seed=${seed}`, async ({ page }) => {
-        const offered = await page.$$eval(".side-a option", (all) =>
-          all.map((each) => (each as HTMLOptionElement).value),
-        );
-        expect(offered.sort()).toEqual(CHOICES.map(keyOf).sort());
-        for (const [i, a] of sampleCases([...quantized.entries()], 4)) {
-          const b = quantized[(i * 7 + 3) % quantized.length] as typeof a;
-          const { different } = compare(a, b);
-          const where = different[0] ?? 0;
-          const [row, column] = [Math.floor(where / columns), where % columns];
-          await go(
-            page,
-            `view=tensor&draw=${drawn}&rows=${rows}&columns=${columns}&seed=${seed}&a=${keyOf(a.choice)}&b=${keyOf(b.choice)}`,
+      await openAt(
+        `view=tensor&draw=${distribution}&rows=${rows}&columns=${columns}&seed=${seed}`,
+        async ({ page }) => {
+          const offered = await page.$$eval(".side-a option", (elements) =>
+            elements.map((option) => (option as HTMLOptionElement).value),
           );
-          const shown = await page.evaluate(() => ({
-            count: document.querySelector(".costs + p strong")?.textContent,
-            title: document.querySelector("#element-title")?.textContent,
-            cell: [...document.querySelectorAll('.cells [aria-pressed="true"] code')].map(
-              (code) => code.textContent,
-            ),
-            isMarked: document.querySelector('.cells [aria-pressed="true"]')?.className,
-            why: document.querySelectorAll(".why p").length,
-          }));
-          const hex = (q: typeof a) => {
-            const { exponentBits, mantissaBits } = SCALAR_FORMATS[q.choice.format];
-            const digits = Math.ceil((1 + exponentBits + mantissaBits) / 4);
-            return (q.codes[where] as number).toString(16).toUpperCase().padStart(digits, "0");
-          };
-          expect(shown).toEqual({
-            count: different.length.toLocaleString("en"),
-            title: expect.stringContaining(`Row ${row}, column ${column}:`),
-            cell: [hex(a), hex(b)],
-            isMarked: different.length > 0 ? "value" : expect.stringMatching(/none|code/),
-            why: expect.any(Number),
-          });
-          expect(shown.why).toBeGreaterThan(0);
-        }
-      });
+          expect(offered.sort()).toEqual(CHOICES.map(keyOf).sort());
+          for (const [i, a] of sampleCases([...quantized.entries()], 4)) {
+            const b = quantized[(i * 7 + 3) % quantized.length] as typeof a;
+            const { different } = compare(a, b);
+            const where = different[0] ?? 0;
+            const [row, column] = [Math.floor(where / columns), where % columns];
+            await goTo(
+              page,
+              `view=tensor&draw=${distribution}&rows=${rows}&columns=${columns}&seed=${seed}&a=${keyOf(a.choice)}&b=${keyOf(b.choice)}`,
+            );
+            const pageState = await page.evaluate(() => ({
+              count: document.querySelector(".costs + p strong")?.textContent,
+              title: document.querySelector("#element-title")?.textContent,
+              cell: [...document.querySelectorAll('.cells [aria-pressed="true"] code')].map(
+                (code) => code.textContent,
+              ),
+              isMarked: document.querySelector('.cells [aria-pressed="true"]')?.className,
+              why: document.querySelectorAll(".why p").length,
+            }));
+            const hex = (q: typeof a) => {
+              const { exponentBits, mantissaBits } = SCALAR_FORMATS[q.choice.format];
+              const digits = Math.ceil((1 + exponentBits + mantissaBits) / 4);
+              return (q.codes[where] as number).toString(16).toUpperCase().padStart(digits, "0");
+            };
+            expect(pageState).toEqual({
+              count: different.length.toLocaleString("en"),
+              title: expect.stringContaining(`Row ${row}, column ${column}:`),
+              cell: [hex(a), hex(b)],
+              isMarked: different.length > 0 ? "value" : expect.stringMatching(/none|code/),
+              why: expect.any(Number),
+            });
+            expect(pageState.why).toBeGreaterThan(0);
+          }
+        },
+      );
     }, 400_000);
 
     it("sums a dot product as the library does, with scales and splits, and names the step that loses most", async () => {
-      const drawn = { px: "normal(0, 1) + outliers(2%, 60)", pw: "student(4)" };
-      const [x, w] = [drawNumbers(drawn.px, 200, 1n), drawNumbers(drawn.pw, 200, 2n)] as Float32Array[];
+      const distributions = { px: "normal(0, 1) + outliers(2%, 60)", pw: "student(4)" };
+      const [x, w] = [
+        drawNumbers(distributions.px, 200, 1n),
+        drawNumbers(distributions.pw, 200, 2n),
+      ] as Float32Array[];
       const operands: readonly Operand[] = [
         "e4m3",
         "bf16",
         ...CHOICES.filter(({ dialect }) => dialect === "te"),
       ];
       const summed = new Set<string>();
-      await at("view=product", async ({ page }) => {
+      await openAt("view=product", async ({ page }) => {
         for (const [i, datapath] of (["hopper", "ada", "blackwell", "fp32", "exact"] as const).entries())
           for (const operand of sampleCases(operands, 3, i)) {
             const splitK = datapath === "hopper" ? 2 : 1;
             const fragment = new URLSearchParams({
               view: "product",
-              ...drawn,
+              ...distributions,
               ...{ k: "200", datapath, splitK: String(splitK) },
               operands: typeof operand === "string" ? operand : keyOf(operand),
             });
-            await go(page, String(fragment));
+            await goTo(page, String(fragment));
             const answer = answerOrReason(() =>
               explainProduct(backend, x as Float32Array, w as Float32Array, {
                 ...{ x: operand, w: operand, datapath, splitAccumulator: false, splitK },
@@ -249,8 +257,8 @@ describe.skipIf(!CHROMIUM)(
               expect(await page.textContent(".fault")).toBe(answer);
               continue;
             }
-            const [name, sum] = await page.$$eval(".results tbody tr:first-child > *", (all) =>
-              all.map((each) => each.textContent),
+            const [name, sum] = await page.$$eval(".results tbody tr:first-child > *", (cells) =>
+              cells.map((cell) => cell.textContent),
             );
             const { explained, steps } = answer;
             summed.add(`${explained.plan.datapath} ${explained.staging} ${explained.promotion}`);
@@ -263,7 +271,7 @@ describe.skipIf(!CHROMIUM)(
               worst ? worst.terms.length + 2 : 0,
             );
           }
-        await go(page, "view=product&datapath=hopper&operands=e3m4");
+        await goTo(page, "view=product&datapath=hopper&operands=e3m4");
         expect(await page.textContent(".fault")).toMatch(/does not multiply/);
       });
       const kinds = [
@@ -278,10 +286,10 @@ describe.skipIf(!CHROMIUM)(
     });
 
     it("has examples each of which computes without a fault", async () => {
-      await at("view=product", async ({ page }) => {
+      await openAt("view=product", async ({ page }) => {
         for (const example of await page.locator(".examples .chip").all()) {
           await example.click();
-          await settled(page);
+          await waitUntilDrawn(page);
           expect(await page.locator(".fault").count(), (await example.textContent()) ?? "").toBe(0);
           expect(await page.locator(".alignment tbody tr").count()).toBeGreaterThan(2);
         }
@@ -293,16 +301,16 @@ describe.skipIf(!CHROMIUM)(
       using _ = new Scope();
       const [rows, columns] = [40, 96];
       const values = drawNumbers("student(3)", rows * columns, 3n) as Float32Array;
-      const made = quantizerOf({ dialect: "te", quantizer: "mxfp8" }).quantize(
+      const quantized = quantizerOf({ dialect: "te", quantizer: "mxfp8" }).quantize(
         tensor(backend, values, [rows, columns]),
       );
       const folder = mkdtempSync(join(tmpdir(), "lockstep-page-"));
       const path = join(folder, "q.safetensors");
-      await saveTensors(path, { weight: made });
-      const { data, scaleInv } = made.copy("rowwise");
-      const [codes, scales] = [data, scaleInv].map((each) => each.dataSync() as Uint8Array);
-      const whole = made.dequantize("f32").dataSync() as Float32Array;
-      await at("view=tensor&source=file", async ({ page }) => {
+      await saveTensors(path, { weight: quantized });
+      const { data, scaleInv } = quantized.copy("rowwise");
+      const [codes, scales] = [data, scaleInv].map((member) => member.dataSync() as Uint8Array);
+      const wholeValues = quantized.dequantize("f32").dataSync() as Float32Array;
+      await openAt("view=tensor&source=file", async ({ page }) => {
         await page.setInputFiles("#file", path);
         await page.waitForSelector("#stored-title");
         expect(readParams(new URL(page.url()).hash).tensor).toBe("weight");
@@ -311,7 +319,10 @@ describe.skipIf(!CHROMIUM)(
           [39, 95],
           [17, 40],
         ] as const) {
-          await go(page, `${new URL(page.url()).hash.slice(1).replace(/&at=[^&]*/, "")}&at=${row},${column}`);
+          await goTo(
+            page,
+            `${new URL(page.url()).hash.slice(1).replace(/&at=[^&]*/, "")}&at=${row},${column}`,
+          );
           const panel = page.locator("section:has(#stored-title)");
           const hex = (code = 0) => code.toString(16).toUpperCase().padStart(2, "0");
           const index = row * columns + column;
@@ -322,8 +333,8 @@ describe.skipIf(!CHROMIUM)(
             `0x${hex(codes?.[index])}`,
             `0x${hex(scales?.[row * 3 + Math.floor(column / 32)])}`,
           ]);
-          const shown = ((await panel.locator("h3").textContent()) ?? "").split(": ")[1] ?? "";
-          expect(Math.fround(Number(shown.replace("−", "-").replace("e−", "e-")))).toBe(whole[index]);
+          const title = ((await panel.locator("h3").textContent()) ?? "").split(": ")[1] ?? "";
+          expect(Math.fround(Number(title.replace("−", "-").replace("e−", "e-")))).toBe(wholeValues[index]);
           expect(await panel.textContent()).toContain(
             `rows ${row} to ${row}, columns ${column - (column % 32)} to ${column - (column % 32) + 31}`,
           );
@@ -351,14 +362,14 @@ describe.skipIf(!CHROMIUM)(
       ),
     )("shows codes, scales and values of %s, chosen with its configuration", async (name) => {
       const folder = join(VECTORS, name);
-      const files = readdirSync(folder).map((each) => join(folder, each));
+      const files = readdirSync(folder).map((name) => join(folder, name));
       const checkpoint = await openCheckpointFiles(folder);
       const { weights } = await surveyFiles(checkpoint);
       const weight = weights[0] as (typeof weights)[number];
-      const all = (await valuesIn(folder)).get(weight.name) as Float64Array;
+      const values = (await valuesIn(folder)).get(weight.name) as Float64Array;
       const [, rows, columns] = matricesOf(weight.shape);
       await checkpoint.close();
-      await at("view=tensor&source=file", async ({ page }) => {
+      await openAt("view=tensor&source=file", async ({ page }) => {
         await page.setInputFiles("#file", files);
         await page.waitForSelector("#stored-title");
         expect(readParams(new URL(page.url()).hash)).toMatchObject({
@@ -375,12 +386,15 @@ describe.skipIf(!CHROMIUM)(
           [rows - 1, columns - 1],
           [5, 9],
         ] as const) {
-          await go(page, `${new URL(page.url()).hash.slice(1).replace(/&at=[^&]*/, "")}&at=${row},${column}`);
-          const shown = ((await panel.locator("h3").textContent()) ?? "").split(": ")[1] ?? "";
-          const value = Number(shown.replaceAll("−", "-"));
+          await goTo(
+            page,
+            `${new URL(page.url()).hash.slice(1).replace(/&at=[^&]*/, "")}&at=${row},${column}`,
+          );
+          const title = ((await panel.locator("h3").textContent()) ?? "").split(": ")[1] ?? "";
+          const value = Number(title.replaceAll("−", "-"));
           expect(
-            Object.is(Math.fround(value), Math.fround(all[row * columns + column] as number)),
-            shown,
+            Object.is(Math.fround(value), Math.fround(values[row * columns + column] as number)),
+            title,
           ).toBe(true);
         }
         await isAccessible(page, 2);
@@ -405,7 +419,7 @@ describe.skipIf(!CHROMIUM)(
           { "model.weight": { dtype, shape: [rows, columns], data: values.map(bytesOf) } },
           size,
         );
-        await at("view=tensor&source=file", async ({ page }) => {
+        await openAt("view=tensor&source=file", async ({ page }) => {
           expect(await page.textContent(".hint")).toMatch(/Drop a safetensors file/);
           await page.setInputFiles("#file", { name: "a.safetensors", mimeType: "", buffer: file });
           await page.waitForSelector("#element-title");
@@ -416,10 +430,11 @@ describe.skipIf(!CHROMIUM)(
           ] as const) {
             await page.getByLabel(/From row, column/).fill(`${row},${column}`);
             await page.waitForFunction(
-              (rest) => document.querySelector(".map [role=img]")?.getAttribute("aria-label")?.includes(rest),
+              (label) =>
+                document.querySelector(".map [role=img]")?.getAttribute("aria-label")?.includes(label),
               `of ${rows - row} by ${columns - column} elements`,
             );
-            await go(page, `${new URL(page.url()).hash.slice(1)}&at=0,0`);
+            await goTo(page, `${new URL(page.url()).hash.slice(1)}&at=0,0`);
             expect(await page.textContent("#element-title .digits")).toBe(
               `${values[row * columns + column]}`.replace("-", "−"),
             );
@@ -442,15 +457,18 @@ describe.skipIf(!CHROMIUM)(
       const file = safetensors(Object.fromEntries(tensors), 1).toString("base64");
       const noValues = ["F4", "F8_E4M3", "F8_E5M2", "F8_E8M0", "F8_E4M3FNUZ", "F8_E5M2FNUZ"];
       expect(tensors.map(([dtype]) => dtype)).toEqual(expect.arrayContaining(noValues));
-      await at("view=tensor", async ({ page }) => {
+      await openAt("view=tensor", async ({ page }) => {
         await page.evaluate((text) => {
-          const dropped = new DataTransfer();
-          dropped.items.add(
-            new File([Uint8Array.from(atob(text), (c) => c.charCodeAt(0))], "all.safetensors"),
+          const transfer = new DataTransfer();
+          transfer.items.add(
+            new File(
+              [Uint8Array.from(atob(text), (character) => character.charCodeAt(0))],
+              "all.safetensors",
+            ),
           );
           const target = document.querySelector("#source-title")?.closest("section");
           target?.dispatchEvent(
-            new DragEvent("drop", { dataTransfer: dropped, bubbles: true, cancelable: true }),
+            new DragEvent("drop", { dataTransfer: transfer, bubbles: true, cancelable: true }),
           );
         }, file);
         for (const [dtype, { shape }] of sampleCases(tensors, 5)) {
@@ -468,16 +486,16 @@ describe.skipIf(!CHROMIUM)(
             (size) => document.querySelector(".map [role=img]")?.getAttribute("aria-label")?.includes(size),
             `of ${shape[0]} by ${shape[1]} elements`,
           );
-          await go(page, `${new URL(page.url()).hash.slice(1)}&at=1,1`);
+          await goTo(page, `${new URL(page.url()).hash.slice(1)}&at=1,1`);
           const [code = 0n] = codesOf(bytes, FILE_DTYPES[dtype as FileDType].bits).slice(
             (shape[1] as number) + 1,
           );
           const value = Math.fround(Number(partsOf(dtype as FileDType, code)[0]));
-          const shown = (await page.textContent("#element-title .digits")) as string;
-          const typed = Number(shown.replaceAll("−", "-").replace("∞", "Infinity"));
+          const digits = (await page.textContent("#element-title .digits")) as string;
+          const typed = Number(digits.replaceAll("−", "-").replace("∞", "Infinity"));
           // nine digits are shown
           const isNear = Object.is(typed, value) || Math.abs(typed - value) <= 1e-8 * Math.abs(value);
-          expect(isNear, `${dtype}: ${shown}, ${value}`).toBe(true);
+          expect(isNear, `${dtype}: ${digits}, ${value}`).toBe(true);
         }
       });
     });
@@ -490,7 +508,7 @@ describe.skipIf(!CHROMIUM)(
           return Buffer.concat([Buffer.from(BigUint64Array.of(BigInt(header.length)).buffer), header]);
         }),
       );
-      await at("view=tensor&source=file", async ({ page }) => {
+      await openAt("view=tensor&source=file", async ({ page }) => {
         await fc.assert(
           fc.asyncProperty(broken, async (bytes) => {
             await page.setInputFiles("#file", {
@@ -508,7 +526,7 @@ describe.skipIf(!CHROMIUM)(
     });
 
     it("has a link for what it shows: another page that opens it shows the same", async () => {
-      await at("", async ({ page }) => {
+      await openAt("", async ({ page }) => {
         await page.getByLabel(/Number, or/).fill("1/3");
         await page.getByLabel("Rounding").selectOption("toOdd");
         await page.getByRole("button", { name: "e5m2", exact: true }).click();
@@ -518,9 +536,9 @@ describe.skipIf(!CHROMIUM)(
         await page.getByLabel("Dialect B").selectOption({ label: "ocp-mxfp4: e2m1, 1x32" });
         await page.getByRole("button", { name: "scale", exact: true }).click();
         await page.getByRole("button", { name: "dark" }).click();
-        const texts = async (of: Page) => {
-          await settled(of);
-          return of.$eval("main", (main) => {
+        const texts = async (textsOn: Page) => {
+          await waitUntilDrawn(textsOn);
+          return textsOn.$eval("main", (main) => {
             const copy = main.cloneNode(true) as Element;
             // a chart is drawn later, when its width is known
             for (const chart of copy.querySelectorAll(".chart")) chart.replaceChildren();
@@ -528,15 +546,15 @@ describe.skipIf(!CHROMIUM)(
           });
         };
         const inTensor = await texts(page);
-        await at(new URL(page.url()).hash.slice(1), async ({ page: other }) => {
-          expect(await texts(other)).toBe(inTensor);
-          expect(await other.getByLabel(/Numbers; each line/).inputValue()).toBe("1 2 3\n4 5 1000");
-          expect(await other.evaluate(() => getComputedStyle(document.documentElement).colorScheme)).toBe(
+        await openAt(new URL(page.url()).hash.slice(1), async ({ page: otherPage }) => {
+          expect(await texts(otherPage)).toBe(inTensor);
+          expect(await otherPage.getByLabel(/Numbers; each line/).inputValue()).toBe("1 2 3\n4 5 1000");
+          expect(await otherPage.evaluate(() => getComputedStyle(document.documentElement).colorScheme)).toBe(
             "dark",
           );
         });
         await page.goBack();
-        await settled(page);
+        await waitUntilDrawn(page);
         expect(await page.textContent("#detail-title")).toBe("e5m2");
         expect(await page.getByLabel(/Number, or/).inputValue()).toBe("1/3");
         await page.goForward();
@@ -544,8 +562,8 @@ describe.skipIf(!CHROMIUM)(
       });
     });
 
-    it("survives any address", async () => {
-      await at("", async ({ page }) => {
+    it("reports no error for any address", async () => {
+      await openAt("", async ({ page }) => {
         const names = Object.keys(readParams(""));
         const wild = fc.oneof(
           fc.string(),
@@ -559,7 +577,7 @@ describe.skipIf(!CHROMIUM)(
             fc.constantFrom(...VIEWS),
             fc.dictionary(fc.constantFrom(...names), wild),
             async (view, params) => {
-              await go(page, String(new URLSearchParams({ ...params, view })));
+              await goTo(page, String(new URLSearchParams({ ...params, view })));
               expect(await page.locator("main h2").count()).toBeGreaterThan(0);
             },
           ),
@@ -569,7 +587,7 @@ describe.skipIf(!CHROMIUM)(
     });
 
     it("is used by keys: Tab reaches every control, and arrows move among the codes", async () => {
-      await at("view=tensor&at=3,4", async ({ page }) => {
+      await openAt("view=tensor&at=3,4", async ({ page }) => {
         const stops = await page
           .locator("main :is(input, select, button, textarea):not([tabindex='-1']):not(:disabled)")
           .count();
@@ -601,11 +619,11 @@ describe.skipIf(!CHROMIUM)(
     )(
       "axe finds no violation in the view $view, and it is not wider than the screen: $look",
       async ({ view, look }) => {
-        await at(
+        await openAt(
           `view=${view}`,
           async ({ page }) => {
             expect(await violations(page)).toEqual([]);
-            expect(await overhang(page)).toBe(0);
+            expect(await overflowWidth(page)).toBe(0);
           },
           look,
         );
@@ -617,9 +635,9 @@ describe.skipIf(!CHROMIUM)(
         return [`layer.${i}.weight`, { dtype: "F32", shape: [0, 4], data: [] }] as const;
       });
       const seven = Array.from(new Uint8Array(Float32Array.of(7).buffer), (byte) => Uint8Array.of(byte));
-      const one = ["the.last.one", { dtype: "F32", shape: [1, 1], data: seven }] as const;
-      const buffer = safetensors(Object.fromEntries([...tensors, one]), 1);
-      await at("view=tensor&source=file", async ({ page }) => {
+      const entry = ["the.last.one", { dtype: "F32", shape: [1, 1], data: seven }] as const;
+      const buffer = safetensors(Object.fromEntries([...tensors, entry]), 1);
+      await openAt("view=tensor&source=file", async ({ page }) => {
         await page.setInputFiles("#file", { name: "many.safetensors", mimeType: "", buffer });
         const list = page.getByLabel("Tensor of many.safetensors");
         expect(await list.locator("option").count()).toBeLessThanOrEqual(500);
@@ -633,7 +651,7 @@ describe.skipIf(!CHROMIUM)(
     });
 
     it("runs no other script and sends nothing, as its content security policy says", async () => {
-      const { page, faults, close } = await show(browser, built.file);
+      const { page, faults, close } = await show(browser, builtPage.file);
       try {
         expect(faults).toEqual([]);
         const outcomes = await page.evaluate(async () => {
@@ -665,16 +683,16 @@ describe.skipIf(!CHROMIUM)(
       const page = await context.newPage();
       const requests: string[] = [];
       page.on("request", (request) => requests.push(request.url()));
-      await page.goto(`${built.file}#view=tensor`);
+      await page.goto(`${builtPage.file}#view=tensor`);
       await page.waitForSelector(".chart svg");
       expect(requests.filter((url) => !url.startsWith("data:"))).toEqual([
-        expect.stringContaining(built.file),
+        expect.stringContaining(builtPage.file),
       ]);
       await context.close();
     });
 
     it("works under any path of a host, on a page that is not isolated, on one thread", async () => {
-      const server = await serveUnder("/some/folder/page.html", built.bytes);
+      const server = await serveUnder("/some/folder/page.html", builtPage.bytes);
       const { page, requests, faults, close } = await show(browser, `${server.url}#view=product`);
       try {
         expect(await page.evaluate(() => crossOriginIsolated)).toBe(false);
@@ -693,9 +711,9 @@ describe.skipIf(!CHROMIUM)(
 
 /** The codes of bytes, lowest bits first. */
 function codesOf(bytes: Uint8Array, bits: number): readonly bigint[] {
-  const all = bytes.reduceRight((sum, byte) => (sum << 8n) | BigInt(byte), 0n);
+  const value = bytes.reduceRight((sum, byte) => (sum << 8n) | BigInt(byte), 0n);
   return Array.from({ length: (bytes.length * 8) / bits }, (_, i) =>
-    BigInt.asUintN(bits, all >> BigInt(i * bits)),
+    BigInt.asUintN(bits, value >> BigInt(i * bits)),
   );
 }
 
@@ -717,6 +735,6 @@ function safetensors(tensors: Readonly<Record<string, FileTensor>>, size: number
     }),
   );
   const text = Buffer.from(JSON.stringify(header));
-  const data = Object.values(tensors).flatMap((each) => each.data);
+  const data = Object.values(tensors).flatMap((tensor) => tensor.data);
   return Buffer.concat([Buffer.from(BigUint64Array.of(BigInt(text.length)).buffer), text, ...data]);
 }

@@ -56,7 +56,7 @@ describe("the folder of a converted GGUF file", () => {
     "generates the text of the file, %s",
     async (family) => {
       const choices = { layers: 2, heads: [4, 2], isScaled: true, isUsual: true, softcap: true } as const;
-      const model = tinyFamily({ ...choices, family, groups: true, tied: false, mscale: 1, seed: 3 });
+      const model = tinyFamily({ ...choices, family, groups: true, isTied: false, mscale: 1, seed: 3 });
       const extra = family === "gemma3_text" ? PIECES : TOKENIZER;
       await writeFamily(w.path("model.gguf"), model, "BF16", { extra });
       expect(await convert("bf16")).toMatchObject({ missing: {} });

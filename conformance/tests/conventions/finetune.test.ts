@@ -56,7 +56,7 @@ beforeAll(async () => {
   folder = mkdtempSync(join(tmpdir(), "lockstep-finetune-"));
   // the rows of all weights fill blocks of mxfp8
   const choices: TinyChoices = { ...TINY, heads: [4, 4] };
-  await writeTinyTextModel(join(folder, "SmolLM2-135M-Instruct"), { more: 'Ċ",:', choices });
+  await writeTinyTextModel(join(folder, "SmolLM2-135M-Instruct"), { extraCharacters: 'Ċ",:', choices });
 });
 afterAll(() => rmSync(folder, { recursive: true }));
 

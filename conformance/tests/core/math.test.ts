@@ -24,8 +24,10 @@ beforeAll(async () => {
 describe.each(FUNCTIONS)("$name", ({ name, definition, truth }) => {
   test("has the bits of its definition, for every bf16 and random f32", () => {
     const call = stems.call[name]!;
-    const wrong = [...SPECIALS, ...EVERY_BF16, ...samples].filter((x) => !Object.is(call(x), definition(x)));
-    expect(wrong).toEqual([]);
+    const mismatches = [...SPECIALS, ...EVERY_BF16, ...samples].filter(
+      (x) => !Object.is(call(x), definition(x)),
+    );
+    expect(mismatches).toEqual([]);
   });
 
   test("is within 0.51 ulp of the true value", () => {
@@ -51,7 +53,7 @@ describe("wide types", () => {
   const NAN = 0x7fff;
 
   test("bf16 and f16 widen exactly", () => {
-    const wrong = sampleCases([...new Array(1 << 16).keys()]).filter((code) => {
+    const mismatches = sampleCases([...new Array(1 << 16).keys()]).filter((code) => {
       const address = stems.put(Uint16Array.of(code));
       const [asBf16, asF16] = [1, 2].map((type) => stems.call.loadWide!(address, type, 0));
       stems.reset();
@@ -61,7 +63,7 @@ describe("wide types", () => {
       const value = (code & 0x7c00) === 0x7c00 ? special : magnitude * 2 ** exponent;
       return !Object.is(asBf16, fromBits(code * 65536)) || !Object.is(asF16, code & 0x8000 ? -value : value);
     });
-    expect(wrong).toEqual([]);
+    expect(mismatches).toEqual([]);
   });
 
   test("narrowing is nearest even, in bulk as one by one", () => {
@@ -78,11 +80,11 @@ describe("wide types", () => {
       const widened = stems.allocate(4 * all.length);
       stems.call.widen!(codes, type, 0, all.length, widened);
       const values = stems.f32(widened, all.length);
-      const wrong = all.filter((x, i) => {
+      const mismatches = all.filter((x, i) => {
         const isNarrowed = Number.isNaN(x) ? bulk[i] === NAN : Object.is(values[i], round(x));
         return !isNarrowed || !Object.is(stems.call.roundWide!(type, x), values[i]);
       });
-      expect(wrong).toEqual(new Float32Array());
+      expect(mismatches).toEqual(new Float32Array());
     }
     stems.reset();
   });

@@ -10,7 +10,7 @@ const u64 = fc.bigInt({ min: 0n, max: 2n ** 64n - 1n });
 const draw = fc.record({ seed: u64, offset: u64 });
 
 /** The words of a draw by the definition of Philox. */
-function words(seed: bigint, offset: bigint, count: number): number[] {
+function halvesOf(seed: bigint, offset: bigint, count: number): number[] {
   const key = [seed & WORD, seed >> 32n] as const;
   const blocks = Array.from({ length: Math.ceil(count / 4) }, (_, i) =>
     philox4x32([BigInt(i), 0n, offset & WORD, offset >> 32n], key),
@@ -21,8 +21,8 @@ function words(seed: bigint, offset: bigint, count: number): number[] {
 describe("random words", () => {
   it("are Philox 4x32-10, block by block", () => {
     fc.assert(
-      fc.property(draw, fc.nat(70), (given, count) => {
-        expect([...randomWords(given, count)]).toEqual(words(given.seed, given.offset, count));
+      fc.property(draw, fc.nat(70), (state, count) => {
+        expect([...randomWords(state, count)]).toEqual(halvesOf(state.seed, state.offset, count));
       }),
       { numRuns: draws(300) },
     );
@@ -36,16 +36,16 @@ describe("normal", () => {
         draw,
         fc.nat(20),
         fc.double({ min: 2 ** -20, max: 4, noNaN: true }),
-        (given, count, std) => {
-          const halves = words(given.seed, given.offset, count * 6).flatMap((word) => [
-            word & 0xffff,
-            word >>> 16,
+        (state, count, std) => {
+          const halves = halvesOf(state.seed, state.offset, count * 6).flatMap((bits) => [
+            bits & 0xffff,
+            bits >>> 16,
           ]);
           const sums = Array.from({ length: count }, (_, i) =>
             halves.slice(12 * i, 12 * i + 12).reduce((sum, half) => sum + half, 0),
           );
           const expected = sums.map((sum) => Math.fround((sum - 6 * 0xffff) * (std / 2 ** 16)));
-          expect([...normal(given, count, std)]).toEqual(expected);
+          expect([...normal(state, count, std)]).toEqual(expected);
         },
       ),
       { numRuns: draws(200) },
@@ -54,12 +54,12 @@ describe("normal", () => {
 
   it("draws on block after block, however many values there are", () => {
     const count = 5001;
-    const given = { seed: 7n, offset: 3n };
-    const halves = new Uint16Array(randomWords(given, count * 6).buffer, 0, count * 12);
+    const state = { seed: 7n, offset: 3n };
+    const halves = new Uint16Array(randomWords(state, count * 6).buffer, 0, count * 12);
     const sums = Array.from({ length: count }, (_, i) =>
       halves.subarray(12 * i, 12 * i + 12).reduce((sum, half) => sum + half, 0),
     );
-    expect([...normal(given, count, 1)]).toEqual(sums.map((sum) => (sum - 6 * 0xffff) / 2 ** 16));
+    expect([...normal(state, count, 1)]).toEqual(sums.map((sum) => (sum - 6 * 0xffff) / 2 ** 16));
   });
 
   it("has the moments of a standard normal, within five standard errors", () => {
@@ -73,40 +73,43 @@ describe("normal", () => {
 });
 
 /** The exchanges of a shuffle, from the last position to the first. A word that would favour the first positions is left out. */
-function shuffled(draws: readonly number[] | Uint32Array, count: number): { order: number[]; left: number } {
+function shuffleByDefinition(
+  draws: readonly number[] | Uint32Array,
+  count: number,
+): { order: number[]; remaining: number } {
   const order = Array.from({ length: count }, (_, i) => i);
   let used = 0;
   for (let places = count; places > 1; places--) {
     while ((draws[used] as number) >= Math.floor(2 ** 32 / places) * places) used++;
-    const other = (draws[used++] as number) % places;
-    [order[places - 1], order[other]] = [order[other] as number, order[places - 1] as number];
+    const position = (draws[used++] as number) % places;
+    [order[places - 1], order[position]] = [order[position] as number, order[places - 1] as number];
   }
-  return { order, left: used - Math.max(0, count - 1) };
+  return { order, remaining: used - Math.max(0, count - 1) };
 }
 
 describe("permutation", () => {
-  it("exchanges each place from the last on with one before it or itself, by the words of the draw", () => {
+  it("exchanges each position, from the last one on, with an earlier one or itself, by the words of the draw", () => {
     fc.assert(
-      fc.property(draw, fc.nat(50), (given, count) => {
-        const { order } = shuffled(words(given.seed, given.offset, count + 8), count);
-        expect([...permutation(given, count)]).toEqual(order);
+      fc.property(draw, fc.nat(50), (state, count) => {
+        const { order } = shuffleByDefinition(halvesOf(state.seed, state.offset, count + 8), count);
+        expect([...permutation(state, count)]).toEqual(order);
       }),
     );
   });
 
-  it("leaves out words that would favour some places", () => {
-    const [given, count] = [{ seed: 5n, offset: 2n }, 400_000];
-    const { order, left } = shuffled(randomWords(given, count + 100), count);
-    expect(left).toBeGreaterThan(0);
-    const made = permutation(given, count);
-    expect(made.length).toBe(count);
-    expect(order.findIndex((each, i) => each !== made[i])).toBe(-1);
+  it("leaves out words that would favour some positions", () => {
+    const [state, count] = [{ seed: 5n, offset: 2n }, 400_000];
+    const { order, remaining } = shuffleByDefinition(randomWords(state, count + 100), count);
+    expect(remaining).toBeGreaterThan(0);
+    const actual = permutation(state, count);
+    expect(actual.length).toBe(count);
+    expect(order.findIndex((index, i) => index !== actual[i])).toBe(-1);
   });
 
   it("contains every number once", () => {
     fc.assert(
-      fc.property(draw, fc.nat(300), (given, count) => {
-        const sorted = permutation(given, count).toSorted();
+      fc.property(draw, fc.nat(300), (state, count) => {
+        const sorted = permutation(state, count).toSorted();
         expect([...sorted]).toEqual(Array.from({ length: count }, (_, i) => i));
       }),
     );
@@ -114,14 +117,14 @@ describe("permutation", () => {
 
   it("is each of the six orders of three as often, within five standard errors", () => {
     const rounds = 12_000;
-    const seen = new Map<string, number>();
+    const counts = new Map<string, number>();
     for (let i = 0; i < rounds; i++) {
       const order = permutation({ seed: 9n, offset: BigInt(i) }, 3).join("");
-      seen.set(order, (seen.get(order) ?? 0) + 1);
+      counts.set(order, (counts.get(order) ?? 0) + 1);
     }
-    expect(seen.size).toBe(6);
+    expect(counts.size).toBe(6);
     const deviation = 5 * Math.sqrt(rounds * (1 / 6) * (5 / 6));
-    for (const count of seen.values()) expect(Math.abs(count - rounds / 6)).toBeLessThan(deviation);
+    for (const count of counts.values()) expect(Math.abs(count - rounds / 6)).toBeLessThan(deviation);
   });
 
   it("refuses invalid counts", () => {

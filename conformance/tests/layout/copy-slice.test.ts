@@ -19,24 +19,24 @@ describe("results do not depend on the number of threads", () => {
   const shape = [70, 201, 33];
   const x = fromCodes("bf16", shape, words(4, elementCount(shape)));
   const column = fromCodes("bf16", [70, 1, 33], words(5, 70 * 33));
-  testEqualBits("slice", threads, (each) => ({ out: download(slice(upload(each, x), 1, 3, 200)) }));
-  testEqualBits("concatenate", threads, (each) => ({
-    out: download(concatenate([upload(each, x), upload(each, x)], 1)),
+  testEqualBits("slice", threads, (backend) => ({ out: download(slice(upload(backend, x), 1, 3, 200)) }));
+  testEqualBits("concatenate", threads, (backend) => ({
+    out: download(concatenate([upload(backend, x), upload(backend, x)], 1)),
   }));
-  testEqualBits("expand", threads, (each) => ({ out: download(expand(upload(each, column), shape)) }));
+  testEqualBits("expand", threads, (backend) => ({ out: download(expand(upload(backend, column), shape)) }));
 });
 
 testInScope("slices that are concatenated are the tensor", () => {
   const x = upload(backend(), fromCodes("f32", [3, 10, 7], words(6, 210)));
   for (const [dim, size] of x.shape.entries())
     for (let cut = 0; cut <= size; cut++) {
-      const parts = [slice(x, dim, 0, cut), slice(x, dim, cut)];
-      assertSame("the tensor", download(concatenate(parts, dim)), download(x));
+      const halves = [slice(x, dim, 0, cut), slice(x, dim, cut)];
+      assertSame("the tensor", download(concatenate(halves, dim)), download(x));
     }
 });
 
-describe("refused are", () => {
-  const refused: Record<string, readonly [() => unknown, Error]> = {
+describe("invalid arguments are refused", () => {
+  const refusals: Record<string, readonly [() => unknown, Error]> = {
     "a slice beyond the end": [
       () => slice(empty(backend(), "f32", [2, 3]), 1, 1, 4),
       new ArgumentError("slice: end is 4; dimension 1 of x [2,3] has 3 slices; give an integer from -3 to 3"),
@@ -70,7 +70,7 @@ describe("refused are", () => {
       ),
     ],
   };
-  for (const [name, [call, error]] of Object.entries(refused))
+  for (const [name, [call, error]] of Object.entries(refusals))
     testInScope(name, () => expect(call).toThrow(error));
 });
 

@@ -78,13 +78,15 @@ describe("the columnwise copy of scales of tensors and square tiles", () => {
         const source = upload(backend(), x);
         const make = (columnwise: boolean) =>
           new SpecQuantizer(spec, { rowwise: true, columnwise, scaleLayout }, inputs());
-        const t = make(false).quantize(source);
+        const quantizedTensor = make(false).quantize(source);
         const rows = x.shape.slice(0, -1).reduce((product, length) => product * length, 1);
         if (OF_WHOLE_TILES.includes(spec.scaleRule) && rows % 16 !== 0) {
-          expect(() => t.updateUsage({ columnwise: true })).toThrow("rows do not fill the last tile");
+          expect(() => quantizedTensor.updateUsage({ columnwise: true })).toThrow(
+            "rows do not fill the last tile",
+          );
           return;
         }
-        const derived = t.updateUsage({ columnwise: true });
+        const derived = quantizedTensor.updateUsage({ columnwise: true });
         assertSameAnswer(downloadQuantized(derived), downloadQuantized(make(true).quantize(source)));
         // the derived copy is independent: the other one can be dropped, and the derived one can be written
         derived.updateUsage({ rowwise: false }).quantize_(source);
@@ -110,14 +112,14 @@ describe("the columnwise copy of scales of tensors and square tiles", () => {
     fc.assert(
       fc.property(quantization(REFUSED), ({ spec, scaleLayout, x }) => {
         using _scope = new Scope();
-        const t = new SpecQuantizer(
+        const quantizedTensor = new SpecQuantizer(
           spec,
           { rowwise: true, columnwise: false, scaleLayout },
           inputs(),
         ).quantize(upload(backend(), x));
-        expect(() => t.updateUsage({ columnwise: true })).toThrow(ArgumentError);
+        expect(() => quantizedTensor.updateUsage({ columnwise: true })).toThrow(ArgumentError);
         const why = !isSquare(spec.tile) ? "lie along rows" : spec.stochastic ? "random bits" : "4over6";
-        expect(() => t.updateUsage({ columnwise: true })).toThrow(why);
+        expect(() => quantizedTensor.updateUsage({ columnwise: true })).toThrow(why);
       }),
       { numRuns: draws(30) },
     );
@@ -126,12 +128,12 @@ describe("the columnwise copy of scales of tensors and square tiles", () => {
   it("has members of its own under every nominal type", () => {
     using _scope = new Scope();
     for (const dtype of WIDE_DTYPES) {
-      const t = new SpecQuantizer(
+      const quantizedTensor = new SpecQuantizer(
         makeSpec("nvfp4", { tile: "16x16" }),
         { rowwise: true, columnwise: false, scaleLayout: "logical" },
         inputs(),
       ).quantize(upload(backend(), fromCodes(dtype, [16, 16], new Uint16Array(256))));
-      expect(new Set(t.updateUsage({ columnwise: true }).members).size).toBe(6);
+      expect(new Set(quantizedTensor.updateUsage({ columnwise: true }).members).size).toBe(6);
     }
   });
 });

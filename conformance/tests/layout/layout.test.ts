@@ -31,10 +31,10 @@ describe("results do not depend on the number of threads", () => {
     const x = fromCodes(
       dtype,
       [642, 700],
-      words(4, 642 * 700).map((word) => (dtype === "e2m1" ? word & 15 : word)),
+      words(4, 642 * 700).map((bits) => (dtype === "e2m1" ? bits & 15 : bits)),
     );
-    testEqualBits(`transpose of ${dtype}`, threads, (each) => ({
-      out: download(transpose(upload(each, x))),
+    testEqualBits(`transpose of ${dtype}`, threads, (backend) => ({
+      out: download(transpose(upload(backend, x))),
     }));
   }
 });
@@ -46,9 +46,11 @@ describe("results do not depend on the number of threads: swapAxes", () => {
     [4, 201, 203],
   ]) {
     const x = fromCodes("bf16", shape, words(4, elementCount(shape)));
-    testEqualBits(`of [${shape}]`, threads, (each) => ({ out: download(swapAxes(upload(each, x), 1, -2)) }));
-    testEqualBits(`of [${shape}], the last`, threads, (each) => ({
-      out: download(swapAxes(upload(each, x), 1, -1)),
+    testEqualBits(`of [${shape}]`, threads, (backend) => ({
+      out: download(swapAxes(upload(backend, x), 1, -2)),
+    }));
+    testEqualBits(`of [${shape}], the last`, threads, (backend) => ({
+      out: download(swapAxes(upload(backend, x), 1, -1)),
     }));
   }
 });
@@ -58,8 +60,8 @@ describe("inverses", () => {
     fc.assert(
       fc.property(OPERATIONS.swapAxes.arbitrary, ({ x, axis1, axis2 }) => {
         using _scope = new Scope();
-        const there = swapAxes(upload(backend(), x), axis1, axis2);
-        assertSame("the tensor", download(swapAxes(there, axis2, axis1)), x);
+        const swapped = swapAxes(upload(backend(), x), axis1, axis2);
+        assertSame("the tensor", download(swapAxes(swapped, axis2, axis1)), x);
       }),
       { numRuns: draws(300), seed: derivedSeed(17) },
     );
@@ -77,7 +79,7 @@ describe("inverses", () => {
     );
   });
 
-  const drawn = quantizeSpec().chain((spec) =>
+  const cases = quantizeSpec().chain((spec) =>
     fc.record({
       spec: fc.constant(spec),
       shape: anyRows(BLOCK_FORMATS[spec.quantizer].multiple, drawnBlock(spec.tile), 2 ** 15),
@@ -89,18 +91,23 @@ describe("inverses", () => {
 
   it("scales converted to another layout and back are unchanged", () => {
     fc.assert(
-      fc.property(drawn, ({ spec, shape, direction, to, seed }) => {
+      fc.property(cases, ({ spec, shape, direction, to, seed }) => {
         using _scope = new Scope();
         const usage = { rowwise: direction === "rowwise", columnwise: direction === "columnwise" };
         const ops = new SpecQuantizer(spec, { ...usage, scaleLayout: "logical" });
-        const t = ops.makeEmpty(backend(), shape);
-        const copy = t.copy(direction);
+        const quantizedTensor = ops.makeEmpty(backend(), shape);
+        const copy = quantizedTensor.copy(direction);
         const { scaleType, scaleShape } = copyGeometry(spec, asMatrix(shape), direction, "logical");
         const scales = fromCodes(scaleType, scaleShape, words(seed, elementCount(scaleShape)));
         copy.scaleInv.write(scales.data);
-        const moved = { ...copy, scaleInv: relayoutScales(t, direction, to) };
-        const there = new QuantizedTensor({ ...t, ops, scaleLayout: to, [direction]: moved });
-        assertSame("the scales", download(relayoutScales(there, direction, "logical")), scales);
+        const moved = { ...copy, scaleInv: relayoutScales(quantizedTensor, direction, to) };
+        const relaidTensor = new QuantizedTensor({
+          ...quantizedTensor,
+          ops,
+          scaleLayout: to,
+          [direction]: moved,
+        });
+        assertSame("the scales", download(relayoutScales(relaidTensor, direction, "logical")), scales);
       }),
       { numRuns: draws(300), seed: derivedSeed(16) },
     );
@@ -110,38 +117,42 @@ describe("inverses", () => {
 describe("layouts", () => {
   const scalesOf = (layout: ScaleLayout) => {
     const x = tensor(backend(), new Float32Array(32 * 160).fill(448), [32, 160]);
-    const t = new MXFP8Quantizer({ columnwise: true, scaleLayout: layout }).quantize(x);
-    return DIRECTIONS.map((direction) => download(t.copy(direction).scaleInv));
+    const quantizedTensor = new MXFP8Quantizer({ columnwise: true, scaleLayout: layout }).quantize(x);
+    return DIRECTIONS.map((direction) => download(quantizedTensor.copy(direction).scaleInv));
   };
 
   testInScope("rowwise scales are padded to 128 rows by 4, columnwise ones to 4 by 128, with zeros", () => {
-    const [logical, padded] = [scalesOf("logical"), scalesOf("padded")];
+    const [logical, paddedScales] = [scalesOf("logical"), scalesOf("padded")];
     expect(logical.map(({ shape }) => shape)).toEqual([
       [32, 5],
       [1, 160],
     ]);
-    expect(padded.map(({ shape }) => shape)).toEqual([
+    expect(paddedScales.map(({ shape }) => shape)).toEqual([
       [128, 8],
       [4, 256],
     ]);
-    for (const scales of padded)
+    for (const scales of paddedScales)
       expect(Array.from(scales.codes).filter((code) => code !== 0)).toHaveLength(160);
   });
 
   testInScope("a swizzled buffer has row 32 of the scales right after the first four of row 0", () => {
-    const t = new MXFP8Quantizer().makeEmpty(backend(), [64, 128]);
-    t.copy("rowwise").scaleInv.write(Uint8Array.from({ length: 64 * 4 }, (_, i) => Math.floor(i / 4)));
-    const swizzled = relayoutScales(t, "rowwise", "swizzled").dataSync();
+    const quantizedTensor = new MXFP8Quantizer().makeEmpty(backend(), [64, 128]);
+    quantizedTensor
+      .copy("rowwise")
+      .scaleInv.write(Uint8Array.from({ length: 64 * 4 }, (_, i) => Math.floor(i / 4)));
+    const swizzled = relayoutScales(quantizedTensor, "rowwise", "swizzled").dataSync();
     expect(Array.from(swizzled.subarray(0, 24))).toEqual(
       [0, 32, 0, 0, 1, 33].flatMap((row) => [row, row, row, row]),
     );
   });
 
   testInScope("a relayout to the same layout is a copy", () => {
-    const t = new MXFP8Quantizer().quantize(tensor(backend(), new Float32Array(1024).fill(3), [32, 32]));
-    const copy = relayoutScales(t, "rowwise", "logical");
-    assertSame("the scales", download(copy), download(t.copy("rowwise").scaleInv));
-    expect(copy.address).not.toBe(t.copy("rowwise").scaleInv.address);
+    const quantizedTensor = new MXFP8Quantizer().quantize(
+      tensor(backend(), new Float32Array(1024).fill(3), [32, 32]),
+    );
+    const copy = relayoutScales(quantizedTensor, "rowwise", "logical");
+    assertSame("the scales", download(copy), download(quantizedTensor.copy("rowwise").scaleInv));
+    expect(copy.address).not.toBe(quantizedTensor.copy("rowwise").scaleInv.address);
   });
 
   testInScope("leading dimensions are rows of the transpose's columns", () => {
@@ -155,7 +166,7 @@ describe("layouts", () => {
 });
 
 describe("exchanged axes", () => {
-  testInScope("are those named, from the front or the end", () => {
+  testInScope("are the named ones, from the front or the end", () => {
     const x = tensor(
       backend(),
       Float32Array.from({ length: 12 }, (_, i) => i),
@@ -168,7 +179,7 @@ describe("exchanged axes", () => {
     expect([...swapAxes(x, 2, 0).dataSync()]).toEqual([0, 6, 2, 8, 4, 10, 1, 7, 3, 9, 5, 11]);
   });
 
-  testInScope("of a matrix transpose it; an axis with itself copies", () => {
+  testInScope("of a matrix transpose it; an axis that is exchanged with itself copies the tensor", () => {
     const x = tensor(backend(), [1, 2, 3, 4, 5, 6], [2, 3]);
     assertSame("the transpose", download(swapAxes(x, 0, 1)), download(transpose(x)));
     const copy = swapAxes(x, 1, -1);
@@ -197,13 +208,15 @@ describe("scales that relayout does not support are refused", () => {
   });
 
   testInScope("f32 scales swizzled", () => {
-    const t = new Float8BlockQuantizer().quantize(empty(backend(), "f32", [4, 128]));
-    expect(() => relayoutScales(t, "rowwise", "swizzled")).toThrow(ArgumentError);
+    const quantizedTensor = new Float8BlockQuantizer().quantize(empty(backend(), "f32", [4, 128]));
+    expect(() => relayoutScales(quantizedTensor, "rowwise", "swizzled")).toThrow(ArgumentError);
   });
 
   testInScope("scales of a copy that does not exist", () => {
-    const t = new MXFP8Quantizer().makeEmpty(backend(), [32, 32]);
-    expect(() => relayoutScales(t, "columnwise", "padded")).toThrow(ArgumentError);
-    expect(() => relayoutScales(t, "columnwise", "padded")).toThrow(/quantize with columnwise usage/);
+    const quantizedTensor = new MXFP8Quantizer().makeEmpty(backend(), [32, 32]);
+    expect(() => relayoutScales(quantizedTensor, "columnwise", "padded")).toThrow(ArgumentError);
+    expect(() => relayoutScales(quantizedTensor, "columnwise", "padded")).toThrow(
+      /quantize with columnwise usage/,
+    );
   });
 });

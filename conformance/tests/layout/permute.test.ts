@@ -14,7 +14,7 @@ import { testInScope, useBackend } from "../harness/suite.js";
 
 const backend = useBackend();
 
-const drawn = fc
+const cases = fc
   .array(fc.oneof(fc.integer({ min: 1, max: 5 }), fc.constantFrom(0, 1, 1, 9)), { maxLength: 5 })
   .chain((shape) =>
     fc.record({
@@ -27,7 +27,7 @@ const drawn = fc
 
 it("element i of the result is the element of x whose index has the dimensions in their order", () => {
   fc.assert(
-    fc.property(drawn, ({ shape, dims, dtype, seed }) => {
+    fc.property(cases, ({ shape, dims, dtype, seed }) => {
       using _scope = new Scope();
       const x = fromCodes(dtype, shape, words(seed, elementCount(shape)));
       const permuted = dims.map((dim) => shape[dim] as number);

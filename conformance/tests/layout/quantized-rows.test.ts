@@ -75,14 +75,17 @@ function aCase(specs: fc.Arbitrary<QuantizeSpec>): fc.Arbitrary<Case> {
     return fc.tuple(blocks, rest, fc.nat(), fc.nat(), columns).chain(([count, ragged, a, b, across]) => {
       const rows = count * step + ragged;
       const bounds = [...Array.from({ length: count + 1 }, (_, i) => i * step), rows];
-      const [p, q] = [a, b].map((n) => bounds[n % bounds.length] as number) as [number, number];
+      const [lowBound, q] = [a, b].map((index) => bounds[index % bounds.length] as number) as [
+        number,
+        number,
+      ];
       return fc.record({
         spec: fc.constant(spec),
         copies: fc.constant(copies),
         layout: scaleLayout(spec),
         x: sourceType(spec).chain((dtype) => wideTensor([rows, across * multiple], { dtype })),
-        start: fc.constant(Math.min(p, q)),
-        end: fc.constant(Math.max(p, q)),
+        start: fc.constant(Math.min(lowBound, q)),
+        end: fc.constant(Math.max(lowBound, q)),
       });
     });
   });
@@ -113,7 +116,7 @@ const AMAXES_OF_LINES: Case = {
     x: fromCodes(
       "f32",
       [32, 16],
-      words(1, 512).map((word) => 0x3f800000 + (word >>> 7)),
+      words(1, 512).map((bits) => 0x3f800000 + (bits >>> 7)),
     ),
     start: 16,
     end: 32,
@@ -121,12 +124,12 @@ const AMAXES_OF_LINES: Case = {
 };
 
 describe("rows of a quantized tensor", () => {
-  it("have the bits of the quantized rows, under the amax and the random bits of the whole", () => {
+  it("have the bits of the quantized rows, under the amax and the random bits of the full tensor", () => {
     fc.assert(
-      fc.property(anyCase, (each) => {
+      fc.property(anyCase, (testCase) => {
         using _scope = new Scope();
-        const { spec, copies, layout, x, start, end } = each;
-        const { source, t } = quantized(each);
+        const { spec, copies, layout, x, start, end } = testCase;
+        const { source, t: quantizedTensor } = quantized(testCase);
         const [rows, columns] = x.matrix;
         const [amax, amaxColumnwise] = shardAmaxes(spec, source, source);
         const amaxes: QuantizeInputs = usesAmax(spec) ? { amax, amaxColumnwise: amaxColumnwise ?? amax } : {};
@@ -136,9 +139,9 @@ describe("rows of a quantized tensor", () => {
             ? { part: { rows, columns, row: start, column: 0, width: columns, stride: columns } }
             : {}),
         };
-        const whole = new SpecQuantizer(spec, { ...copies, scaleLayout: layout }, inputs);
-        const expected = downloadQuantized(whole.quantize(upload(backend(), rowsOf(x, start, end))));
-        const actual = downloadQuantized(sliceRows(t, start, end));
+        const fullQuantizer = new SpecQuantizer(spec, { ...copies, scaleLayout: layout }, inputs);
+        const expected = downloadQuantized(fullQuantizer.quantize(upload(backend(), rowsOf(x, start, end))));
+        const actual = downloadQuantized(sliceRows(quantizedTensor, start, end));
         // scales and amaxes of columns stay those of the full tensor
         const isOfColumns = isLineWide(spec.tile) || spec.rowScaled;
         for (const answer of [actual, expected])
@@ -153,28 +156,30 @@ describe("rows of a quantized tensor", () => {
 
   it("have the values of those rows, in each copy", () => {
     fc.assert(
-      fc.property(anyCase, (each) => {
+      fc.property(anyCase, (testCase) => {
         using _scope = new Scope();
-        const { x, start, end } = each;
-        const { t } = quantized(each);
-        const slice = sliceRows(t, start, end);
+        const { x, start, end } = testCase;
+        const { t: quantizedTensor } = quantized(testCase);
+        const slice = sliceRows(quantizedTensor, start, end);
         expect([slice.shape, slice.dtype, slice.usage]).toEqual([
           [end - start, x.matrix[1]],
-          t.dtype,
-          each.copies,
+          quantizedTensor.dtype,
+          testCase.copies,
         ]);
-        for (const other of DIRECTIONS.filter((_, i) => each.copies[DIRECTIONS[1 - i] as Direction])) {
-          const [whole, part] = [t, slice].map((copies) => {
-            const one = copies.share().updateUsage({ [other]: false });
-            return download(one.dequantize("f32")) as PlainTensor<"f32">;
+        for (const otherDirection of DIRECTIONS.filter(
+          (_, i) => testCase.copies[DIRECTIONS[1 - i] as Direction],
+        )) {
+          const [fullTensor, part] = [quantizedTensor, slice].map((copies) => {
+            const oneCopy = copies.share().updateUsage({ [otherDirection]: false });
+            return download(oneCopy.dequantize("f32")) as PlainTensor<"f32">;
           }) as [PlainTensor<"f32">, PlainTensor<"f32">];
-          assertSame(`values without ${other}`, part, rowsOf(whole, start, end));
+          assertSame(`values without ${otherDirection}`, part, rowsOf(fullTensor, start, end));
         }
         // negative bounds count from the end
         const [rows] = x.matrix;
         if (start < rows && end < rows)
           assertSameAnswer(
-            downloadQuantized(sliceRows(t, start - rows, end - rows)),
+            downloadQuantized(sliceRows(quantizedTensor, start - rows, end - rows)),
             downloadQuantized(slice),
           );
       }),
@@ -184,42 +189,45 @@ describe("rows of a quantized tensor", () => {
 
   it("are the parts of a split", () => {
     fc.assert(
-      fc.property(anyCase, fc.boolean(), (each, byNumber) => {
+      fc.property(anyCase, fc.boolean(), (testCase, byNumber) => {
         using _scope = new Scope();
-        const { x, start, end, spec, copies } = each;
-        const { t } = quantized(each);
+        const { x, start, end, spec, copies } = testCase;
+        const { t: quantizedTensor } = quantized(testCase);
         const [rows] = x.matrix;
         const step = blockOf(spec, copies) * 2;
         const bounds = byNumber
           ? [...Array.from({ length: Math.max(1, Math.ceil(rows / step)) }, (_, i) => i * step), rows]
           : [0, start, end, rows];
         const sizes = bounds.slice(1).map((bound, i) => bound - (bounds[i] as number));
-        const parts = splitRows(t, byNumber ? step : sizes);
-        expect(parts.map(({ shape }) => shape[0])).toEqual(sizes);
-        parts.forEach((part, i) => {
-          const slice = sliceRows(t, bounds[i] as number, bounds[i + 1]);
-          assertSameAnswer(downloadQuantized(part), downloadQuantized(slice));
+        const groups = splitRows(quantizedTensor, byNumber ? step : sizes);
+        expect(groups.map(({ shape }) => shape[0])).toEqual(sizes);
+        groups.forEach((rowGroup, i) => {
+          const slice = sliceRows(quantizedTensor, bounds[i] as number, bounds[i + 1]);
+          assertSameAnswer(downloadQuantized(rowGroup), downloadQuantized(slice));
         });
       }),
       { numRuns: draws(200), seed: derivedSeed(213) },
     );
   });
 
-  it("give the columnwise copy that the whole tensor gives", () => {
+  it("give the columnwise copy that the full tensor gives", () => {
     const derivable = specAmong(QUANTIZERS, (spec) => underivable(spec, 1) === undefined);
     fc.assert(
-      fc.property(aCase(derivable as fc.Arbitrary<QuantizeSpec>), (each) => {
+      fc.property(aCase(derivable as fc.Arbitrary<QuantizeSpec>), (testCase) => {
         using _scope = new Scope();
-        const { t } = quantized({ ...each, copies: { rowwise: true, columnwise: false } });
-        const { start, end } = each;
+        const { t: quantizedTensor } = quantized({
+          ...testCase,
+          copies: { rowwise: true, columnwise: false },
+        });
+        const { start, end } = testCase;
         if (
-          !isTensorWide(each.spec.tile) &&
-          !each.copies.rowwise &&
-          start % tileSize(each.spec.tile)[0] !== 0
+          !isTensorWide(testCase.spec.tile) &&
+          !testCase.copies.rowwise &&
+          start % tileSize(testCase.spec.tile)[0] !== 0
         )
           return;
-        const slice = sliceRows(t, start, end).updateUsage({ columnwise: true });
-        const expected = sliceRows(t.updateUsage({ columnwise: true }), start, end);
+        const slice = sliceRows(quantizedTensor, start, end).updateUsage({ columnwise: true });
+        const expected = sliceRows(quantizedTensor.updateUsage({ columnwise: true }), start, end);
         assertSameAnswer(downloadQuantized(slice), downloadQuantized(expected));
       }),
       { numRuns: draws(200), seed: derivedSeed(214) },
@@ -228,17 +236,21 @@ describe("rows of a quantized tensor", () => {
 
   it("are refused where a bound lies inside a block of rows", () => {
     fc.assert(
-      fc.property(anyCase, fc.nat(), fc.boolean(), (each, n, isStart) => {
+      fc.property(anyCase, fc.nat(), fc.boolean(), (testCase, boundIndex, isStart) => {
         using _scope = new Scope();
-        const { spec, copies, x } = each;
-        const { t } = quantized(each);
+        const { spec, copies, x } = testCase;
+        const { t: quantizedTensor } = quantized(testCase);
         const [rows] = x.matrix;
-        const bound = n % (rows + 1);
+        const bound = boundIndex % (rows + 1);
         const block = blockOf(spec, copies);
         const isWhole = bound % block === 0 || bound === rows;
-        const before = backend().memoryUse().live;
-        const make = () => (isStart ? sliceRows(t, bound, rows) : sliceRows(t, 0, bound)).dispose();
-        const split = () => splitRows(t, [bound, rows - bound]).map((part) => part.dispose());
+        const liveBefore = backend().memoryUse().live;
+        const make = () =>
+          (isStart
+            ? sliceRows(quantizedTensor, bound, rows)
+            : sliceRows(quantizedTensor, 0, bound)
+          ).dispose();
+        const split = () => splitRows(quantizedTensor, [bound, rows - bound]).map((part) => part.dispose());
         if (isWhole) {
           make();
           split();
@@ -249,7 +261,7 @@ describe("rows of a quantized tensor", () => {
             expect(call).toThrow(`give bounds at multiples of `);
           }
         }
-        expect(backend().memoryUse().live).toBe(before);
+        expect(backend().memoryUse().live).toBe(liveBefore);
       }),
       { numRuns: draws(300), seed: derivedSeed(215) },
     );
@@ -260,47 +272,52 @@ const usesAmax = ({ quantizer, rowScaled }: QuantizeSpec): boolean =>
   quantizer === "fp8-current" || (quantizer === "nvfp4" && !rowScaled);
 
 describe("slices of the first of several dimensions", () => {
-  const made = (quantizer: Quantizer, rows: number) =>
+  const quantizeRowsWith = (quantizer: Quantizer, rows: number) =>
     quantizer.quantize(upload(backend(), fromCodes("bf16", [rows, 64], words(5, rows * 64))));
 
   testInScope("are rows of the matrix", () => {
-    const t = made(new MXFP8Quantizer(BOTH), 128);
-    const slice = sliceRows(t.reshape([4, 2, 16, 64]), 1, 3);
+    const quantizedTensor = quantizeRowsWith(new MXFP8Quantizer(BOTH), 128);
+    const slice = sliceRows(quantizedTensor.reshape([4, 2, 16, 64]), 1, 3);
     expect(slice.shape).toEqual([2, 2, 16, 64]);
-    assertSameAnswer(downloadQuantized(slice.reshape([64, 64])), downloadQuantized(sliceRows(t, 32, 96)));
+    assertSameAnswer(
+      downloadQuantized(slice.reshape([64, 64])),
+      downloadQuantized(sliceRows(quantizedTensor, 32, 96)),
+    );
   });
 
-  testInScope(
-    "are in memory of their own, which is quantized again like that of any quantized tensor",
-    () => {
-      const quantizer = new MXFP8Quantizer(BOTH);
-      const [t, next] = [made(quantizer, 64), upload(backend(), fromCodes("bf16", [32, 64], words(6, 2048)))];
-      const before = downloadQuantized(t);
-      const slice = sliceRows(t, 32).quantize_(next as Tensor<WideDType>);
-      assertSameAnswer(downloadQuantized(slice), downloadQuantized(quantizer.quantize(next)));
-      assertSameAnswer(downloadQuantized(t), before);
-    },
-  );
+  testInScope("have separate memory, into which quantize_ writes as into any quantized tensor", () => {
+    const quantizer = new MXFP8Quantizer(BOTH);
+    const [quantizedTensor, next] = [
+      quantizeRowsWith(quantizer, 64),
+      upload(backend(), fromCodes("bf16", [32, 64], words(6, 2048))),
+    ];
+    const bytesBefore = downloadQuantized(quantizedTensor);
+    const slice = sliceRows(quantizedTensor, 32).quantize_(next as Tensor<WideDType>);
+    assertSameAnswer(downloadQuantized(slice), downloadQuantized(quantizer.quantize(next)));
+    assertSameAnswer(downloadQuantized(quantizedTensor), bytesBefore);
+  });
 
-  testInScope("are refused with what is needed", () => {
-    const t = made(new MXFP8Quantizer(BOTH), 100);
-    expect(() => sliceRows(t, 5)).toThrow(
+  testInScope("are refused with the reason", () => {
+    const quantizedTensor = quantizeRowsWith(new MXFP8Quantizer(BOTH), 100);
+    expect(() => sliceRows(quantizedTensor, 5)).toThrow(
       new ArgumentError(
         "sliceRows: row 5 of 100 lies inside a block of the columnwise copy, in which 32 rows share scales; give bounds at multiples of 32 rows, or drop that copy by updateUsage({ columnwise: false })",
       ),
     );
-    expect(sliceRows(t.updateUsage({ columnwise: false }), 5, 9).shape).toEqual([4, 64]);
-    const tiles = made(new Float8BlockQuantizer({ tile: "128x128" }), 200);
+    expect(sliceRows(quantizedTensor.updateUsage({ columnwise: false }), 5, 9).shape).toEqual([4, 64]);
+    const tiles = quantizeRowsWith(new Float8BlockQuantizer({ tile: "128x128" }), 200);
     expect(() => splitRows(tiles, 64)).toThrow(
       "row 64 of 200 lies inside a block of the rowwise copy, in which 128 rows share scales; give bounds at multiples of 128 rows, or dequantize first",
     );
-    const current = made(new Float8CurrentScalingQuantizer(BOTH), 7);
-    expect(() => sliceRows(current.reshape([7, 64]), 3, 2)).toThrow(ArgumentError);
-    expect(() => sliceRows(current, 0, 8)).toThrow(
+    const perTensorRows = quantizeRowsWith(new Float8CurrentScalingQuantizer(BOTH), 7);
+    expect(() => sliceRows(perTensorRows.reshape([7, 64]), 3, 2)).toThrow(ArgumentError);
+    expect(() => sliceRows(perTensorRows, 0, 8)).toThrow(
       "sliceRows: end is 8; dimension 0 of t [7,64] has 7 slices; give an integer from -7 to 7",
     );
-    expect(() => splitRows(current, [3, 3])).toThrow("rows has the sum 6, and the first dimension of t is 7");
-    expect(() => splitRows(current, 0)).toThrow(ArgumentError);
+    expect(() => splitRows(perTensorRows, [3, 3])).toThrow(
+      "rows has the sum 6, and the first dimension of t is 7",
+    );
+    expect(() => splitRows(perTensorRows, 0)).toThrow(ArgumentError);
     const tall = new MXFP8Quantizer().makeEmpty(backend(), [2 ** 40, 0]);
     expect(() => splitRows(tall, 2)).toThrow(
       "rows is 2, which gives 549755813888 parts of [1099511627776,0]",

@@ -27,7 +27,10 @@ afterAll(() => rm(folder, { recursive: true }));
 
 type Steps = readonly (readonly (number | undefined)[])[];
 
-async function generated(prompts: readonly (readonly number[])[], options: GenerateOptions): Promise<Steps> {
+async function generateAll(
+  prompts: readonly (readonly number[])[],
+  options: GenerateOptions,
+): Promise<Steps> {
   using model = await loadCausalLM(backend(), folder);
   const steps: (readonly (number | undefined)[])[] = [];
   for await (const step of model.generate(prompts, options)) steps.push(step);
@@ -46,7 +49,7 @@ function logitsAfter(model: CausalLM, text: readonly number[]): Tensor {
 }
 
 /** The token with the largest logit after a text, the lowest one of equal logits, from one forward pass. */
-function following(model: CausalLM, text: readonly number[]): number {
+function likeliestToken(model: CausalLM, text: readonly number[]): number {
   using _scope = new Scope();
   const ids = tensor(backend(), Int32Array.from(text), [1, text.length], "i32");
   const logits = noGrad(() => model.forward(ids, { logitsToKeep: 1 })).tensor.dataSync();
@@ -54,10 +57,15 @@ function following(model: CausalLM, text: readonly number[]): number {
 }
 
 /** The expected result of generating one sequence, by a pass over the whole text for each token. */
-function expectedTokens(model: CausalLM, prompt: readonly number[], count: number, ends: readonly number[]) {
+function expectedTokens(
+  model: CausalLM,
+  prompt: readonly number[],
+  count: number,
+  endTokens: readonly number[],
+) {
   const tokens: number[] = [];
-  while (tokens.length < count && !ends.includes(tokens.at(-1) ?? -1))
-    tokens.push(following(model, [...prompt, ...tokens]));
+  while (tokens.length < count && !endTokens.includes(tokens.at(-1) ?? -1))
+    tokens.push(likeliestToken(model, [...prompt, ...tokens]));
   return tokens;
 }
 
@@ -82,7 +90,7 @@ describe("generate", () => {
         );
         expect(steps.length).toBe(Math.max(...expected.map(({ length }) => length)));
         for (const [i, tokens] of expected.entries())
-          expect(steps.map((step) => step[i]).filter((each) => each !== undefined)).toEqual(tokens);
+          expect(steps.map((step) => step[i]).filter((token) => token !== undefined)).toEqual(tokens);
       }),
       { numRuns: draws(40) },
     );
@@ -93,33 +101,33 @@ describe("generate", () => {
     await writeHub(path, tinyModel({ ...TINY, family: "qwen3_moe" }));
     using model = await loadCausalLM(backend(), path, { recipe: new MXFP8BlockScaling() });
     await rm(path, { recursive: true });
-    const seen = new Set<string>();
+    const texts = new Set<string>();
     for (let run = 0; run < 4; run++) {
       const text = [run, 3, 11];
       const tokens: (number | undefined)[] = [];
       for await (const [token] of model.generate([text], { maxNewTokens: 6, eosTokenIds: [] }))
         tokens.push(token);
       expect(tokens).toEqual(expectedTokens(model, text, 6, []));
-      seen.add(tokens.join());
+      texts.add(tokens.join());
       for (const { tensor: weight } of model.parameters())
         weight.write((weight.dataSync() as Uint16Array).toReversed());
     }
-    expect(seen.size).toBeGreaterThan(1);
+    expect(texts.size).toBeGreaterThan(1);
   });
 
   it("gives the chooser the logits of each running sequence, and takes its tokens", async () => {
-    const seen: (readonly [readonly number[], readonly number[]])[] = [];
+    const calls: (readonly [readonly number[], readonly number[]])[] = [];
     const chooseTokens = async (logits: Tensor, sequences: readonly number[]): Promise<number[]> => {
-      seen.push([logits.shape, sequences]);
-      return sequences.map((each) => 5 + each);
+      calls.push([logits.shape, sequences]);
+      return sequences.map((sequence) => 5 + sequence);
     };
-    const steps = await generated([[1, 2, 3], [4]], { chooseTokens, maxNewTokens: 3, eosTokenIds: [6] });
+    const steps = await generateAll([[1, 2, 3], [4]], { chooseTokens, maxNewTokens: 3, eosTokenIds: [6] });
     expect(steps).toEqual([
       [5, 6],
       [5, undefined],
       [5, undefined],
     ]);
-    expect(seen).toEqual([
+    expect(calls).toEqual([
       [
         [2, VOCABULARY],
         [0, 1],
@@ -129,7 +137,7 @@ describe("generate", () => {
     ]);
   });
 
-  it("ends each sequence at the last position of the model, whatever is asked for", async () => {
+  it("ends each sequence at the last position of the model, however many tokens are requested", async () => {
     using model = await loadCausalLM(backend(), folder);
     const { maxPositionEmbeddings: positions } = model.config;
     const prompt = (length: number): number[] => new Array<number>(length).fill(3);
@@ -161,21 +169,21 @@ describe("generate", () => {
     const outcomes: unknown[] = [];
     // NaN, the infinities, of which one is the largest logit, and a number
     for (const code of [0x7fc0, 0x7f80, 0xff80, 0x4000]) {
-      weight.write(codes.map((each, i) => (i === 35 ? code : each)));
+      weight.write(codes.map((value, i) => (i === 35 ? code : value)));
       using logits = logitsAfter(model, [1, 2]);
       const sampled = await tokenOrRefusal(async () => (await sample(logits))[0]);
       expect(await tokenOrRefusal(() => generateOne(model))).toBe(sampled);
       outcomes.push(sampled);
     }
-    expect(outcomes.map((each) => each === "refused").sort()).toEqual([false, false, true, true]);
+    expect(outcomes.map((outcome) => outcome === "refused").sort()).toEqual([false, false, true, true]);
     expect(outcomes[0]).toBe("refused");
   });
 
   it("frees its cache when the caller stops early", async () => {
     using model = await loadCausalLM(backend(), folder);
-    const before = backend().memoryUse().live;
+    const liveBefore = backend().memoryUse().live;
     for await (const _ of model.generate([[1, 2]], { eosTokenIds: [] })) break;
-    expect(backend().memoryUse().live - before).toBeLessThanOrEqual(2 * 256 * 8 * 4); // tables of angles
+    expect(backend().memoryUse().live - liveBefore).toBeLessThanOrEqual(2 * 256 * 8 * 4); // tables of angles
   });
 
   it.each([
@@ -184,6 +192,6 @@ describe("generate", () => {
     ["no list", () => 3 as unknown],
   ])("refuses %s of chosen tokens", async (_title, choose) => {
     const chooseTokens = choose as NonNullable<GenerateOptions["chooseTokens"]>;
-    await expect(generated([[1], [2]], { chooseTokens })).rejects.toThrow(ArgumentError);
+    await expect(generateAll([[1], [2]], { chooseTokens })).rejects.toThrow(ArgumentError);
   });
 });

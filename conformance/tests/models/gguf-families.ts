@@ -5,7 +5,7 @@
 import { writeFile } from "node:fs/promises";
 import { ggufBytes, type Piece, u8, u32 } from "../checkpoints/gguf/files.js";
 import type { FamilyName } from "./tiny-families.js";
-import { encoded, type FileType, type TinyModel, type TinyTensor, TYPES } from "./tiny-model.js";
+import { encodeAs, type FileType, type TinyModel, type TinyTensor, TYPES } from "./tiny-model.js";
 
 const ARCHITECTURES: Readonly<Record<FamilyName, string>> = {
   gemma3_text: "gemma3",
@@ -43,33 +43,35 @@ export async function writeFamily(
 ): Promise<void> {
   const family = config.model_type as FamilyName;
   const architecture = ARCHITECTURES[family];
-  const converted = stacked([...tensors].flatMap((each) => CONVERTED[family](each, config, isOld)));
+  const convertedTensors = stackExperts(
+    [...tensors].flatMap((tensor) => CONVERTED[family](tensor, config, isOld)),
+  );
   const pieces: Uint8Array[] = [];
   let offset = 0;
-  const described = converted.map(([name, { shape, values }]) => {
+  const described = convertedTensors.map(([name, { shape, values }]) => {
     const stored = shape.length === 1 ? "F32" : type;
-    const bytes = encoded(stored, values);
-    const padded = new Uint8Array(Math.ceil(bytes.length / 32) * 32);
-    padded.set(bytes);
-    pieces.push(padded);
-    const at = offset;
-    offset += padded.length;
-    return { name, dimensions: shape.toReversed(), type: TYPES[stored], offset: at };
+    const bytes = encodeAs(stored, values);
+    const paddedBytes = new Uint8Array(Math.ceil(bytes.length / 32) * 32);
+    paddedBytes.set(bytes);
+    pieces.push(paddedBytes);
+    const begin = offset;
+    offset += paddedBytes.length;
+    return { name, dimensions: shape.toReversed(), type: TYPES[stored], offset: begin };
   });
-  const entries = [...shared(config), ...OWN[family](config, isOld)].map(
+  const entries = [...sharedEntries(config), ...FAMILY_ENTRIES[family](config, isOld)].map(
     ([key, value, kind]): Entry => [key, Object.hasOwn(changes, key) ? changes[key] : value, kind],
   );
   const metadata = [
     ["general.architecture", u32(8), architecture],
     ...entries.flatMap(([key, value, kind]) =>
-      value === undefined ? [] : [[`${architecture}.${key}`, ...typed(value, kind)]],
+      value === undefined ? [] : [[`${architecture}.${key}`, ...typedEntry(value, kind)]],
     ),
     ...extra,
   ];
   await writeFile(path, ggufBytes({ metadata, tensors: described, data: Buffer.concat(pieces) }));
 }
 
-function typed(value: number | string | boolean, kind: Entry[2]): readonly Piece[] {
+function typedEntry(value: number | string | boolean, kind: Entry[2]): readonly Piece[] {
   if (typeof value === "string") return [u32(8), value];
   if (typeof value === "boolean") return [u32(7), u8(Number(value))];
   return kind === "float" ? [u32(6), new Uint8Array(Float32Array.of(value).buffer)] : [u32(4), u32(value)];
@@ -77,7 +79,7 @@ function typed(value: number | string | boolean, kind: Entry[2]): readonly Piece
 
 const number = (value: unknown): number | undefined => (typeof value === "number" ? value : undefined);
 
-function shared(config: Config): readonly Entry[] {
+function sharedEntries(config: Config): readonly Entry[] {
   const rule = (config.rope_scaling ?? {}) as Readonly<Record<string, unknown>>;
   const type = rule.rope_type ?? rule.type;
   return [
@@ -96,7 +98,7 @@ function shared(config: Config): readonly Entry[] {
   ];
 }
 
-function ofHeads(config: Config): readonly Entry[] {
+function byHeads(config: Config): readonly Entry[] {
   return [
     ["attention.head_count_kv", number(config.num_key_value_heads)],
     ["attention.key_length", number(config.head_dim)],
@@ -105,13 +107,13 @@ function ofHeads(config: Config): readonly Entry[] {
   ];
 }
 
-const OWN: Readonly<Record<FamilyName, (config: Config, isOld: boolean) => readonly Entry[]>> = {
+const FAMILY_ENTRIES: Readonly<Record<FamilyName, (config: Config, isOld: boolean) => readonly Entry[]>> = {
   gemma3_text: (config) => [
-    ...ofHeads(config),
+    ...byHeads(config),
     ["final_logit_softcapping", number(config.final_logit_softcapping), "float"],
   ],
   gpt_oss: (config) => [
-    ...ofHeads(config),
+    ...byHeads(config),
     ["expert_feed_forward_length", number(config.intermediate_size)],
     ["expert_count", number(config.num_local_experts)],
     ["expert_used_count", number(config.num_experts_per_tok)],
@@ -155,23 +157,23 @@ const SHARED_WORDS: readonly (readonly [RegExp, string])[] = [
   [/mlp\.(gate|up|down)_proj/, "ffn_$1"],
 ];
 
-const renamed = (name: string, words: readonly (readonly [RegExp, string])[]): string =>
-  [...words, ...SHARED_WORDS].reduce((text, [from, to]) => text.replace(from, to), name);
+const ggufNameOf = (name: string, replacements: readonly (readonly [RegExp, string])[]): string =>
+  [...replacements, ...SHARED_WORDS].reduce((text, [from, to]) => text.replace(from, to), name);
 
-/** Every `step`-th element of the last dimension from `first` on, with the last two dimensions swapped. */
-function columns({ shape, values }: TinyTensor, first: number, step: number): TinyTensor {
-  const [experts, rows, all] = shape as readonly [number, number, number];
-  const count = all / step;
+/** Every `step`-th element of the last dimension from `begin` on, with the last two dimensions swapped. */
+function columns({ shape, values }: TinyTensor, begin: number, step: number): TinyTensor {
+  const [experts, rows, totalRows] = shape as readonly [number, number, number];
+  const count = totalRows / step;
   const out = Float32Array.from({ length: experts * count * rows }, (_, i) => {
     const [expert, column, row] = [Math.floor(i / (count * rows)), Math.floor(i / rows) % count, i % rows];
-    return values[(expert * rows + row) * all + column * step + first] as number;
+    return values[(expert * rows + row) * totalRows + column * step + begin] as number;
   });
   return { shape: [experts, count, rows], values: out };
 }
 
-const everySecond = ({ shape, values }: TinyTensor, first: number): TinyTensor => ({
+const everySecond = ({ shape, values }: TinyTensor, begin: number): TinyTensor => ({
   shape: [shape[0] as number, (shape[1] as number) / 2],
-  values: values.filter((_, i) => i % 2 === first),
+  values: values.filter((_, i) => i % 2 === begin),
 });
 
 /** The tensors of a GGUF file for one tensor of the folder. */
@@ -179,17 +181,17 @@ const CONVERTED: Readonly<
   Record<FamilyName, (named: Named, config: Config, isOld: boolean) => readonly Named[]>
 > = {
   gemma3_text: ([name, { shape, values }]) => {
-    const words = [
+    const replacements = [
       [/post_attention_layernorm/, "post_attention_norm"],
       [/pre_feedforward_layernorm/, "ffn_norm"],
       [/post_feedforward_layernorm/, "post_ffw_norm"],
       [/self_attn\.([qk])_norm/, "attn_$1_norm"],
     ] as const;
     const shift = name.endsWith("norm.weight") ? 1 : 0;
-    return [[renamed(name, words), { shape, values: values.map((each) => each + shift) }]];
+    return [[ggufNameOf(name, replacements), { shape, values: values.map((value) => value + shift) }]];
   },
   gpt_oss: ([name, tensor]) => {
-    const block = renamed(/^model\.layers\.\d+/.exec(name)?.[0] ?? "", []);
+    const block = ggufNameOf(/^model\.layers\.\d+/.exec(name)?.[0] ?? "", []);
     if (name.endsWith("gate_up_proj"))
       return [
         [`${block}.ffn_gate_exps.weight`, columns(tensor, 0, 2)],
@@ -201,17 +203,17 @@ const CONVERTED: Readonly<
         [`${block}.ffn_up_exps.bias`, everySecond(tensor, 1)],
       ];
     if (name.endsWith("experts.down_proj")) return [[`${block}.ffn_down_exps.weight`, columns(tensor, 0, 1)]];
-    const words = [
+    const replacements = [
       [/mlp\.experts\.down_proj_bias/, "ffn_down_exps.bias"],
       [/mlp\.router/, "ffn_gate_inp"],
       [/self_attn\.sinks/, "attn_sinks.weight"],
       [/post_attention_layernorm/, "post_attention_norm"],
     ] as const;
-    return [[renamed(name, words), tensor]];
+    return [[ggufNameOf(name, replacements), tensor]];
   },
   deepseek_v3: ([name, tensor], config, isOld) => {
     if (name.endsWith("kv_b_proj.weight") && !isOld) return splitHeads(name, tensor, config);
-    const words = [
+    const replacements = [
       [/self_attn\.(q_a|q_b|kv_b)_proj/, "attn_$1"],
       [/self_attn\.kv_a_proj_with_mqa/, "attn_kv_a_mqa"],
       [/self_attn\.(q_a|kv_a)_layernorm/, "attn_$1_norm"],
@@ -221,7 +223,7 @@ const CONVERTED: Readonly<
       [/mlp\.experts\.\d+\.(gate|up|down)_proj/, "ffn_$1_exps"],
       [/mlp\.shared_experts\.(gate|up|down)_proj/, "ffn_$1_shexp"],
     ] as const;
-    return [[renamed(name, words), tensor]];
+    return [[ggufNameOf(name, replacements), tensor]];
   },
 };
 
@@ -230,12 +232,16 @@ function splitHeads(name: string, { shape, values }: TinyTensor, config: Config)
   const [heads, key] = [Number(config.num_attention_heads), Number(config.qk_nope_head_dim)];
   const value = Number(config.v_head_dim);
   const rank = shape[1] as number;
-  const at = (head: number, row: number, column: number): number =>
+  const offsetOf = (head: number, row: number, column: number): number =>
     values[(head * (key + value) + row) * rank + column] as number;
-  const all = (length: number): readonly number[] => Array.from({ length }, (_, index) => index);
-  const keys = all(heads).flatMap((h) => all(rank).flatMap((c) => all(key).map((r) => at(h, r, c))));
-  const rest = all(heads).flatMap((h) => all(value).flatMap((r) => all(rank).map((c) => at(h, key + r, c))));
-  const block = renamed(name.replace(/\.self_attn.*/, ""), []);
+  const indicesUpTo = (length: number): readonly number[] => Array.from({ length }, (_, index) => index);
+  const keys = indicesUpTo(heads).flatMap((head) =>
+    indicesUpTo(rank).flatMap((column) => indicesUpTo(key).map((row) => offsetOf(head, row, column))),
+  );
+  const rest = indicesUpTo(heads).flatMap((head) =>
+    indicesUpTo(value).flatMap((row) => indicesUpTo(rank).map((column) => offsetOf(head, key + row, column))),
+  );
+  const block = ggufNameOf(name.replace(/\.self_attn.*/, ""), []);
   return [
     [`${block}.attn_k_b.weight`, { shape: [heads, rank, key], values: Float32Array.from(keys) }],
     [`${block}.attn_v_b.weight`, { shape: [heads, value, rank], values: Float32Array.from(rest) }],
@@ -243,14 +249,14 @@ function splitHeads(name: string, { shape, values }: TinyTensor, config: Config)
 }
 
 /** Tensors of one name become one tensor with a leading dimension. */
-function stacked(all: readonly Named[]): readonly Named[] {
+function stackExperts(experts: readonly Named[]): readonly Named[] {
   const groups = new Map<string, TinyTensor[]>();
-  for (const [name, tensor] of all) groups.set(name, [...(groups.get(name) ?? []), tensor]);
+  for (const [name, tensor] of experts) groups.set(name, [...(groups.get(name) ?? []), tensor]);
   return [...groups].map(([name, group]) => {
-    const [first] = group as [TinyTensor];
-    const isExpert = /_exps\.weight$/.test(name) && first.shape.length === 2;
-    if (!isExpert) return [name, first];
-    const values = Float32Array.from(group.flatMap((each) => [...each.values]));
-    return [name, { shape: [group.length, ...first.shape], values }];
+    const [firstExpert] = group as [TinyTensor];
+    const isExpert = /_exps\.weight$/.test(name) && firstExpert.shape.length === 2;
+    if (!isExpert) return [name, firstExpert];
+    const values = Float32Array.from(group.flatMap((expert) => [...expert.values]));
+    return [name, { shape: [group.length, ...firstExpert.shape], values }];
   });
 }

@@ -25,7 +25,7 @@ beforeAll(async () => {
   folder = await mkdtemp(join(tmpdir(), "lockstep-models-"));
 });
 afterAll(() => rm(folder, { recursive: true }));
-const fresh = (): string => join(folder, `${count++}`);
+const newFolder = (): string => join(folder, `${count++}`);
 
 /** The logits of all positions of `TOKENS`. */
 async function logitsOf(path: string, options: LoadCausalLMOptions = {}): Promise<Float32Array> {
@@ -36,7 +36,7 @@ async function logitsOf(path: string, options: LoadCausalLMOptions = {}): Promis
 }
 
 async function hub(model: TinyModel, options: Parameters<typeof writeHub>[2] = {}): Promise<string> {
-  const path = fresh();
+  const path = newFolder();
   await writeHub(path, model, options);
   return path;
 }
@@ -47,17 +47,17 @@ describe("factors of frequencies in a GGUF file", () => {
   const model = tinyModel({ ...TINY, rope: "llama3" });
 
   it("give the logits of the rule llama3", async () => {
-    const path = `${fresh()}.gguf`;
+    const path = `${newFolder()}.gguf`;
     await writeGguf(path, model, "BF16");
     const actual = await logitsOf(path, { dtype: "f32" });
     const expected = plainLogits(model, TOKENS).flat();
     const scale = Math.max(...expected.map(Math.abs));
-    const error = Math.max(...expected.map((each, i) => Math.abs(each - (actual[i] as number)))) / scale;
+    const error = Math.max(...expected.map((value, i) => Math.abs(value - (actual[i] as number)))) / scale;
     expect(error).toBeLessThan(2e-5);
   });
 
   it("are refused beside a rule in the metadata, for heads of another width, and if one is not above 0", async () => {
-    const path = `${fresh()}.gguf`;
+    const path = `${newFolder()}.gguf`;
     const rule = [
       ["llama.rope.scaling.type", u32(8), "linear"],
       ["llama.rope.scaling.factor", u32(6), new Uint8Array(Float32Array.of(2).buffer)],
@@ -84,16 +84,16 @@ describe("the folder that a conversion of a GGUF file writes", () => {
   it("has the configuration and the logits of the file", async () => {
     const types = fc.constantFrom("F32", "F16", "BF16");
     await fc.assert(
-      fc.asyncProperty(tinyChoices, types, fc.constantFrom("bf16", "f32"), async (drawn, type, to) => {
-        const path = `${fresh()}.gguf`;
-        await writeGguf(path, tinyModel({ ...drawn, window: undefined }), type);
-        const wide = fresh();
+      fc.asyncProperty(tinyChoices, types, fc.constantFrom("bf16", "f32"), async (choices, type, to) => {
+        const path = `${newFolder()}.gguf`;
+        await writeGguf(path, tinyModel({ ...choices, window: undefined }), type);
+        const wide = newFolder();
         await convertCheckpoint(path, wide, { to });
         for (const dtype of ["bf16", "f32"] as const)
           expect(bits(await logitsOf(wide, { dtype }))).toBe(bits(await logitsOf(path, { dtype })));
         const configs: object[] = [];
-        for (const each of [path, wide]) {
-          using model = await loadCausalLM(backend(), each);
+        for (const modelPath of [path, wide]) {
+          using model = await loadCausalLM(backend(), modelPath);
           configs.push({ ...model.config, dtype: undefined });
         }
         expect(configs[1]).toEqual(configs[0]);
@@ -103,9 +103,9 @@ describe("the folder that a conversion of a GGUF file writes", () => {
   });
 
   it("is refused if no architecture has its names", async () => {
-    const path = `${fresh()}.gguf`;
+    const path = `${newFolder()}.gguf`;
     await writeGguf(path, tinyModel(TINY), "BF16");
-    const wide = fresh();
+    const wide = newFolder();
     await convertCheckpoint(path, wide, { to: "bf16" });
     const file = join(wide, "config.json");
     const config = JSON.parse(await readFile(file, "utf8")) as object;
@@ -125,7 +125,8 @@ describe("the model of a folder", () => {
         const expected = plainLogits(model, TOKENS).flat();
         const scale = Math.max(...expected.map(Math.abs));
         expect(scale).toBeGreaterThan(0.01);
-        const error = Math.max(...expected.map((each, i) => Math.abs(each - (actual[i] as number)))) / scale;
+        const error =
+          Math.max(...expected.map((value, i) => Math.abs(value - (actual[i] as number)))) / scale;
         expect(error).toBeLessThan(2e-5);
       }),
       { numRuns: draws(60) },
@@ -142,26 +143,26 @@ describe("the model of a folder", () => {
   it("names its parameters as the file does", async () => {
     const model = tinyModel({ ...TINY, family: "qwen3", bias: true });
     using loaded = await loadCausalLM(backend(), await hub(model));
-    const shapes = (all: Iterable<readonly [string, { readonly shape: readonly number[] }]>) =>
-      [...all].map(([name, { shape }]) => `${name} ${shape}`).sort();
+    const shapes = (shapesOf: Iterable<readonly [string, { readonly shape: readonly number[] }]>) =>
+      [...shapesOf].map(([name, { shape }]) => `${name} ${shape}`).sort();
     expect(shapes(loaded.namedParameters())).toEqual(shapes(model.tensors));
     expect(loaded.config.layers[0]?.attention.headNorms).toBe(true);
     expect(loaded.dtype).toBe("bf16");
   });
 
   it("multiplies by the table of embeddings if they are tied", async () => {
-    const tied = tinyModel({ ...TINY, tied: true });
-    const table = tied.tensors.get("model.embed_tokens.weight") as NonNullable<
-      ReturnType<typeof tied.tensors.get>
+    const tiedModel = tinyModel({ ...TINY, isTied: true });
+    const table = tiedModel.tensors.get("model.embed_tokens.weight") as NonNullable<
+      ReturnType<typeof tiedModel.tensors.get>
     >;
-    const copied = new Map([...tied.tensors, ["lm_head.weight", table] as const]);
-    const expected = bits(await logitsOf(await hub(tied)));
-    const untied = { config: { ...tied.config, tie_word_embeddings: false }, tensors: copied };
+    const copied = new Map([...tiedModel.tensors, ["lm_head.weight", table] as const]);
+    const expected = bits(await logitsOf(await hub(tiedModel)));
+    const untied = { config: { ...tiedModel.config, tie_word_embeddings: false }, tensors: copied };
     expect(bits(await logitsOf(await hub(untied)))).toBe(expected);
-    expect(bits(await logitsOf(await hub({ ...tied, tensors: copied })))).toBe(expected);
+    expect(bits(await logitsOf(await hub({ ...tiedModel, tensors: copied })))).toBe(expected);
   });
 
-  it("has the bits of the converted file, for a quantized one", async () => {
+  it("has the bits of the converted file if it is quantized", async () => {
     const wide = await hub(tinyModel(TINY));
     const forms = [
       "ct-nvfp4",
@@ -171,11 +172,11 @@ describe("the model of a folder", () => {
       "ct-fp8-tensor",
     ] as const;
     for (const to of sampleCases(forms)) {
-      const [quantized, again] = [fresh(), fresh()];
+      const [quantized, secondModel] = [newFolder(), newFolder()];
       await convertCheckpoint(wide, quantized, { to });
-      await convertCheckpoint(quantized, again, { to: "bf16" });
+      await convertCheckpoint(quantized, secondModel, { to: "bf16" });
       const actual = bits(await logitsOf(quantized));
-      expect(actual).toBe(bits(await logitsOf(again)));
+      expect(actual).toBe(bits(await logitsOf(secondModel)));
       expect(actual).not.toBe(bits(await logitsOf(wide)));
       // and without a file
       expect(bits(await logitsOf(wide, { weights: to }))).toBe(actual);
@@ -190,11 +191,11 @@ describe("the model of a GGUF file", () => {
   it("has the bits of the folder with the same values", async () => {
     const choices = tinyChoices.filter(({ rope }) => rope !== "llama3");
     await fc.assert(
-      fc.asyncProperty(choices, fc.constantFrom("F32", "F16", "BF16"), async (drawn, type) => {
+      fc.asyncProperty(choices, fc.constantFrom("F32", "F16", "BF16"), async (choices, type) => {
         // files of experts do not say whether probabilities are normalized: they are
-        const tied = drawn.tied && drawn.family !== "qwen3_moe";
-        const model = tinyModel({ ...drawn, tied, window: undefined });
-        const path = `${fresh()}.gguf`;
+        const isTied = choices.isTied && choices.family !== "qwen3_moe";
+        const model = tinyModel({ ...choices, isTied, window: undefined });
+        const path = `${newFolder()}.gguf`;
         await writeGguf(path, model, type);
         expect(bits(await logitsOf(path))).toBe(bits(await logitsOf(await hub(model))));
       }),
@@ -205,23 +206,23 @@ describe("the model of a GGUF file", () => {
 
 describe("a checkpoint that is no such model is refused", () => {
   const model = tinyModel(TINY);
-  const without = (name: string): TinyModel => ({
+  const withoutTensor = (name: string): TinyModel => ({
     ...model,
-    tensors: new Map([...model.tensors].filter(([each]) => each !== name)),
+    tensors: new Map([...model.tensors].filter(([otherName]) => otherName !== name)),
   });
   const withTensor = (name: string, shape: readonly number[]): TinyModel => {
     const values = new Float32Array(shape.reduce((product, size) => product * size, 1));
     return { ...model, tensors: new Map([...model.tensors, [name, { shape, values }]]) };
   };
   const withConfig = (fields: object): TinyModel => ({ ...model, config: { ...model.config, ...fields } });
-  const down = "model.layers.1.mlp.down_proj.weight";
+  const downProjection = "model.layers.1.mlp.down_proj.weight";
   const cases: readonly (readonly [string, TinyModel, RegExp])[] = [
     [
       "a missing tensor",
-      without(down),
+      withoutTensor(downProjection),
       /tensors are missing \(1\): model\.layers\.1\.mlp\.down_proj\.weight;/,
     ],
-    ["a missing output layer", without("lm_head.weight"), /missing \(1\): lm_head\.weight/],
+    ["a missing output layer", withoutTensor("lm_head.weight"), /missing \(1\): lm_head\.weight/],
     [
       "an unexpected tensor",
       withTensor("model.extra.weight", [2, 32]),
@@ -229,7 +230,7 @@ describe("a checkpoint that is no such model is refused", () => {
     ],
     [
       "another shape",
-      withTensor(down, [32, 40]),
+      withTensor(downProjection, [32, 40]),
       /down_proj\.weight" is \[32,40\]; the configuration needs \[32,64\]/,
     ],
     ["fewer layers", withConfig({ num_hidden_layers: 1 }), /no parameter \(9\): model\.layers\.1\./],
@@ -260,15 +261,15 @@ describe("a checkpoint that is no such model is refused", () => {
       /type is "longrope"; it must be one of default/,
     ],
   ];
-  it.each(cases)("%s", async (_title, wrong, message) => {
-    const path = await hub(wrong);
-    const error = await loadCausalLM(backend(), path).catch((each: unknown) => each);
+  it.each(cases)("%s", async (_title, files, message) => {
+    const path = await hub(files);
+    const error = await loadCausalLM(backend(), path).catch((reason: unknown) => reason);
     expect(error).toBeInstanceOf(FileError);
     expect(String(error)).toMatch(message);
   });
 
   it("too many layers", async () => {
-    const path = `${fresh()}.gguf`;
+    const path = `${newFolder()}.gguf`;
     await writeGguf(path, withConfig({ num_hidden_layers: 2 ** 31 }), "BF16");
     await expect(loadCausalLM(backend(), path)).rejects.toThrow(
       /llama\.block_count is 2147483648; it must be at most 4096/,
@@ -289,7 +290,7 @@ describe("a checkpoint that is no such model is refused", () => {
   });
 });
 
-it("a model that does not fit into memory leaves none taken", async () => {
+it("a model that does not fit into memory leaves no memory allocated", async () => {
   for (const [field, family] of [
     ["vocab_size", "llama"],
     ["intermediate_size", "llama"],

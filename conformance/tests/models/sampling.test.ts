@@ -27,7 +27,7 @@ interface Choice {
   readonly offset: bigint;
 }
 
-const f = Math.fround;
+const fround = Math.fround;
 
 /** The exact product of two non-negative f64, rounded to f64: their integers and exponents are multiplied, and Number rounds. */
 function product(x: number, y: bigint): number {
@@ -46,7 +46,7 @@ const isRefused = (row: readonly number[]): boolean =>
 /** The shares of tokens as integers, the likeliest first and at most `topK`; undefined for a row that is refused. */
 function orderOf(row: readonly number[], { temperature, topK }: Omit<Choice, "topP">) {
   if (isRefused(row)) return undefined;
-  const shares = softmax(row, row.length, f(1 / f(temperature)));
+  const shares = softmax(row, row.length, fround(1 / fround(temperature)));
   if (shares.some(Number.isNaN)) return undefined;
   return shares
     .map((share, index) => ({ q: BigInt(Math.floor(share * 4294967296)), index }))
@@ -63,15 +63,15 @@ function oracle(row: readonly number[], choice: Choice): number | undefined {
   if (temperature === 0) return isRefused(row) ? undefined : row.indexOf(Math.max(...row));
   const order = orderOf(row, choice);
   if (order === undefined) return undefined;
-  const needed = product(topP ?? 1, sumOf(order));
+  const targetMass = product(topP ?? 1, sumOf(order));
   let count = order.length;
-  if (topP !== undefined && topP < 1) while (Number(sumOf(order.slice(0, count - 1))) >= needed) count--;
-  const left = order.slice(0, count).sort((a, b) => a.index - b.index);
+  if (topP !== undefined && topP < 1) while (Number(sumOf(order.slice(0, count - 1))) >= targetMass) count--;
+  const candidates = order.slice(0, count).sort((a, b) => a.index - b.index);
   const mask = 0xffffffffn;
   const counter = [0n, 0n, offset & mask, offset >> 32n] as const;
   const [w0, w1] = philox4x32(counter, [seed & mask, seed >> 32n]);
-  const point = ((w0 * 2n ** 32n + w1) * sumOf(left)) / 2n ** 64n;
-  return left.find((_, i) => sumOf(left.slice(0, i + 1)) > point)?.index;
+  const point = ((w0 * 2n ** 32n + w1) * sumOf(candidates)) / 2n ** 64n;
+  return candidates.find((_, i) => sumOf(candidates.slice(0, i + 1)) > point)?.index;
 }
 
 const logit = fc.oneof(
@@ -94,14 +94,17 @@ const SHARE_OF_TWO: Choice = { temperature: 1, topK: 2, topP: 0.5, seed: 0n, off
 const row = (columns: number) =>
   fc
     .constantFrom(logit, numberBetween(-1, 1), fc.float({ min: -1, max: 1, noNaN: true }))
-    .chain((each) => fc.array(each, { minLength: columns, maxLength: columns }));
+    .chain((element) => fc.array(element, { minLength: columns, maxLength: columns }));
 
 /** The codes of numbers that bf16 represents. */
 function bf16Codes(...values: readonly number[]): Uint16Array {
   return Uint16Array.from(new Uint32Array(Float32Array.from(values).buffer), (bits) => bits >>> 16);
 }
 
-async function sampled(rows: readonly (readonly number[])[], choices: readonly Choice[]): Promise<number[]> {
+async function sampleRows(
+  rows: readonly (readonly number[])[],
+  choices: readonly Choice[],
+): Promise<number[]> {
   const [{ temperature, topK, topP } = { temperature: 0 }] = choices;
   const columns = rows[0]?.length ?? 0;
   using logits = tensor(backend, Float32Array.from(rows.flat()), [rows.length, columns]);
@@ -118,28 +121,34 @@ describe("sample", () => {
   it("chooses the token of the definition, or refuses the row", async () => {
     await fc.assert(
       fc.asyncProperty(fc.integer({ min: 1, max: 60 }).chain(row), choice, async (logits, options) => {
-        const rounded = logits.map(f);
-        const expected = oracle(rounded, options);
+        const roundedLogits = logits.map(fround);
+        const expected = oracle(roundedLogits, options);
         if (expected === undefined)
-          await expect(sampled([rounded], [options])).rejects.toThrow(ArgumentError);
-        else expect(await sampled([rounded], [options])).toEqual([expected]);
+          await expect(sampleRows([roundedLogits], [options])).rejects.toThrow(ArgumentError);
+        else expect(await sampleRows([roundedLogits], [options])).toEqual([expected]);
       }),
       { numRuns: draws(2000), examples: [[[0, 0, 0, 0], SHARE_OF_TWO]] },
     );
   });
 
-  it("takes no token beyond those that have exactly the share topP", async () => {
-    const near = fc.constantFrom(fc.constantFrom(0, 1), numberBetween(-1, 1));
-    const rows = near.chain((each) => fc.array(each, { minLength: 2, maxLength: 12 }));
+  it("takes no token after the first ones whose share is exactly topP", async () => {
+    const nearValues = fc.constantFrom(fc.constantFrom(0, 1), numberBetween(-1, 1));
+    const rows = nearValues.chain((element) => fc.array(element, { minLength: 2, maxLength: 12 }));
     const form = choice.filter(({ temperature }) => temperature > 0);
     await fc.assert(
-      fc.asyncProperty(rows, form, fc.nat(11), fc.constantFrom(-1, 0, 0, 1), async (row, drawn, at, ulps) => {
-        const logits = row.map(f);
-        const order = orderOf(logits, drawn) ?? [];
-        const share = Number(sumOf(order.slice(0, 1 + (at % order.length)))) / Number(sumOf(order));
-        const options = { ...drawn, topP: Math.min(1, share * (1 + ulps * 2 ** -52)) };
-        expect(await sampled([logits], [options])).toEqual([oracle(logits, options)]);
-      }),
+      fc.asyncProperty(
+        rows,
+        form,
+        fc.nat(11),
+        fc.constantFrom(-1, 0, 0, 1),
+        async (row, choices, position, ulps) => {
+          const logits = row.map(fround);
+          const order = orderOf(logits, choices) ?? [];
+          const share = Number(sumOf(order.slice(0, 1 + (position % order.length)))) / Number(sumOf(order));
+          const options = { ...choices, topP: Math.min(1, share * (1 + ulps * 2 ** -52)) };
+          expect(await sampleRows([logits], [options])).toEqual([oracle(logits, options)]);
+        },
+      ),
       {
         numRuns: draws(2000),
         examples: [
@@ -156,11 +165,11 @@ describe("sample", () => {
         fc.array(fc.tuple(finite, choice), { minLength: 1, maxLength: 5 }),
         choice,
         async (batch, { temperature, topK, topP }) => {
-          const choices = batch.map(([, own]) => ({ ...own, temperature, topK, topP }));
+          const choices = batch.map(([, ownChoices]) => ({ ...ownChoices, temperature, topK, topP }));
           const rows = batch.map(([logits]) => logits);
-          const tokens = await sampled(rows, choices);
+          const tokens = await sampleRows(rows, choices);
           for (const [i, logits] of rows.entries())
-            expect(await sampled([logits], [choices[i] as Choice])).toEqual([tokens[i]]);
+            expect(await sampleRows([logits], [choices[i] as Choice])).toEqual([tokens[i]]);
         },
       ),
       { numRuns: draws(200) },
@@ -171,8 +180,8 @@ describe("sample", () => {
     const logits = [0, Math.log(2), Math.log(5), Number.NEGATIVE_INFINITY];
     const rows = new Array(4000).fill(logits) as number[][];
     const choices = rows.map((_, i) => ({ temperature: 1, seed: 7n, offset: BigInt(i) }));
-    const tokens = await sampled(rows, choices);
-    const counts = logits.map((_, token) => tokens.filter((each) => each === token).length);
+    const tokens = await sampleRows(rows, choices);
+    const counts = logits.map((_, token) => tokens.filter((sampledToken) => sampledToken === token).length);
     // five standard deviations
     for (const [token, share] of [1 / 8, 2 / 8, 5 / 8, 0].entries())
       expect(Math.abs((counts[token] as number) - 4000 * share)).toBeLessThanOrEqual(
@@ -188,11 +197,11 @@ describe("sample", () => {
   });
 
   it("refuses rows without logits, and another number of draws than rows", async () => {
-    using none = tensor(backend, new Float32Array(), [2, 0]);
-    await expect(sample(none)).rejects.toThrow(ShapeError);
-    using two = tensor(backend, new Float32Array(6), [2, 3]);
-    await expect(sample(two, { temperature: 1 })).rejects.toThrow(/there are 0 draws and 2 rows/);
-    await expect(sample(two, { temperature: 2 ** -21 })).rejects.toThrow(/temperature/);
-    await expect(sample(two, { topP: 1.5 })).rejects.toThrow(/topP/);
+    using emptyLogits = tensor(backend, new Float32Array(), [2, 0]);
+    await expect(sample(emptyLogits)).rejects.toThrow(ShapeError);
+    using twoRows = tensor(backend, new Float32Array(6), [2, 3]);
+    await expect(sample(twoRows, { temperature: 1 })).rejects.toThrow(/there are 0 draws and 2 rows/);
+    await expect(sample(twoRows, { temperature: 2 ** -21 })).rejects.toThrow(/temperature/);
+    await expect(sample(twoRows, { topP: 1.5 })).rejects.toThrow(/topP/);
   });
 });

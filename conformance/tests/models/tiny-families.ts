@@ -15,14 +15,14 @@ export interface FamilyChoices {
   readonly isUsual: boolean;
   readonly softcap: boolean;
   readonly groups: boolean;
-  readonly tied: boolean;
+  readonly isTied: boolean;
   /** DeepSeek-V3: mscale and mscale_all_dim, absent if it is 0. */
   readonly mscale: number;
   readonly seed: number;
 }
 
 const [HIDDEN, INTERMEDIATE, HEAD_DIM, EXPERTS] = [32, 32, 8, 8];
-const [RANK, ROTATED, PLAIN, VALUE_DIM] = [16, 4, 6, 10];
+const [RANK, ROTATED_WIDTH, PLAIN, VALUE_DIM] = [16, 4, 6, 10];
 
 /** Draws the choices of a model of one family. */
 export const familyChoices = (family: FamilyName): fc.Arbitrary<FamilyChoices> =>
@@ -35,7 +35,7 @@ export const familyChoices = (family: FamilyName): fc.Arbitrary<FamilyChoices> =
     isUsual: fc.boolean(),
     softcap: fc.boolean(),
     groups: fc.boolean(),
-    tied: fc.boolean(),
+    isTied: fc.boolean(),
     mscale: fc.constantFrom(0, 1, 0.71),
     seed: fc.integer({ min: 0, max: 2 ** 20 }),
   });
@@ -52,7 +52,7 @@ export function tinyFamily(choices: FamilyChoices): TinyModel {
   const draw = uniform(choices.seed);
   const tensors = new Map<string, TinyTensor>();
   const add: Adder["add"] = (name, shape, center = 0) => {
-    const size = shape.reduce((product, each) => product * each, 1);
+    const size = shape.reduce((product, extent) => product * extent, 1);
     const values = Float32Array.from({ length: size }, () => center + Math.round(draw() * 24) / 128);
     tensors.set(name, { shape, values });
   };
@@ -60,8 +60,8 @@ export function tinyFamily(choices: FamilyChoices): TinyModel {
     add(`${name}.weight`, [rows, columns]);
     if (hasBias) add(`${name}.bias`, [rows]);
   };
-  const { family, layers, tied } = choices;
-  const isTied = family === "gemma3_text" || (family === "deepseek_v3" && tied);
+  const { family, layers, isTied: requestsTying } = choices;
+  const isTied = family === "gemma3_text" || (family === "deepseek_v3" && requestsTying);
   add("model.embed_tokens.weight", [VOCABULARY, HIDDEN]);
   for (let index = 0; index < layers; index++) LAYERS[family](choices, index, { add, linear });
   add("model.norm.weight", [HIDDEN], family === "gemma3_text" ? 0 : 1);
@@ -75,58 +75,65 @@ export function tinyFamily(choices: FamilyChoices): TinyModel {
 }
 
 /** Adds the projections of queries, keys and values of heads of one width. */
-function attention(at: string, { heads: [queries, keys] }: FamilyChoices, { linear }: Adder, bias: boolean) {
-  linear(`${at}.self_attn.q_proj`, queries * HEAD_DIM, HIDDEN, bias);
-  linear(`${at}.self_attn.k_proj`, keys * HEAD_DIM, HIDDEN, bias);
-  linear(`${at}.self_attn.v_proj`, keys * HEAD_DIM, HIDDEN, bias);
-  linear(`${at}.self_attn.o_proj`, HIDDEN, queries * HEAD_DIM, bias);
+function attention(
+  prefix: string,
+  { heads: [queries, keys] }: FamilyChoices,
+  { linear }: Adder,
+  bias: boolean,
+) {
+  linear(`${prefix}.self_attn.q_proj`, queries * HEAD_DIM, HIDDEN, bias);
+  linear(`${prefix}.self_attn.k_proj`, keys * HEAD_DIM, HIDDEN, bias);
+  linear(`${prefix}.self_attn.v_proj`, keys * HEAD_DIM, HIDDEN, bias);
+  linear(`${prefix}.self_attn.o_proj`, HIDDEN, queries * HEAD_DIM, bias);
 }
 
-function dense(at: string, { linear }: Adder, size = INTERMEDIATE): void {
-  linear(`${at}.gate_proj`, size, HIDDEN);
-  linear(`${at}.up_proj`, size, HIDDEN);
-  linear(`${at}.down_proj`, HIDDEN, size);
+function dense(prefix: string, { linear }: Adder, size = INTERMEDIATE): void {
+  linear(`${prefix}.gate_proj`, size, HIDDEN);
+  linear(`${prefix}.up_proj`, size, HIDDEN);
+  linear(`${prefix}.down_proj`, HIDDEN, size);
 }
 
 const LAYERS: Readonly<Record<FamilyName, (choices: FamilyChoices, index: number, adder: Adder) => void>> = {
   gemma3_text: (choices, index, adder) => {
-    const at = `model.layers.${index}`;
-    const places = ["input", "post_attention", "pre_feedforward", "post_feedforward"];
-    for (const place of places) adder.add(`${at}.${place}_layernorm.weight`, [HIDDEN]);
-    for (const each of ["q", "k"]) adder.add(`${at}.self_attn.${each}_norm.weight`, [HEAD_DIM]);
-    attention(at, choices, adder, false);
-    dense(`${at}.mlp`, adder);
+    const prefix = `model.layers.${index}`;
+    const norms = ["input", "post_attention", "pre_feedforward", "post_feedforward"];
+    for (const norm of norms) adder.add(`${prefix}.${norm}_layernorm.weight`, [HIDDEN]);
+    for (const operand of ["q", "k"]) adder.add(`${prefix}.self_attn.${operand}_norm.weight`, [HEAD_DIM]);
+    attention(prefix, choices, adder, false);
+    dense(`${prefix}.mlp`, adder);
   },
   gpt_oss: (choices, index, adder) => {
-    const at = `model.layers.${index}`;
-    for (const each of ["input", "post_attention"]) adder.add(`${at}.${each}_layernorm.weight`, [HIDDEN], 1);
-    attention(at, choices, adder, true);
-    adder.add(`${at}.self_attn.sinks`, [choices.heads[0]]);
-    adder.linear(`${at}.mlp.router`, EXPERTS, HIDDEN, true);
-    adder.add(`${at}.mlp.experts.gate_up_proj`, [EXPERTS, HIDDEN, 2 * INTERMEDIATE]);
-    adder.add(`${at}.mlp.experts.gate_up_proj_bias`, [EXPERTS, 2 * INTERMEDIATE]);
-    adder.add(`${at}.mlp.experts.down_proj`, [EXPERTS, INTERMEDIATE, HIDDEN]);
-    adder.add(`${at}.mlp.experts.down_proj_bias`, [EXPERTS, HIDDEN]);
+    const prefix = `model.layers.${index}`;
+    for (const norm of ["input", "post_attention"])
+      adder.add(`${prefix}.${norm}_layernorm.weight`, [HIDDEN], 1);
+    attention(prefix, choices, adder, true);
+    adder.add(`${prefix}.self_attn.sinks`, [choices.heads[0]]);
+    adder.linear(`${prefix}.mlp.router`, EXPERTS, HIDDEN, true);
+    adder.add(`${prefix}.mlp.experts.gate_up_proj`, [EXPERTS, HIDDEN, 2 * INTERMEDIATE]);
+    adder.add(`${prefix}.mlp.experts.gate_up_proj_bias`, [EXPERTS, 2 * INTERMEDIATE]);
+    adder.add(`${prefix}.mlp.experts.down_proj`, [EXPERTS, INTERMEDIATE, HIDDEN]);
+    adder.add(`${prefix}.mlp.experts.down_proj_bias`, [EXPERTS, HIDDEN]);
   },
   deepseek_v3: ({ isUsual }, index, adder) => {
-    const at = `model.layers.${index}`;
-    for (const each of ["input", "post_attention"]) adder.add(`${at}.${each}_layernorm.weight`, [HIDDEN], 1);
-    const queries = 4 * (PLAIN + ROTATED);
+    const prefix = `model.layers.${index}`;
+    for (const norm of ["input", "post_attention"])
+      adder.add(`${prefix}.${norm}_layernorm.weight`, [HIDDEN], 1);
+    const queries = 4 * (PLAIN + ROTATED_WIDTH);
     if (isUsual) {
-      adder.linear(`${at}.self_attn.q_a_proj`, RANK, HIDDEN);
-      adder.add(`${at}.self_attn.q_a_layernorm.weight`, [RANK], 1);
-      adder.linear(`${at}.self_attn.q_b_proj`, queries, RANK);
-    } else adder.linear(`${at}.self_attn.q_proj`, queries, HIDDEN);
-    adder.linear(`${at}.self_attn.kv_a_proj_with_mqa`, RANK + ROTATED, HIDDEN);
-    adder.add(`${at}.self_attn.kv_a_layernorm.weight`, [RANK], 1);
-    adder.linear(`${at}.self_attn.kv_b_proj`, 4 * (PLAIN + VALUE_DIM), RANK);
-    adder.linear(`${at}.self_attn.o_proj`, HIDDEN, 4 * VALUE_DIM);
-    if (index === 0) return dense(`${at}.mlp`, adder);
-    adder.linear(`${at}.mlp.gate`, EXPERTS, HIDDEN);
-    adder.add(`${at}.mlp.gate.e_score_correction_bias`, [EXPERTS]);
+      adder.linear(`${prefix}.self_attn.q_a_proj`, RANK, HIDDEN);
+      adder.add(`${prefix}.self_attn.q_a_layernorm.weight`, [RANK], 1);
+      adder.linear(`${prefix}.self_attn.q_b_proj`, queries, RANK);
+    } else adder.linear(`${prefix}.self_attn.q_proj`, queries, HIDDEN);
+    adder.linear(`${prefix}.self_attn.kv_a_proj_with_mqa`, RANK + ROTATED_WIDTH, HIDDEN);
+    adder.add(`${prefix}.self_attn.kv_a_layernorm.weight`, [RANK], 1);
+    adder.linear(`${prefix}.self_attn.kv_b_proj`, 4 * (PLAIN + VALUE_DIM), RANK);
+    adder.linear(`${prefix}.self_attn.o_proj`, HIDDEN, 4 * VALUE_DIM);
+    if (index === 0) return dense(`${prefix}.mlp`, adder);
+    adder.linear(`${prefix}.mlp.gate`, EXPERTS, HIDDEN);
+    adder.add(`${prefix}.mlp.gate.e_score_correction_bias`, [EXPERTS]);
     for (let expert = 0; expert < EXPERTS; expert++)
-      dense(`${at}.mlp.experts.${expert}`, adder, INTERMEDIATE / 2);
-    dense(`${at}.mlp.shared_experts`, adder, INTERMEDIATE / 2);
+      dense(`${prefix}.mlp.experts.${expert}`, adder, INTERMEDIATE / 2);
+    dense(`${prefix}.mlp.shared_experts`, adder, INTERMEDIATE / 2);
   },
 };
 
@@ -149,7 +156,12 @@ const CONFIGS: Readonly<Record<FamilyName, (choices: FamilyChoices) => object>> 
   deepseek_v3: ({ isUsual, isScaled, groups, mscale }) => ({
     ...{ intermediate_size: INTERMEDIATE, moe_intermediate_size: INTERMEDIATE / 2, num_key_value_heads: 4 },
     ...{ n_routed_experts: EXPERTS, n_shared_experts: 1, num_experts_per_tok: 4, first_k_dense_replace: 1 },
-    ...{ kv_lora_rank: RANK, qk_rope_head_dim: ROTATED, qk_nope_head_dim: PLAIN, v_head_dim: VALUE_DIM },
+    ...{
+      kv_lora_rank: RANK,
+      qk_rope_head_dim: ROTATED_WIDTH,
+      qk_nope_head_dim: PLAIN,
+      v_head_dim: VALUE_DIM,
+    },
     ...{ routed_scaling_factor: 2.3, norm_topk_prob: true, scoring_func: "sigmoid", topk_method: "noaux_tc" },
     ...(isUsual ? { q_lora_rank: RANK } : {}),
     ...(groups ? { n_group: 4, topk_group: 2 } : { n_group: 1, topk_group: 1 }),

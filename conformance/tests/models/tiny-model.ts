@@ -24,7 +24,7 @@ export interface TinyChoices {
   readonly heads: readonly [queries: number, keys: number];
   readonly headDim: number;
   readonly layers: number;
-  readonly tied: boolean;
+  readonly isTied: boolean;
   readonly bias: boolean;
   readonly window: number | undefined;
   readonly rope: "plain" | "linear" | "llama3" | "yarn" | "parameters";
@@ -53,7 +53,7 @@ const ROPE: Readonly<Record<TinyChoices["rope"], object>> = {
 
 /** The choices of a small Llama. */
 export const TINY: TinyChoices = {
-  ...{ family: "llama", heads: [4, 2], headDim: 8, layers: 2, tied: false, bias: false },
+  ...{ family: "llama", heads: [4, 2], headDim: 8, layers: 2, isTied: false, bias: false },
   ...{ window: undefined, rope: "plain", seed: 7 },
 };
 
@@ -63,7 +63,7 @@ export const tinyChoices: fc.Arbitrary<TinyChoices> = fc.record({
   heads: fc.constantFrom([4, 2] as const, [4, 4] as const, [4, 1] as const),
   headDim: fc.constantFrom(8, 16),
   layers: fc.integer({ min: 1, max: 2 }),
-  tied: fc.boolean(),
+  isTied: fc.boolean(),
   bias: fc.boolean(),
   window: fc.constantFrom(undefined, 3, 7),
   rope: fc.constantFrom("plain", "linear", "llama3", "yarn", "parameters"),
@@ -72,12 +72,12 @@ export const tinyChoices: fc.Arbitrary<TinyChoices> = fc.record({
 
 /** The model of these choices. Its linear weights are large enough that attention depends on positions. */
 export function tinyModel(choices: TinyChoices): TinyModel {
-  const { family, heads, headDim, layers, tied, bias, window, rope, seed } = choices;
+  const { family, heads, headDim, layers, isTied, bias, window, rope, seed } = choices;
   const [queries, keys] = heads;
   const draw = uniform(seed);
   const tensors = new Map<string, TinyTensor>();
   const add = (name: string, shape: readonly number[], center = 0): void => {
-    const size = shape.reduce((product, each) => product * each, 1);
+    const size = shape.reduce((product, extent) => product * extent, 1);
     const scale = center === 0 ? 1 / 256 : 1 / 64;
     const values = Float32Array.from({ length: size }, () => center + Math.round(draw() * 24) * scale);
     tensors.set(name, { shape, values });
@@ -90,19 +90,21 @@ export function tinyModel(choices: TinyChoices): TinyModel {
   const inputBias = takesBias || family === "qwen2";
   add("model.embed_tokens.weight", [VOCABULARY, HIDDEN]);
   for (let i = 0; i < layers; i++) {
-    const at = `model.layers.${i}`;
-    add(`${at}.input_layernorm.weight`, [HIDDEN], 1);
-    linear(`${at}.self_attn.q_proj`, queries * headDim, HIDDEN, inputBias);
-    linear(`${at}.self_attn.k_proj`, keys * headDim, HIDDEN, inputBias);
-    linear(`${at}.self_attn.v_proj`, keys * headDim, HIDDEN, inputBias);
-    linear(`${at}.self_attn.o_proj`, HIDDEN, queries * headDim, takesBias);
+    const prefix = `model.layers.${i}`;
+    add(`${prefix}.input_layernorm.weight`, [HIDDEN], 1);
+    linear(`${prefix}.self_attn.q_proj`, queries * headDim, HIDDEN, inputBias);
+    linear(`${prefix}.self_attn.k_proj`, keys * headDim, HIDDEN, inputBias);
+    linear(`${prefix}.self_attn.v_proj`, keys * headDim, HIDDEN, inputBias);
+    linear(`${prefix}.self_attn.o_proj`, HIDDEN, queries * headDim, takesBias);
     if (family.startsWith("qwen3"))
-      for (const norm of ["q_norm", "k_norm"]) add(`${at}.self_attn.${norm}.weight`, [headDim], 1);
-    add(`${at}.post_attention_layernorm.weight`, [HIDDEN], 1);
+      for (const norm of ["q_norm", "k_norm"]) add(`${prefix}.self_attn.${norm}.weight`, [headDim], 1);
+    add(`${prefix}.post_attention_layernorm.weight`, [HIDDEN], 1);
     // the first layer of two has no experts
     const hasExperts = family === "qwen3_moe" && i === layers - 1;
-    if (hasExperts) linear(`${at}.mlp.gate`, EXPERTS, HIDDEN, false);
-    for (const mlp of hasExperts ? [0, 1, 2, 3].map((e) => `${at}.mlp.experts.${e}`) : [`${at}.mlp`]) {
+    if (hasExperts) linear(`${prefix}.mlp.gate`, EXPERTS, HIDDEN, false);
+    for (const mlp of hasExperts
+      ? [0, 1, 2, 3].map((expert) => `${prefix}.mlp.experts.${expert}`)
+      : [`${prefix}.mlp`]) {
       const size = hasExperts ? INTERMEDIATE / 2 : INTERMEDIATE;
       linear(`${mlp}.gate_proj`, size, HIDDEN, takesBias && family === "llama");
       linear(`${mlp}.up_proj`, size, HIDDEN, takesBias && family === "llama");
@@ -110,12 +112,12 @@ export function tinyModel(choices: TinyChoices): TinyModel {
     }
   }
   add("model.norm.weight", [HIDDEN], 1);
-  if (!tied) add("lm_head.weight", [VOCABULARY, HIDDEN]);
+  if (!isTied) add("lm_head.weight", [VOCABULARY, HIDDEN]);
   const config = {
     ...{ model_type: family, vocab_size: VOCABULARY, hidden_size: HIDDEN, num_hidden_layers: layers },
     ...{ intermediate_size: INTERMEDIATE, num_attention_heads: queries, num_key_value_heads: keys },
     ...{ head_dim: headDim, max_position_embeddings: POSITIONS, rms_norm_eps: 1e-5, hidden_act: "silu" },
-    ...{ tie_word_embeddings: tied, eos_token_id: 2, torch_dtype: "bfloat16" },
+    ...{ tie_word_embeddings: isTied, eos_token_id: 2, torch_dtype: "bfloat16" },
     ...(takesBias ? { attention_bias: true } : {}),
     ...(takesBias && family === "llama" ? { mlp_bias: true } : {}),
     ...(window !== undefined && family === "mistral" ? { sliding_window: window } : {}),
@@ -125,7 +127,7 @@ export function tinyModel(choices: TinyChoices): TinyModel {
     ...(family === "qwen3_moe"
       ? {
           ...{ num_experts: EXPERTS, num_experts_per_tok: 2, moe_intermediate_size: INTERMEDIATE / 2 },
-          ...{ norm_topk_prob: !tied, mlp_only_layers: layers === 2 ? [0] : [], decoder_sparse_step: 1 },
+          ...{ norm_topk_prob: !isTied, mlp_only_layers: layers === 2 ? [0] : [], decoder_sparse_step: 1 },
         }
       : {}),
     ...ROPE[rope],
@@ -140,7 +142,7 @@ export type FileType = keyof typeof TYPES;
 const WORD = new DataView(new ArrayBuffer(4));
 
 /** Encodes values as a type that represents them exactly. */
-export function encoded(type: FileType, values: Float32Array): Uint8Array {
+export function encodeAs(type: FileType, values: Float32Array): Uint8Array {
   if (type === "F32") return new Uint8Array(values.buffer.slice(0));
   const codes = Uint16Array.from(values, (value) => {
     WORD.setFloat32(0, value);
@@ -169,7 +171,7 @@ export async function writeHub(
     const plan = some.map((name) => ({ name, dtype: type, shape: tensors.get(name)?.shape ?? [] }));
     await writeSafetensors(join(folder, fileOf(shard)), { tensors: plan }, async (put) => {
       for (const name of some)
-        await put(name, encoded(type, tensors.get(name)?.values ?? new Float32Array()));
+        await put(name, encodeAs(type, tensors.get(name)?.values ?? new Float32Array()));
     });
   }
   if (shards === 1) return;
@@ -211,17 +213,17 @@ export async function writeGguf(
   const described = [...ropeFactors(config), ...stackExperts(tensors)].map(([name, { shape, values }]) => {
     const [, projection = ""] = /self_attn\.([qk]_proj)/.exec(name) ?? [];
     const isPaired = architecture === "llama" && projection !== "";
-    const ordered = isPaired ? paired(values, heads[projection] as number, shape) : values;
+    const ordered = isPaired ? alternateHalves(values, heads[projection] as number, shape) : values;
     const isNorm = shape.length === 1;
     const stored = isNorm ? "F32" : type;
-    const bytes = encoded(stored, ordered);
-    const padded = new Uint8Array(Math.ceil(bytes.length / 32) * 32);
-    padded.set(bytes);
-    pieces.push(padded);
-    const at = offset;
-    offset += padded.length;
-    const renamed = GGUF_WORDS.reduce((text, [from, to]) => text.replace(from, to), name);
-    return { name: renamed, dimensions: shape.toReversed(), type: TYPES[stored], offset: at };
+    const bytes = encodeAs(stored, ordered);
+    const paddedBytes = new Uint8Array(Math.ceil(bytes.length / 32) * 32);
+    paddedBytes.set(bytes);
+    pieces.push(paddedBytes);
+    const begin = offset;
+    offset += paddedBytes.length;
+    const ggufName = GGUF_WORDS.reduce((text, [from, to]) => text.replace(from, to), name);
+    return { name: ggufName, dimensions: shape.toReversed(), type: TYPES[stored], offset: begin };
   });
   const textEntry = (key: string, value: string): Piece[] => [key, u32(8), value];
   const integerEntry = (key: string, field: string): Piece[] => [
@@ -285,9 +287,9 @@ function ropeFactors(config: TinyModel["config"]): readonly (readonly [string, T
   const [low, high] = [Number(rule.low_freq_factor), Number(rule.high_freq_factor)];
   const values = Float32Array.from({ length: width / 2 }, (_, pair) => {
     const frequency = Number(config.rope_theta) ** ((-2 * pair) / width);
-    const turns = (Number(rule.original_max_position_embeddings) * frequency) / (2 * Math.PI);
-    const kept = Math.min(1, Math.max(0, (turns - low) / (high - low)));
-    return 1 / (kept + (1 - kept) / Number(rule.factor));
+    const rotations = (Number(rule.original_max_position_embeddings) * frequency) / (2 * Math.PI);
+    const keptShare = Math.min(1, Math.max(0, (rotations - low) / (high - low)));
+    return 1 / (keptShare + (1 - keptShare) / Number(rule.factor));
   });
   return [["rope_freqs.weight", { shape: [width / 2], values }]];
 }
@@ -309,14 +311,14 @@ function stackExperts(tensors: TinyModel["tensors"]): ReadonlyMap<string, TinyTe
 }
 
 /** Reorders the rows of each head, so that rows of its first and its second half alternate. */
-function paired(values: Float32Array, heads: number, shape: readonly number[]): Float32Array {
+function alternateHalves(values: Float32Array, heads: number, shape: readonly number[]): Float32Array {
   const rows = shape[0] as number;
   const columns = values.length / rows;
   const width = rows / heads;
   const out = new Float32Array(values.length);
   for (let row = 0; row < rows; row++) {
-    const within = row % width;
-    const from = row - within + (within % 2) * (width / 2) + Math.floor(within / 2);
+    const rowInHead = row % width;
+    const from = row - rowInHead + (rowInHead % 2) * (width / 2) + Math.floor(rowInHead / 2);
     out.set(values.subarray(from * columns, (from + 1) * columns), row * columns);
   }
   return out;

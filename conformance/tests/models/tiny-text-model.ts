@@ -8,18 +8,21 @@ const CHARACTERS = "abcdefghijklmnopqrstuvwxyzĠ.";
 
 /**
  * Writes a folder with a model, and a tokenizer that has a token for each small letter, space, full stop, and character of
- * `more`. It reads capitals as small letters.
+ * `extraCharacters`. It reads capitals as small letters.
  */
 export async function writeTinyTextModel(
   folder: string,
-  { more = "", choices = TINY }: { readonly more?: string; readonly choices?: TinyChoices } = {},
+  {
+    extraCharacters = "",
+    choices = TINY,
+  }: { readonly extraCharacters?: string; readonly choices?: TinyChoices } = {},
 ): Promise<void> {
   await writeHub(folder, tinyModel(choices));
   const tokenizer = {
     normalizer: { type: "Lowercase" },
     model: {
       type: "BPE",
-      vocab: Object.fromEntries([...CHARACTERS, ...more].map((each, id) => [each, id])),
+      vocab: Object.fromEntries([...CHARACTERS, ...extraCharacters].map((character, id) => [character, id])),
       merges: [],
     },
     pre_tokenizer: { type: "ByteLevel", add_prefix_space: false, trim_offsets: true, use_regex: true },
@@ -31,5 +34,5 @@ export async function writeTinyTextModel(
 
 /** The tokens of a text under this tokenizer. */
 export function tinyTokens(text: string): readonly number[] {
-  return Array.from(text, (each) => CHARACTERS.indexOf(each === " " ? "Ġ" : each));
+  return Array.from(text, (character) => CHARACTERS.indexOf(character === " " ? "Ġ" : character));
 }

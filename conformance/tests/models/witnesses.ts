@@ -7,7 +7,7 @@ const FOLDER = new URL("../../vectors/models", import.meta.url).pathname;
 
 /** The folders of models, by their names. */
 export const WITNESS_NAMES: readonly string[] = readdirSync(FOLDER, { withFileTypes: true })
-  .filter((each) => each.isDirectory())
+  .filter((entry) => entry.isDirectory())
   .map(({ name }) => name)
   .toSorted();
 
@@ -56,14 +56,14 @@ export interface RecordedTensors {
 export async function readTensors(path: string): Promise<RecordedTensors> {
   const file = await SafetensorsFile.open(path);
   try {
-    const all = new Map<
+    const recordings = new Map<
       string,
       { readonly dtype: string; readonly shape: readonly number[]; readonly bytes: Uint8Array }
     >();
     for (const [name, entry] of file.tensors)
-      all.set(name, { dtype: entry.dtype, shape: entry.shape, bytes: await file.read(entry) });
+      recordings.set(name, { dtype: entry.dtype, shape: entry.shape, bytes: await file.read(entry) });
     const find = (name: string, dtype?: string) => {
-      const tensor = all.get(name);
+      const tensor = recordings.get(name);
       if (!tensor || (dtype !== undefined && tensor.dtype !== dtype))
         throw new Error(`${path}: no ${dtype ?? ""} tensor "${name}"`);
       return tensor;
@@ -84,14 +84,14 @@ export async function readTensors(path: string): Promise<RecordedTensors> {
 /** The index of the largest element, the lowest among equal ones, and its distance to the second largest. */
 export function topOf(row: ArrayLike<number>): { readonly index: number; readonly gap: number } {
   let index = 0;
-  let second = Number.NEGATIVE_INFINITY;
+  let runnerUp = Number.NEGATIVE_INFINITY;
   for (let i = 1; i < row.length; i++) {
     const value = row[i] as number;
     const best = row[index] as number;
     if (value > best) {
-      second = best;
+      runnerUp = best;
       index = i;
-    } else if (value > second) second = value;
+    } else if (value > runnerUp) runnerUp = value;
   }
-  return { index, gap: (row[index] as number) - second };
+  return { index, gap: (row[index] as number) - runnerUp };
 }

@@ -81,9 +81,9 @@ const isDelayed = ({ layer }: Case, [name, { shape }]: Named): boolean =>
   shape.length === 2 && !moduleRow(layer).routerWeights?.includes(name);
 const bitsOf = (x: Tensor | undefined): unknown => x && download(x);
 type Named = readonly [string, Parameter];
-const gradsOf = (module: Module, chosen: (each: Named) => boolean = () => true) =>
+const gradsOf = (module: Module, isChosen: (parameter: Named) => boolean = () => true) =>
   [...module.namedParameters()]
-    .filter(chosen)
+    .filter(isChosen)
     .map(([name, { grad, mainGrad }]) => [name, bitsOf(grad), bitsOf(mainGrad)]);
 
 /** Runs one microbatch. All tensors of the pass are freed when it returns. */
@@ -111,29 +111,29 @@ describe("gradients equal those of a layer that computes them in the backward pa
     using delayed = layerOf(row, true);
     using atOnce = layerOf(row, false);
     const { module } = delayed;
-    const weights = (each: Named): boolean => isDelayed(row, each);
-    const others = (each: Named): boolean => !weights(each);
+    const weights = (parameter: Named): boolean => isDelayed(row, parameter);
+    const isOtherParameter = (parameter: Named): boolean => !weights(parameter);
     for (const index of PASSES.keys()) {
-      const before = gradsOf(module, weights);
-      expect(before.length).toBeGreaterThan(0);
+      const gradsBefore = gradsOf(module, weights);
+      expect(gradsBefore.length).toBeGreaterThan(0);
       expect(pass(row, delayed, recipe, index)).toEqual(pass(row, atOnce, recipe, index));
-      expect(gradsOf(module, weights)).toEqual(before);
-      expect(gradsOf(module, others)).toEqual(gradsOf(atOnce.module, others));
+      expect(gradsOf(module, weights)).toEqual(gradsBefore);
+      expect(gradsOf(module, isOtherParameter)).toEqual(gradsOf(atOnce.module, isOtherParameter));
       if (row.atEnd) continue;
       module.backwardDw();
       expect(gradsOf(module)).toEqual(gradsOf(atOnce.module));
     }
     if (row.atEnd) for (const _pass of PASSES) module.backwardDw();
     expect(gradsOf(module)).toEqual(gradsOf(atOnce.module));
-    const states = (each: BuiltModule) =>
-      [...each.module.namedQuantizations().values()].map((state) => state.snapshotSync());
+    const states = (builtModule: BuiltModule) =>
+      [...builtModule.module.namedQuantizations().values()].map((state) => state.snapshotSync());
     expect(states(delayed)).toEqual(states(atOnce));
     expect(() => module.backwardDw()).toThrow(ArgumentError);
   });
 });
 
 /** Runs a layer forward and backward. */
-function trained(layer: Linear | Sequential): void {
+function trainLayer(layer: Linear | Sequential): void {
   using _ = new Scope();
   const x = upload(backend(), drawnValues(1, [ROWS, SIZE]));
   layer.forward(x).backward(upload(backend(), drawnValues(2, [ROWS, SIZE])));
@@ -143,41 +143,41 @@ const delayedLayer = (): Linear => new Linear(backend(), SIZE, SIZE, { delayWgra
 
 testInScope("hooks of the weight are called by backwardDw, those of the bias by the backward pass", () => {
   using layer = delayedLayer();
-  const seen: string[] = [];
+  const hookCalls: string[] = [];
   for (const [name, parameter] of layer.namedParameters())
     parameter.registerPostAccumulateGradHook((leaf, { atEnd }) => {
-      seen.push(`${name} ${leaf.grad !== undefined}`);
-      atEnd(() => void seen.push(`end of ${name}`));
+      hookCalls.push(`${name} ${leaf.grad !== undefined}`);
+      atEnd(() => void hookCalls.push(`end of ${name}`));
     });
-  trained(layer);
-  expect(seen).toEqual(["bias true", "end of bias"]);
+  trainLayer(layer);
+  expect(hookCalls).toEqual(["bias true", "end of bias"]);
   layer.backwardDw();
-  expect(seen.slice(2)).toEqual(["weight true", "end of weight"]);
+  expect(hookCalls.slice(2)).toEqual(["weight true", "end of weight"]);
 });
 
 testInScope(
   "all hooks of a call get the same pass, with the weights whose gradients the call completes",
   () => {
     using model = new Sequential(backend(), delayedLayer(), delayedLayer(), delayedLayer());
-    const seen: HookedPass[] = [];
-    const weights = [...model.namedParameters()].flatMap(([name, each]) =>
-      name.endsWith("weight") ? [each] : [],
+    const passes: HookedPass[] = [];
+    const weights = [...model.namedParameters()].flatMap(([name, parameter]) =>
+      name.endsWith("weight") ? [parameter] : [],
     );
-    for (const weight of weights) weight.registerPostAccumulateGradHook((_, pass) => void seen.push(pass));
-    trained(model);
-    expect(seen).toEqual([]);
-    const [frozen, ...others] = weights as [Parameter, ...Parameter[]];
-    frozen.requiresGrad = false;
+    for (const weight of weights) weight.registerPostAccumulateGradHook((_, pass) => void passes.push(pass));
+    trainLayer(model);
+    expect(passes).toEqual([]);
+    const [frozenWeight, ...otherWeights] = weights as [Parameter, ...Parameter[]];
+    frozenWeight.requiresGrad = false;
     model.backwardDw();
-    expect(seen).toHaveLength(2);
-    expect(seen[1]).toBe(seen[0]);
-    expect(seen[0]?.delayedLeaves).toEqual(others);
+    expect(passes).toHaveLength(2);
+    expect(passes[1]).toBe(passes[0]);
+    expect(passes[0]?.delayedLeaves).toEqual(otherWeights);
   },
 );
 
 testInScope("a weight that is frozen after the pass gets no gradient", () => {
   using layer = delayedLayer();
-  trained(layer);
+  trainLayer(layer);
   layer.weight.requiresGrad = false;
   layer.backwardDw();
   expect(layer.weight.grad).toBeUndefined();
@@ -187,25 +187,25 @@ testInScope("a weight that is frozen after the pass gets no gradient", () => {
 
 testInScope("a module without delayed gradients has nothing to compute", () => {
   using layer = new Linear(backend(), SIZE, SIZE);
-  trained(layer);
-  const before = gradsOf(layer);
+  trainLayer(layer);
+  const gradsBefore = gradsOf(layer);
   layer.backwardDw();
-  expect(gradsOf(layer)).toEqual(before);
+  expect(gradsOf(layer)).toEqual(gradsBefore);
 });
 
 testInScope("gradients that are never computed are freed with the module", () => {
   const layer = delayedLayer();
-  const before = backend().memoryUse().live;
-  trained(layer);
-  expect(backend().memoryUse().live).toBeGreaterThan(before);
+  const liveBefore = backend().memoryUse().live;
+  trainLayer(layer);
+  expect(backend().memoryUse().live).toBeGreaterThan(liveBefore);
   layer.dispose();
 });
 
 testInScope("a missing mainGrad is refused in the backward pass, and by backwardDw", () => {
   using layer = new Linear(backend(), SIZE, SIZE, { delayWgradCompute: true, fuseWgradAccumulation: true });
-  expect(() => trained(layer)).toThrow(ArgumentError);
+  expect(() => trainLayer(layer)).toThrow(ArgumentError);
   layer.weight.mainGrad = zeros(backend(), "f32", [SIZE, SIZE]);
-  trained(layer);
+  trainLayer(layer);
   layer.weight.mainGrad = undefined;
   expect(() => layer.backwardDw()).toThrow(ArgumentError);
   layer.weight.mainGrad = zeros(backend(), "f32", [SIZE, SIZE]);

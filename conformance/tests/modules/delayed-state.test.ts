@@ -26,15 +26,15 @@ const SIZE = 16;
 const FLT_MAX = 2 ** 128 - 2 ** 104;
 const { POSITIVE_INFINITY: inf, NaN: nan } = Number;
 
-/** A matrix whose largest magnitude is `amax`. `beside` is the value of another element. */
-function valued(amax: number, beside = 0): Float32Array {
+/** A matrix whose largest magnitude is `amax`. `otherValue` is the value of another element. */
+function matrixValues(amax: number, otherValue = 0): Float32Array {
   const values = new Float32Array(SIZE * SIZE);
-  values.set([beside, -amax]);
+  values.set([otherValue, -amax]);
   return values;
 }
 
-function matrix(amax: number, beside?: number): Variable {
-  return new Variable(tensor(backend(), valued(amax, beside), [SIZE, SIZE]));
+function matrix(amax: number, otherValue?: number): Variable {
+  return new Variable(tensor(backend(), matrixValues(amax, otherValue), [SIZE, SIZE]));
 }
 
 /** A layer with f32 parameters that runs steps and returns its scaling state. */
@@ -42,7 +42,7 @@ class Probe {
   readonly layer = new Linear(backend(), SIZE, SIZE, {
     dtype: "f32",
     bias: false,
-    initMethod: () => valued(2),
+    initMethod: () => matrixValues(2),
   });
   readonly recipe: DelayedScaling;
 
@@ -126,14 +126,14 @@ describe("the scale of an input", () => {
 it("the caller's functions compute the amax from the history, and the scale from the amax", () => {
   using _scope = new Scope();
   const histories: number[][] = [];
-  const asked: unknown[][] = [];
+  const args: unknown[][] = [];
   using probe = new Probe({
     amaxComputeAlgo: (history) => {
       histories.push([...history]);
       return history[0] as number;
     },
     scalingFactorComputeAlgo: (amax, scale, formatMax, recipe) => {
-      asked.push([amax, scale, formatMax, recipe]);
+      args.push([amax, scale, formatMax, recipe]);
       return amax === 0 ? scale : 2 * amax;
     },
   });
@@ -142,7 +142,7 @@ it("the caller's functions compute the amax from the history, and the scale from
     [4, 0, 0],
     [8, 0, 4],
   ]);
-  expect([asked[0], asked[3]]).toEqual([
+  expect([args[0], args[3]]).toEqual([
     [4, 1, 448, probe.recipe],
     [8, 8, 448, probe.recipe],
   ]);
@@ -167,35 +167,35 @@ it.each([
 });
 
 describe("the columns of the amax history", () => {
-  testInScope("for weights, outputs, gradients and their results have the amaxes of those", () => {
-    using first = new Probe();
-    using second = new Probe();
+  testInScope("for weights, outputs, gradients and their results have the amaxes of these tensors", () => {
+    using firstProbe = new Probe();
+    using secondProbe = new Probe();
     const x = matrix(4);
-    const y = second.forward(first.forward(x), { fp8Grad: true });
-    expect([first.state(1), second.state()]).toEqual([
+    const y = secondProbe.forward(firstProbe.forward(x), { fp8Grad: true });
+    expect([firstProbe.state(1), secondProbe.state()]).toEqual([
       [224, 0, 0, 2],
       [56, 0, 0, 8],
     ]);
-    expect([0, 1].map((slot) => second.state(slot, "backward"))).toEqual([
+    expect([0, 1].map((slot) => secondProbe.state(slot, "backward"))).toEqual([
       [1, 0, 0, 0],
       [1, 0, 0, 0],
     ]);
-    y.backward(tensor(backend(), valued(16, 4), [SIZE, SIZE]));
-    expect([0, 1].map((slot) => second.state(slot, "backward"))).toEqual([
+    y.backward(tensor(backend(), matrixValues(16, 4), [SIZE, SIZE]));
+    expect([0, 1].map((slot) => secondProbe.state(slot, "backward"))).toEqual([
       [3584, 0, 0, 16],
       [7168, 0, 0, 8],
     ]);
-    expect(first.state(0, "backward")).toEqual([1, 0, 0, 0]);
-    using third = new Probe();
-    third.forward(x, { fp8Output: true });
-    expect(third.state(2)).toEqual([56, 0, 0, 8]);
+    expect(firstProbe.state(0, "backward")).toEqual([1, 0, 0, 0]);
+    using thirdProbe = new Probe();
+    thirdProbe.forward(x, { fp8Output: true });
+    expect(thirdProbe.state(2)).toEqual([56, 0, 0, 8]);
   });
 
   testInScope(
     "for gradients are updated at the end of the backward pass, inside or outside of a region",
     () => {
       using probe = new Probe({ format: "E4M3" });
-      const grad = tensor(backend(), valued(2), [SIZE, SIZE]);
+      const grad = tensor(backend(), matrixValues(2), [SIZE, SIZE]);
       autocast({ recipe: probe.recipe }, () => {
         probe.layer.forward(matrix(1)).backward(grad);
         expect(probe.state(0, "backward")).toEqual([224, 0, 0, 2]);
@@ -218,10 +218,10 @@ describe("a matrix that the blocks of another recipe do not divide", () => {
     using probe = new Probe();
     probe.forward(matrix(4));
     const [scales, bits] = [probe.state(), probe.forward(matrix(4)).tensor.dataSync()];
-    const after = probe.state();
+    const stateAfter = probe.state();
     expect(scales).not.toEqual([]);
     expect(() => autocast(options, () => probe.layer.forward(matrix(4)))).toThrow(ShapeError);
-    expect(probe.state()).toEqual(after);
+    expect(probe.state()).toEqual(stateAfter);
     expect(probe.forward(matrix(4)).tensor.dataSync()).toEqual(bits);
     expect(warn).not.toHaveBeenCalled();
   });
@@ -234,15 +234,15 @@ describe("calibrating", () => {
       using probe = new Probe();
       const { layer, recipe } = probe;
       const x = matrix(300, 3);
-      const plain = layer.forward(x).tensor.dataSync();
+      const plainResult = layer.forward(x).tensor.dataSync();
       const calibrated = autocast({ recipe, enabled: false, calibrating: true }, () => layer.forward(x));
-      expect(calibrated.tensor.dataSync()).toEqual(plain);
+      expect(calibrated.tensor.dataSync()).toEqual(plainResult);
       const scale = Math.fround(448 / 300);
       expect(probe.state()).toEqual([scale, 0, 0, 300]);
       expect(probe.state(1)).toEqual([224, 0, 0, 2]);
       const y = probe.forward(x, { fp8Output: true });
-      const [first] = dequantize(y.value as never, "f32").dataSync();
-      expect(first).not.toBe(plain[0]);
+      const [firstValue] = dequantize(y.value as never, "f32").dataSync();
+      expect(firstValue).not.toBe(plainResult[0]);
       expect(probe.state()).toEqual([scale, 0, 300, 300]);
     },
   );
@@ -283,20 +283,25 @@ describe("the scale of an amax that the caller computes", () => {
   const scales = fc.oneof(fc.float(), fc.constantFrom(1, inf, -inf));
 
   /** The scale that a layer computes from an amax, and the scale that the operation computes. */
-  function both(amax: number, scale: number, margin: number, pass: "forward" | "backward"): number[][] {
+  function librarySteps(
+    amax: number,
+    scale: number,
+    margin: number,
+    pass: "forward" | "backward",
+  ): number[][] {
     using _scope = new Scope();
     const recipe = new DelayedScaling({ margin, amaxHistoryLen: 1, amaxComputeAlgo: () => amax });
     const slots = pass === "forward" ? 3 : 2;
     const from = { scale: new Float32Array(slots).fill(scale), amaxHistory: new Float32Array(slots) };
     const state = new DelayedState(backend(), recipe, { pass, slots }, from);
     state.update();
-    const own = [...state.scale.dataSync()];
+    const ownScale = [...state.scale.dataSync()];
     state.dispose();
     const amaxHistory = tensor(backend(), new Float32Array(slots).fill(amax), [1, slots]);
     const updated = tensor(backend(), from.scale, [slots]);
     const formatMax = pass === "forward" ? 448 : 57344;
     updateScales({ amaxHistory, scale: updated, formatMax, margin, algorithm: "mostRecent" });
-    return [own, [...updated.dataSync()]];
+    return [ownScale, [...updated.dataSync()]];
   }
 
   it("has the bits of the operation, for the largest and smallest f32 too", () => {
@@ -307,8 +312,8 @@ describe("the scale of an amax that the caller computes", () => {
         margins,
         fc.constantFrom("forward" as const, "backward" as const),
         (amax, scale, margin, pass) => {
-          const [own, expected] = both(amax, scale, margin, pass);
-          expect(own).toEqual(expected);
+          const [ownSteps, expected] = librarySteps(amax, scale, margin, pass);
+          expect(ownSteps).toEqual(expected);
         },
       ),
       {

@@ -49,21 +49,24 @@ const TABLE = {
 type Case = { readonly [K in keyof typeof TABLE]: (typeof TABLE)[K][number] };
 
 let state = 1;
-const draw = (n: number): number => {
+const draw = (index: number): number => {
   state = (Math.imul(state, 1664525) + 1013904223) >>> 0;
-  return (state >>> 8) % n;
+  return (state >>> 8) % index;
 };
 
 /** Makes options that exclude each other agree. */
-function allowed(of: Case): Case {
-  const [causal, padding] = MASKS[of.mask];
-  const isThd = of.format === "thd";
-  const mask = isThd && !padding ? (causal ? "padding_causal" : "padding") : of.mask;
+function withAllowedOptions(attentionCase: Case): Case {
+  const [causal, padding] = MASKS[attentionCase.mask];
+  const isThd = attentionCase.format === "thd";
+  const mask = isThd && !padding ? (causal ? "padding_causal" : "padding") : attentionCase.mask;
   return {
-    ...of,
+    ...attentionCase,
     mask,
-    window: causal && of.window && of.window[1] > 0 ? ([of.window[0], 0] as never) : of.window,
-    bias: isThd && of.bias.endsWith("scale_bias") ? "no_bias" : of.bias,
+    window:
+      causal && attentionCase.window && attentionCase.window[1] > 0
+        ? ([attentionCase.window[0], 0] as never)
+        : attentionCase.window,
+    bias: isThd && attentionCase.bias.endsWith("scale_bias") ? "no_bias" : attentionCase.bias,
   };
 }
 
@@ -74,7 +77,7 @@ const PAIRS: readonly Case[] = pairwise(TABLE, draw);
 const CASES = [
   ...PAIRS,
   ...GAPS.map((gaps, i) => ({ ...(PAIRS[i] as Case), format: "thd" as const, ...gaps })),
-].map(allowed);
+].map(withAllowedOptions);
 
 const i32 = (values: readonly number[]): Tensor<"i32"> =>
   tensor(backend(), Int32Array.from(values), [values.length], "i32");
@@ -83,118 +86,149 @@ const i32 = (values: readonly number[]): Tensor<"i32"> =>
 const LENGTHS = { q: [3, 2], k: [4, 3] } as const;
 const STARTS = { q: [1, 5], k: [2, 6] } as const;
 
-function shapeOf(of: Case, which: "q" | "k" | "v"): Shape {
-  const [heads, rows] = which === "q" ? [HEADS, QUERIES] : [of.groups, keysOf(of)];
-  const widths = typeof of.widths === "number" ? [of.widths, of.widths] : of.widths;
-  const width = widths[which === "v" ? 1 : 0] as number;
-  if (of.format === "thd") return [which === "q" ? 8 : 9, heads, width];
-  return of.format === "sbhd" ? [rows, BATCH, heads, width] : [BATCH, rows, heads, width];
+function shapeOf(attentionCase: Case, operand: "q" | "k" | "v"): Shape {
+  const [heads, rows] = operand === "q" ? [HEADS, QUERIES] : [attentionCase.groups, keysOf(attentionCase)];
+  const widths =
+    typeof attentionCase.widths === "number"
+      ? [attentionCase.widths, attentionCase.widths]
+      : attentionCase.widths;
+  const width = widths[operand === "v" ? 1 : 0] as number;
+  if (attentionCase.format === "thd") return [operand === "q" ? 8 : 9, heads, width];
+  return attentionCase.format === "sbhd" ? [rows, BATCH, heads, width] : [BATCH, rows, heads, width];
 }
 
 /** Keys without lengths of their own have the queries' lengths, so there are as many keys as queries. */
-const keysOf = (of: Case): number =>
-  of.format !== "thd" && MASKS[of.mask][1] && !of.ownLengths ? QUERIES : KEYS;
+const keysOf = (attentionCase: Case): number =>
+  attentionCase.format !== "thd" && MASKS[attentionCase.mask][1] && !attentionCase.ownLengths
+    ? QUERIES
+    : KEYS;
 
 /** The arguments of a case: options of the module and of the call, and those of the function. */
-function argumentsOf(of: Case) {
-  const [causal, padding, fixed] = MASKS[of.mask];
-  const isThd = of.format === "thd";
-  const pairs: Shape = [1, HEADS, QUERIES, keysOf(of)];
-  const isBias = of.bias.endsWith("scale_bias");
-  const bias = isBias ? new Variable(waves(backend(), 7, pairs, of.dtype), true) : undefined;
+function argumentsOf(attentionCase: Case) {
+  const [causal, padding, fixed] = MASKS[attentionCase.mask];
+  const isThd = attentionCase.format === "thd";
+  const pairs: Shape = [1, HEADS, QUERIES, keysOf(attentionCase)];
+  const isBias = attentionCase.bias.endsWith("scale_bias");
+  const bias = isBias ? new Variable(waves(backend(), 7, pairs, attentionCase.dtype), true) : undefined;
   const slopes =
-    of.bias === "alibi with slopes"
+    attentionCase.bias === "alibi with slopes"
       ? tensor(backend(), Float32Array.of(1, 0.5, 2, 0.25, 3, 0), [HEADS])
       : undefined;
-  const hidden = Uint8Array.from({ length: QUERIES * keysOf(of) }, (_, i) => (i % 3 === 1 ? 1 : 0));
+  const hidden = Uint8Array.from({ length: QUERIES * keysOf(attentionCase) }, (_, i) =>
+    i % 3 === 1 ? 1 : 0,
+  );
   const mask =
-    of.mask === "arbitrary" ? tensor(backend(), hidden, [1, 1, QUERIES, keysOf(of)], "u8") : undefined;
-  const ends = (lengths: readonly number[]): number[] => [
+    attentionCase.mask === "arbitrary"
+      ? tensor(backend(), hidden, [1, 1, QUERIES, keysOf(attentionCase)], "u8")
+      : undefined;
+  const boundaries = (lengths: readonly number[]): number[] => [
     0,
     lengths[0] as number,
     (lengths[0] as number) + (lengths[1] as number),
   ];
-  const kLengths = of.ownLengths ? LENGTHS.k : LENGTHS.q;
-  const cu = { q: i32(ends(LENGTHS.q)), k: i32(ends(kLengths)) };
+  const kLengths = attentionCase.ownLengths ? LENGTHS.k : LENGTHS.q;
+  const cu = { q: i32(boundaries(LENGTHS.q)), k: i32(boundaries(kLengths)) };
   const lengths = { q: i32(LENGTHS.q), k: i32(kLengths) };
-  const gapsOfQueries = isThd && of.gaps !== "none" ? i32([...STARTS.q, 8]) : undefined;
-  const gapsOfKeys = isThd && of.gaps === "both" ? i32([...STARTS.k, 9]) : undefined;
+  const gapsOfQueries = isThd && attentionCase.gaps !== "none" ? i32([...STARTS.q, 8]) : undefined;
+  const gapsOfKeys = isThd && attentionCase.gaps === "both" ? i32([...STARTS.k, 9]) : undefined;
   const options = {
-    attnMaskType: of.mask,
-    windowSize: of.window,
-    bottomRightDiagonal: of.diagonal,
-    softcap: of.softcap,
-    qkvFormat: of.format,
+    attnMaskType: attentionCase.mask,
+    windowSize: attentionCase.window,
+    bottomRightDiagonal: attentionCase.diagonal,
+    softcap: attentionCase.softcap,
+    qkvFormat: attentionCase.format,
   };
   // the options that a call overrides
-  const others = {
+  const otherArguments = {
     attnMaskType: "no_mask",
     windowSize: [0, 0],
-    bottomRightDiagonal: !of.diagonal,
+    bottomRightDiagonal: !attentionCase.diagonal,
     softcap: 7,
   } as const;
-  const isReplaced = of.called && of.window !== undefined && of.diagonal !== undefined;
+  const isReplaced =
+    attentionCase.called && attentionCase.window !== undefined && attentionCase.diagonal !== undefined;
   const moduleOptions: DotProductAttentionOptions = {
-    ...(isReplaced ? { ...others, qkvFormat: of.format === "sbhd" ? "bshd" : "sbhd" } : options),
-    ...{ numGqaGroups: of.groups, attentionDropout: of.drops ? 0.3 : 0, softmaxType: of.softmaxType },
-    ...(of.scale ? { softmaxScale: of.scale } : {}),
-    dtype: of.dtype,
+    ...(isReplaced
+      ? { ...otherArguments, qkvFormat: attentionCase.format === "sbhd" ? "bshd" : "sbhd" }
+      : options),
+    ...{
+      numGqaGroups: attentionCase.groups,
+      attentionDropout: attentionCase.drops ? 0.3 : 0,
+      softmaxType: attentionCase.softmaxType,
+    },
+    ...(attentionCase.scale ? { softmaxScale: attentionCase.scale } : {}),
+    dtype: attentionCase.dtype,
   };
   const call: AttentionCall = {
     ...(isReplaced ? options : {}),
-    ...(of.training === undefined ? {} : { training: of.training }),
-    ...{ checkpointCoreAttention: of.checkpoint, ...(mask ? { attentionMask: mask } : {}) },
-    coreAttentionBiasType: of.bias === "alibi with slopes" ? "alibi" : of.bias,
+    ...(attentionCase.training === undefined ? {} : { training: attentionCase.training }),
+    ...{ checkpointCoreAttention: attentionCase.checkpoint, ...(mask ? { attentionMask: mask } : {}) },
+    coreAttentionBiasType: attentionCase.bias === "alibi with slopes" ? "alibi" : attentionCase.bias,
     ...(bias ? { coreAttentionBias: bias } : {}),
     ...(slopes ? { alibiSlopes: slopes } : {}),
-    ...(isThd ? { cuSeqlensQ: cu.q, ...(of.ownLengths ? { cuSeqlensKv: cu.k } : {}) } : {}),
+    ...(isThd ? { cuSeqlensQ: cu.q, ...(attentionCase.ownLengths ? { cuSeqlensKv: cu.k } : {}) } : {}),
     ...(gapsOfQueries ? { cuSeqlensQPadded: gapsOfQueries } : {}),
     ...(gapsOfKeys ? { cuSeqlensKvPadded: gapsOfKeys } : {}),
-    ...(padding && !isThd ? { seqlensQ: lengths.q, ...(of.ownLengths ? { seqlensKv: lengths.k } : {}) } : {}),
+    ...(padding && !isThd
+      ? { seqlensQ: lengths.q, ...(attentionCase.ownLengths ? { seqlensKv: lengths.k } : {}) }
+      : {}),
   };
   // without lengths of their own, keys also begin at the queries' rows
-  const keyStarts = gapsOfKeys ?? (of.ownLengths ? undefined : gapsOfQueries);
+  const keyStarts = gapsOfKeys ?? (attentionCase.ownLengths ? undefined : gapsOfQueries);
   const defaultSlopes = Float32Array.of(2 ** -2, 2 ** -4, 2 ** -6, 2 ** -8, 2 ** -1, 2 ** -3);
   const rule = {
-    layout: of.format,
-    ...{ causal, align: fixed ?? (of.diagonal === false ? ("start" as const) : ("end" as const)) },
-    ...(of.window ? { window: of.window } : {}),
-    ...(of.softcap ? { softcap: of.softcap } : {}),
-    ...(of.scale ? { scale: of.scale } : {}),
+    layout: attentionCase.format,
+    ...{ causal, align: fixed ?? (attentionCase.diagonal === false ? ("start" as const) : ("end" as const)) },
+    ...(attentionCase.window ? { window: attentionCase.window } : {}),
+    ...(attentionCase.softcap ? { softcap: attentionCase.softcap } : {}),
+    ...(attentionCase.scale ? { scale: attentionCase.scale } : {}),
     ...(mask ? { mask } : {}),
     ...(slopes ? { alibiSlopes: slopes } : {}),
-    ...(of.bias === "alibi" ? { alibiSlopes: tensor(backend(), defaultSlopes, [HEADS]) } : {}),
-    biasPlace: of.bias === "pre_scale_bias" ? ("beforeScale" as const) : ("afterScale" as const),
+    ...(attentionCase.bias === "alibi" ? { alibiSlopes: tensor(backend(), defaultSlopes, [HEADS]) } : {}),
+    biasPlace: attentionCase.bias === "pre_scale_bias" ? ("beforeScale" as const) : ("afterScale" as const),
     ...(isThd ? { cuQueries: cu.q, cuKeys: cu.k } : {}),
     ...(gapsOfQueries ? { cuPaddedQueries: gapsOfQueries } : {}),
     ...(keyStarts ? { cuPaddedKeys: keyStarts } : {}),
     ...(padding && !isThd ? { queryLengths: lengths.q, keyLengths: lengths.k } : {}),
-    ...(of.drops && of.training !== false ? { dropout: { probability: 0.3, seed: SEED, offset: 4n } } : {}),
+    ...(attentionCase.drops && attentionCase.training !== false
+      ? { dropout: { probability: 0.3, seed: SEED, offset: 4n } }
+      : {}),
   };
   return { moduleOptions, call, rule, bias };
 }
 
 describe("DotProductAttention is functional.attention with the arguments that its options stand for", () => {
-  const titled = CASES.map((of) => [`${of.mask}, ${of.format}, ${of.bias}, ${of.softmaxType}`, of] as const);
-  it.each(titled)("%s", (_name, of) => {
+  const titled = CASES.map(
+    (attentionCase) =>
+      [
+        `${attentionCase.mask}, ${attentionCase.format}, ${attentionCase.bias}, ${attentionCase.softmaxType}`,
+        attentionCase,
+      ] as const,
+  );
+  it.each(titled)("%s", (_name, attentionCase) => {
     using _scope = new Scope();
-    const { moduleOptions, call, rule, bias } = argumentsOf(of);
+    const { moduleOptions, call, rule, bias } = argumentsOf(attentionCase);
     const random = new RandomState(SEED);
     for (let i = 0; i < 4; i++) random.next();
-    const widths = of.widths as number | readonly [number, number];
+    const widths = attentionCase.widths as number | readonly [number, number];
     using module = new DotProductAttention(backend(), HEADS, widths, { ...moduleOptions, random });
     module.softmaxOffset?.tensor.paste(waves(backend(), 5, [1, HEADS, 1, 1], "f32"), 0);
     const inputs = () =>
       (["q", "k", "v"] as const).map(
-        (which, i) => new Variable(waves(backend(), i + 1, shapeOf(of, which), of.dtype), true),
+        (operand, i) =>
+          new Variable(waves(backend(), i + 1, shapeOf(attentionCase, operand), attentionCase.dtype), true),
       ) as [Variable, Variable, Variable];
     const logits =
-      of.softmaxType === "learnable" ? waves(backend(), 5, [HEADS], "f32") : zeros(backend(), "f32", [HEADS]);
+      attentionCase.softmaxType === "learnable"
+        ? waves(backend(), 5, [HEADS], "f32")
+        : zeros(backend(), "f32", [HEADS]);
     const sinks =
-      of.softmaxType === "vanilla" ? undefined : new Variable(logits, of.softmaxType === "learnable");
+      attentionCase.softmaxType === "vanilla"
+        ? undefined
+        : new Variable(logits, attentionCase.softmaxType === "learnable");
     const ofBias = bias && new Variable(bias.tensor, true);
-    const [own, hand] = [inputs(), inputs()];
-    const out = module.forward(...own, call);
+    const [ownInputs, hand] = [inputs(), inputs()];
+    const out = module.forward(...ownInputs, call);
     const expected = functional.attention(...hand, {
       ...rule,
       ...(sinks ? { sinks } : {}),
@@ -202,15 +236,17 @@ describe("DotProductAttention is functional.attention with the arguments that it
     });
     const shape = [...expected.shape.slice(0, -2), HEADS * (expected.shape.at(-1) as number)];
     expectSame("result", out.tensor, functional.reshape(expected, shape).tensor);
-    const grad = waves(backend(), 6, shape, of.dtype);
+    const grad = waves(backend(), 6, shape, attentionCase.dtype);
     out.backward(grad);
     expected.backward(grad.reshape(expected.shape));
-    for (const [i, each] of own.entries()) expectSame(`gradient of ${"qkv"[i]}`, each.grad, hand[i]?.grad);
+    for (const [i, variable] of ownInputs.entries())
+      expectSame(`gradient of ${"qkv"[i]}`, variable.grad, hand[i]?.grad);
     if (bias) expectSame("gradient of the bias", bias.grad, ofBias?.grad);
     if (module.softmaxOffset)
       expectSame("gradient of the sinks", module.softmaxOffset.grad?.reshape([HEADS]), sinks?.grad);
-    expect(random.offset).toBe(of.drops && of.training !== false ? 5n : 4n);
-    for (const each of [...own, ...hand, bias, ofBias, sinks, module.softmaxOffset]) each?.zeroGrad();
+    expect(random.offset).toBe(attentionCase.drops && attentionCase.training !== false ? 5n : 4n);
+    for (const variable of [...ownInputs, ...hand, bias, ofBias, sinks, module.softmaxOffset])
+      variable?.zeroGrad();
   });
 });
 
@@ -229,14 +265,14 @@ describe("DotProductAttention", () => {
 
   testInScope("keeps less for the backward pass of a checkpointed call", () => {
     using module = new DotProductAttention(backend(), HEADS, 16, { attentionDropout: 0.2 });
-    const kept = [false, true].map((checkpointCoreAttention) => {
+    const keptResults = [false, true].map((checkpointCoreAttention) => {
       using _scope = new Scope();
       const x = new Variable(waves(backend(), 1, [16, BATCH, HEADS, 16]), true);
       const { live } = backend().memoryUse();
       module.forward(x, x, x, { checkpointCoreAttention });
       return backend().memoryUse().live - live;
     }) as [number, number];
-    expect(kept[1]).toBeLessThan(kept[0]);
+    expect(keptResults[1]).toBeLessThan(keptResults[0]);
   });
 
   const BAD_OPTIONS = [
@@ -297,13 +333,13 @@ describe("DotProductAttention", () => {
     const make = (heads: number, width: number): Tensor => waves(backend(), 1, [4, BATCH, heads, width]);
     const [q, k, v] = [make(HEADS, 16), make(2, 16), make(2, 8)];
     expect(module.forward(q, k, v).shape).toEqual([4, BATCH, HEADS * 8]);
-    for (const wrong of [
+    for (const invalidOptions of [
       [make(2, 16), k, v],
       [q, make(HEADS, 16), v],
       [q, k, make(2, 16)],
       [q, make(2, 8), v],
     ] as const)
-      expect(() => module.forward(...wrong)).toThrow(ShapeError);
+      expect(() => module.forward(...invalidOptions)).toThrow(ShapeError);
     using cache = new InferenceParams(backend(), BATCH, 8, { numHeadsKv: 2, headDimK: 16, headDimV: 8 });
     const call = { inferenceParams: cache, attnMaskType: "padding_causal" } as const;
     expect(() => module.forward(new Variable(q, true), k, v, call)).toThrow("noGrad");

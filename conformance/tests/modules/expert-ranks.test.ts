@@ -59,7 +59,7 @@ const CASES = covering(
 type Case = (typeof CASES)[number];
 
 /** Bits of the result, the gradients of the tokens, and gradients and scales of each expert. */
-interface Seen {
+interface Observation {
   readonly tokens: readonly (readonly number[])[];
   readonly experts: readonly (readonly (readonly number[])[])[];
   readonly scales: readonly unknown[];
@@ -71,25 +71,25 @@ const recipeOf = (name: string): Recipe | undefined =>
     ? new DelayedScaling({ amaxHistoryLen: 3, reduceAmax: false })
     : DETERMINISTIC_RECIPES[name]?.();
 
-async function run(b: Backend, row: Case, group: ProcessGroup | undefined): Promise<Seen> {
+async function run(b: Backend, row: Case, group: ProcessGroup | undefined): Promise<Observation> {
   const { tokens, bias: biases } = TOKENS[row.tokens];
   const total = tokens.reduce((sum: number, count) => sum + count, 0);
-  const first = group ? tokens.slice(0, group.rank).reduce((sum: number, count) => sum + count, 0) : 0;
+  const firstToken = group ? tokens.slice(0, group.rank).reduce((sum: number, count) => sum + count, 0) : 0;
   const count = group ? (tokens[group.rank] as number) : total;
   const recipe = recipeOf(row.recipe);
   const random = new RandomState(1n);
   const options: MoELayerOptions = { topk: row.topk, scoreFunction: "sigmoid", bias: row.bias, random };
   const layer = new MoELayer(b, HIDDEN, FFN, EXPERTS, { ...options, group });
   const expertBias = tensor(b, Float32Array.from(biases), [EXPERTS]);
-  const part = (seed: number): Tensor => {
+  const gradRows = (seed: number): Tensor => {
     const values = [...wideValues(drawnValues(seed, [total, HIDDEN]))];
-    const rows = values.slice(first * HIDDEN, (first + count) * HIDDEN);
+    const rows = values.slice(firstToken * HIDDEN, (firstToken + count) * HIDDEN);
     return upload(b, rounded("bf16", [count, HIDDEN], rows));
   };
-  const seen: (readonly number[])[] = [];
+  const observations: (readonly number[])[] = [];
   for (let step = 0; step < STEPS; step++) {
-    const x = new Variable(part(10 + step), true);
-    const dy = part(20 + step);
+    const x = new Variable(gradRows(10 + step), true);
+    const dy = gradRows(20 + step);
     const base: MoELayerCall = { expertBias, ...(row.microbatches ? { isFirstMicrobatch: step === 0 } : {}) };
     const tokenCounts = await layer.exchangeCounts(x, { expertBias });
     if (!group) expect(tokenCounts.received).toEqual(tokenCounts.sent);
@@ -105,12 +105,12 @@ async function run(b: Backend, row: Case, group: ProcessGroup | undefined): Prom
       y = scope.keep(out.tensor);
     }
     const dx = x.grad as Tensor;
-    for (const each of [y, dx]) seen.push(Array.from((await each.data()) as Uint16Array));
-    for (const each of [y, dx, dy, x.tensor]) each.dispose();
+    for (const tensor of [y, dx]) observations.push(Array.from((await tensor.data()) as Uint16Array));
+    for (const tensor of [y, dx, dy, x.tensor]) tensor.dispose();
   }
   const experts: (readonly (readonly number[])[])[] = [];
   for (const i of layer.fc1.weights.keys()) {
-    const parameters = [layer.fc1, layer.fc2].flatMap((each) => [each.weights[i], each.biases[i]]);
+    const parameters = [layer.fc1, layer.fc2].flatMap((layer) => [layer.weights[i], layer.biases[i]]);
     const grads: (readonly number[])[] = [];
     for (const parameter of parameters)
       if (parameter) {
@@ -120,25 +120,29 @@ async function run(b: Backend, row: Case, group: ProcessGroup | undefined): Prom
     experts.push(grads);
   }
   const snapshots = [...layer.namedQuantizations()].filter(([name]) => name !== "router.linear");
-  const scales = snapshots.map(([, each]) => each.snapshotSync());
+  const scales = snapshots.map(([, state]) => state.snapshotSync());
   layer.dispose();
   expertBias.dispose();
   // the states of fc1's experts, then those of fc2's
   const half = scales.length / 2;
-  return { tokens: seen, experts, scales: scales.slice(0, half).map((each, i) => [each, scales[half + i]]) };
+  return {
+    tokens: observations,
+    experts,
+    scales: scales.slice(0, half).map((scale, i) => [scale, scales[half + i]]),
+  };
 }
 
-describe("results, gradients, initial weights and scales are those of one rank", () => {
+describe("results, gradients, initial weights and scales equal the ones of one rank", () => {
   it.each(sampleCases(CASES.map((row, i) => [`${i}: ${JSON.stringify(row)}`, row] as const)))(
     "%s",
     async (_, row) => {
-      const one = await run(backends[RANKS] as Backend, row, undefined);
+      const oneRank = await run(backends[RANKS] as Backend, row, undefined);
       const groups = loopbackOver(backends.slice(0, RANKS));
       const ranks = await Promise.all(groups.map((group) => run(group.backend, row, group)));
-      for (const [i, bits] of one.tokens.entries())
+      for (const [i, bits] of oneRank.tokens.entries())
         expect(ranks.flatMap(({ tokens }) => tokens[i] ?? [])).toEqual(bits);
-      expect(ranks.flatMap(({ experts }) => experts)).toEqual(one.experts);
-      expect(ranks.flatMap(({ scales }) => scales)).toEqual(one.scales);
+      expect(ranks.flatMap(({ experts }) => experts)).toEqual(oneRank.experts);
+      expect(ranks.flatMap(({ scales }) => scales)).toEqual(oneRank.scales);
     },
   );
 });
@@ -186,12 +190,12 @@ it("each row meets its expert in the order of one rank; its result and gradient 
       );
       const firstExpert = rank * locals;
       const received = counts.flatMap((sent) => sent.slice(firstExpert, firstExpert + locals));
-      const seen: { readonly rows: Tensor; readonly mSplits: readonly number[] }[] = [];
+      const dispatches: { readonly rows: Tensor; readonly mSplits: readonly number[] }[] = [];
       const run = new ExpertRanks(group, ranks * locals).run(
         x,
         { sent: counts[rank] as readonly number[], received },
         (input, mSplits) => {
-          seen.push({ rows: input.tensor, mSplits });
+          dispatches.push({ rows: input.tensor, mSplits });
           const factors = mSplits.flatMap((count, i) => new Array<number>(count).fill(firstExpert + i + 2));
           return multiply(input, tensor(b, Float32Array.from(factors), [factors.length, 1]));
         },
@@ -199,16 +203,16 @@ it("each row meets its expert in the order of one rank; its result and gradient 
       run.backward(tensor(b, new Float32Array(rows.length).fill(3), [rows.length, 1]));
       const dx = (x.grad as Tensor).clone();
       x.zeroGrad();
-      return { seen, y: run.tensor, dx };
+      return { seen: dispatches, y: run.tensor, dx };
     });
     const numbers = async (values: Tensor): Promise<readonly number[]> =>
       [...(await values.data())].map(Number);
-    for (const [rank, { seen, y, dx }] of results.entries()) {
+    for (const [rank, { seen: dispatches, y, dx }] of results.entries()) {
       const rows = rowsOf[rank] as (typeof rowsOf)[number];
       const experts = Array.from({ length: locals }, (_, i) => rank * locals + i);
       const rowsOfExpert = experts.map((index) => rowsOf.flat().filter(({ expert }) => expert === index));
-      expect(seen.map(({ mSplits }) => mSplits)).toEqual([rowsOfExpert.map(({ length }) => length)]);
-      expect(await numbers((seen[0] as (typeof seen)[number]).rows)).toEqual(
+      expect(dispatches.map(({ mSplits }) => mSplits)).toEqual([rowsOfExpert.map(({ length }) => length)]);
+      expect(await numbers((dispatches[0] as (typeof dispatches)[number]).rows)).toEqual(
         rowsOfExpert.flat().map(({ value }) => value),
       );
       expect(await numbers(y)).toEqual(rows.map(({ expert, value }) => value * (expert + 2)));
@@ -231,10 +235,10 @@ describe("refuses", () => {
     using _ = new Scope();
     const [group] = loopbackOver(backends.slice(0, RANKS)) as [ProcessGroup];
     const x = upload(group.backend, drawnValues(1, [4, HIDDEN]));
-    using divided = new MoELayer(group.backend, HIDDEN, FFN, EXPERTS, { topk: 1, group });
-    expect(() => divided.forward(x)).toThrow(/exchangeCounts/);
-    const few = { sent: [4, 0, 0, 0, 0, 0], received: [1, 2] };
-    expect(() => divided.forward(x, { tokenCounts: few })).toThrow(ArgumentError);
+    using dividedLayer = new MoELayer(group.backend, HIDDEN, FFN, EXPERTS, { topk: 1, group });
+    expect(() => dividedLayer.forward(x)).toThrow(/exchangeCounts/);
+    const fewTokens = { sent: [4, 0, 0, 0, 0, 0], received: [1, 2] };
+    expect(() => dividedLayer.forward(x, { tokenCounts: fewTokens })).toThrow(ArgumentError);
   });
 });
 
@@ -246,8 +250,8 @@ it("counts of one rank replace reading them on the host", async () => {
   expect(tokenCounts.sent.reduce((sum, count) => sum + count, 0)).toBe(18);
   {
     using _ = new Scope();
-    const [given, read] = [layer.forward(x, { tokenCounts }), layer.forward(x)];
-    expect([...given.tensor.dataSync()]).toEqual([...read.tensor.dataSync()]);
+    const [withCounts, withoutCounts] = [layer.forward(x, { tokenCounts }), layer.forward(x)];
+    expect([...withCounts.tensor.dataSync()]).toEqual([...withoutCounts.tensor.dataSync()]);
   }
   x.dispose();
   layer.dispose();

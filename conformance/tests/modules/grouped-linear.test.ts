@@ -71,34 +71,38 @@ function equalsLinears(row: Row): void {
     const x = new Variable(upload(backend(), drawnValues(step, [total, IN])), row.inputGrad);
     const dy = upload(backend(), drawnValues(100 + step, [total, OUT]));
     const region = <T>(body: () => T): T => (recipe ? autocast({ recipe }, body) : body());
-    const again = (body: (x: Variable) => Variable, input: Variable): Variable =>
-      row.recomputes ? recompute((each) => body(functional.reshape(each, each.shape)), input) : body(input);
-    const y = region(() => again((each) => grouped.forward(each, splits, call), x));
+    const recomputeIf = (body: (x: Variable) => Variable, input: Variable): Variable =>
+      row.recomputes
+        ? recompute((input) => body(functional.reshape(input, input.shape)), input)
+        : body(input);
+    const y = region(() => recomputeIf((input) => grouped.forward(input, splits, call), x));
     y.backward(dy);
-    let first = 0;
+    let begin = 0;
     for (const [i, count] of splits.entries()) {
       const linear = linears[i] as Linear;
-      const part = new Variable(x.tensor.slice(first * IN, [count, IN]), row.inputGrad);
-      const out = region(() => again((each) => linear.forward(each, call), part));
-      expect(download(y.tensor.slice(first * OUT, [count, OUT]))).toEqual(download(out.tensor));
-      out.backward(dy.slice(first * OUT, [count, OUT]));
+      const expertInput = new Variable(x.tensor.slice(begin * IN, [count, IN]), row.inputGrad);
+      const out = region(() => recomputeIf((input) => linear.forward(input, call), expertInput));
+      expect(download(y.tensor.slice(begin * OUT, [count, OUT]))).toEqual(download(out.tensor));
+      out.backward(dy.slice(begin * OUT, [count, OUT]));
       if (row.inputGrad)
-        expect(download((x.grad as Tensor).slice(first * IN, [count, IN]))).toEqual(gradOf(part));
-      first += count;
-      part.zeroGrad();
+        expect(download((x.grad as Tensor).slice(begin * IN, [count, IN]))).toEqual(gradOf(expertInput));
+      begin += count;
+      expertInput.zeroGrad();
     }
     expect(grouped.weights.map(gradOf)).toEqual(linears.map(({ weight }) => gradOf(weight)));
     expect(grouped.biases.map(gradOf)).toEqual(linears.flatMap(({ bias }) => (bias ? [gradOf(bias)] : [])));
     for (const [i, count] of splits.entries())
       if (count === 0 && step === 0)
         expect(grouped.weights[i]?.grad?.dataSync().every((code) => code === 0)).toBe(true);
-    const states = [...grouped.namedQuantizations().values()].map((each) => each.snapshotSync());
+    const states = [...grouped.namedQuantizations().values()].map((quantization) =>
+      quantization.snapshotSync(),
+    );
     expect(states).toEqual(
       linears.map((linear) => [...linear.namedQuantizations().values()][0]?.snapshotSync()),
     );
     x.zeroGrad();
   }
-  for (const each of [grouped, ...linears]) each.dispose();
+  for (const layer of [grouped, ...linears]) layer.dispose();
 }
 
 describe("results, gradients and scales equal those of a Linear for each expert", () => {
@@ -115,26 +119,26 @@ describe("the bits of an expert's rows do not depend on the rows of others", () 
     using _scope = new Scope();
     const recipe = DETERMINISTIC_RECIPES[name]?.();
     using grouped = new GroupedLinear(backend(), 3, IN, OUT, { random: new RandomState(2n) });
-    const mine = drawnValues(7, [17, IN]);
+    const rowsOfExpert = drawnValues(7, [17, IN]);
     const grad = drawnValues(8, [17, OUT]);
-    const seen = [
+    const results = [
       [0, 17, 0],
       [3, 17, 40],
       [64, 17, 1],
     ].map((splits) => {
-      const [before = 0, , after = 0] = splits;
-      const around = (part: PlainTensor<"bf16">, seed: number) =>
+      const [rowsBefore = 0, , rowsAfter = 0] = splits;
+      const withNeighbors = (expertRows: PlainTensor<"bf16">, seed: number) =>
         functional.concatenate(
-          [drawnValues(seed, [before, IN]), part, drawnValues(seed + 1, [after, IN])].map((each) =>
-            upload(backend(), each),
+          [drawnValues(seed, [rowsBefore, IN]), expertRows, drawnValues(seed + 1, [rowsAfter, IN])].map(
+            (rows) => upload(backend(), rows),
           ),
         );
-      const x = new Variable(around(mine, 20).tensor, true);
+      const x = new Variable(withNeighbors(rowsOfExpert, 20).tensor, true);
       const y = recipe ? autocast({ recipe }, () => grouped.forward(x, splits)) : grouped.forward(x, splits);
-      y.backward(around(grad, 30).tensor);
+      y.backward(withNeighbors(grad, 30).tensor);
       const result = [
-        download(y.tensor.slice(before * OUT, [17, OUT])),
-        download((x.grad as Tensor).slice(before * IN, [17, IN])),
+        download(y.tensor.slice(rowsBefore * OUT, [17, OUT])),
+        download((x.grad as Tensor).slice(rowsBefore * IN, [17, IN])),
         gradOf(grouped.weights[1] as Variable),
       ];
       x.zeroGrad();
@@ -142,9 +146,9 @@ describe("the bits of an expert's rows do not depend on the rows of others", () 
       return result;
     });
     // under delayed scaling the first step has other scales than the second
-    const [, second, third] = seen;
-    expect(third).toEqual(second);
-    if (name !== "delayed") expect(second).toEqual(seen[0]);
+    const [, secondResult, thirdResult] = results;
+    expect(thirdResult).toEqual(secondResult);
+    if (name !== "delayed") expect(secondResult).toEqual(results[0]);
   });
 });
 

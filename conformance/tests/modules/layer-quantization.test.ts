@@ -51,11 +51,11 @@ class OutsideLinear extends Module {
   readonly quantization: LayerQuantization;
 
   constructor(
-    on: Backend,
+    layerBackend: Backend,
     readonly weight: Parameter,
     random: RandomState,
   ) {
-    super(on, { random });
+    super(layerBackend, { random });
     this.addParameter("weight", weight);
     this.quantization = new LayerQuantization(weight, { random });
   }
@@ -203,7 +203,7 @@ function sample(number: number): Tensor {
 }
 
 /** Every result, gradient and state of a few steps. */
-function trained(make: (random: RandomState) => Layer, settings: Case): readonly unknown[] {
+function trainedState(make: (random: RandomState) => Layer, settings: Case): readonly unknown[] {
   using _ = new Scope();
   const recipe = recipeByName(settings.recipe);
   const random = new RandomState(1n);
@@ -218,18 +218,18 @@ function trained(make: (random: RandomState) => Layer, settings: Case): readonly
   return Array.from({ length: STEPS }, (_, step) => {
     const x = new Variable(sample(step), settings.inputGradient);
     const use = settings.cached ? { isFirstMicrobatch: step !== 1 } : {};
-    const body = (h: Variable): Variable => layer.forward(h, use);
+    const body = (hidden: Variable): Variable => layer.forward(hidden, use);
     const y = autocast({ recipe }, () => (settings.recomputes ? recompute(body, x) : body(x)));
     if (settings.changes && !settings.quantizedWeight && !settings.cached)
       noGrad(() => autocast({ recipe: new Float8CurrentScaling() }, () => layer.forward(x)));
     if (y.requiresGrad) y.backward(sample(step + STEPS));
-    const seen = [y.tensor, x.grad, layer.weight.grad].map((each) => each?.dataSync());
+    const observedData = [y.tensor, x.grad, layer.weight.grad].map((tensor) => tensor?.dataSync());
     x.zeroGrad();
     layer.weight.zeroGrad();
     const snapshots = states().map((state) => state.snapshotSync());
     if (settings.restores && step === 0)
       for (const [i, state] of states().entries()) state.restore(snapshots[i]);
-    return { seen, snapshots, offset: random.offset };
+    return { seen: observedData, snapshots, offset: random.offset };
   });
 }
 
@@ -243,12 +243,12 @@ describe("LayerQuantization", () => {
     "gives a layer the bits and the state of Linear: %o",
     (settings) => {
       const options = (random: RandomState) => ({ bias: false, random });
-      const expected = trained((random) => new Linear(backend(), SIZE, SIZE, options(random)), settings);
-      const outside = (random: RandomState): Layer => {
+      const expected = trainedState((random) => new Linear(backend(), SIZE, SIZE, options(random)), settings);
+      const outsideLinear = (random: RandomState): Layer => {
         const { weight } = new Linear(backend(), SIZE, SIZE, options(random));
         return new OutsideLinear(backend(), weight, random);
       };
-      expect(trained(outside, settings)).toEqual(expected);
+      expect(trainedState(outsideLinear, settings)).toEqual(expected);
     },
   );
 
@@ -272,26 +272,26 @@ describe("LayerQuantization", () => {
     const recipe = recipeByName("delayed");
     const { weight } = new Linear(backend(), SIZE, SIZE, { bias: false, random: new RandomState(1n) });
     using layer = new OutsideLinear(backend(), weight, new RandomState(1n));
-    const [first, second] = [run(layer), run(layer)];
+    const [firstResult, secondResult] = [run(layer), run(layer)];
     layer.quantization.reset();
     expect(layer.quantization.snapshotSync()).toBeUndefined();
-    expect(run(layer)).toEqual(first);
-    expect(second).not.toEqual(first);
+    expect(run(layer)).toEqual(firstResult);
+    expect(secondResult).not.toEqual(firstResult);
   });
 
   it("takes the recipe that a rule gives the layer", () => {
     using _ = new Scope();
     const { weight } = new Linear(backend(), SIZE, SIZE, { bias: false });
     using layer = new OutsideLinear(backend(), weight, new RandomState(1n));
-    const own = new Float8CurrentScaling();
-    const begun = () =>
+    const ownRecipe = new Float8CurrentScaling();
+    const beginCall = () =>
       autocast({ recipe: new MXFP8BlockScaling() }, () => layer.quantization.begin()?.recipe.kind);
-    setLayerRecipes(layer, [{ layers: "linear", recipe: own }]);
-    expect(begun()).toBe("current");
+    setLayerRecipes(layer, [{ layers: "linear", recipe: ownRecipe }]);
+    expect(beginCall()).toBe("current");
     setLayerRecipes(layer, [{ layers: "linear", recipe: null }]);
-    expect(begun()).toBeUndefined();
+    expect(beginCall()).toBeUndefined();
     setLayerRecipes(layer, []);
-    expect(begun()).toBe("mxfp8");
+    expect(beginCall()).toBe("mxfp8");
   });
 
   it("refuses tensors for a call after the next one has begun", () => {
@@ -299,11 +299,11 @@ describe("LayerQuantization", () => {
     const { weight } = new Linear(backend(), SIZE, SIZE, { bias: false });
     using layer = new OutsideLinear(backend(), weight, new RandomState(1n));
     autocast({ recipe: new MXFP8BlockScaling() }, () => {
-      const first = layer.quantization.begin();
-      const second = layer.quantization.begin();
-      expect(() => first?.quantizer("input")).toThrow(ArgumentError);
-      expect(() => first?.weight()).toThrow(ArgumentError);
-      expect(second?.quantizer("input").spec.quantizer).toBe("mxfp8");
+      const firstPass = layer.quantization.begin();
+      const secondPass = layer.quantization.begin();
+      expect(() => firstPass?.quantizer("input")).toThrow(ArgumentError);
+      expect(() => firstPass?.weight()).toThrow(ArgumentError);
+      expect(secondPass?.quantizer("input").spec.quantizer).toBe("mxfp8");
     });
   });
 });
@@ -311,7 +311,7 @@ describe("LayerQuantization", () => {
 describe("the state of autocast that a layer reads", () => {
   const state = () => [isFp8Enabled(), isFp8Calibration(), getFp8Recipe(), getFp8Group(), isFirstFp8Module()];
 
-  it("is that of the innermost region, and the default outside of regions", () => {
+  it("is the state of the innermost region, and the default outside of regions", () => {
     const recipe = new MXFP8BlockScaling();
     const group = { size: 2, reduceMax: () => {} };
     const nothing = [false, false, undefined, undefined, false];
@@ -326,12 +326,12 @@ describe("the state of autocast that a layer reads", () => {
     expect(state()).toEqual(nothing);
   });
 
-  it("says of the first layer of an outermost region that it is the first", () => {
+  it("marks the first layer of an outermost region", () => {
     using _ = new Scope();
     using layer = new Linear(backend(), SIZE, SIZE);
-    const other = new OutsideLinear(backend(), layer.weight, new RandomState(1n));
+    const otherLinear = new OutsideLinear(backend(), layer.weight, new RandomState(1n));
     const recipe = new MXFP8BlockScaling();
-    const isFirst = (): boolean | undefined => other.quantization.begin()?.isFirstModule;
+    const isFirst = (): boolean | undefined => otherLinear.quantization.begin()?.isFirstModule;
     for (let region = 0; region < 2; region++)
       autocast({ recipe }, () => {
         autocast({ recipe, enabled: false }, () => layer.forward(sample(0)));
@@ -346,10 +346,10 @@ describe("the state of autocast that a layer reads", () => {
   });
 
   it("says whether weights become quantized", () => {
-    const inside = quantizedModelInit({}, () => [
+    const insideLayers = quantizedModelInit({}, () => [
       withFp8Parameters(),
       quantizedModelInit({ enabled: false }, withFp8Parameters),
     ]);
-    expect([withFp8Parameters(), ...inside]).toEqual([false, true, false]);
+    expect([withFp8Parameters(), ...insideLayers]).toEqual([false, true, false]);
   });
 });

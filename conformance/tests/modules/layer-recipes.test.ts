@@ -50,12 +50,12 @@ class Model extends Module {
   constructor(random: RandomState) {
     super(backend(), { random });
     const options = { random };
-    const made = [
+    const namedRecipes = [
       new Linear(backend(), SIZE, SIZE, options),
       new LayerNormLinear(backend(), SIZE, SIZE, options),
       new LayerNormMLP(backend(), SIZE, SIZE, options),
     ] as const;
-    this.layers = made.map((layer, i) => [`layer${i}`, this.addModule(`layer${i}`, layer)] as const);
+    this.layers = namedRecipes.map((layer, i) => [`layer${i}`, this.addModule(`layer${i}`, layer)] as const);
   }
 }
 
@@ -65,7 +65,7 @@ function sample(number: number): Tensor {
 }
 
 /** Results, gradients and states of a few steps. `run` runs one layer in its region. */
-function trained(
+function trainModel(
   region: AutocastOptions,
   prepare: (model: Model) => void,
   run: (name: string, forward: () => Variable) => Variable,
@@ -76,8 +76,8 @@ function trained(
   prepare(model);
   return Array.from({ length: STEPS }, (_, step) => {
     const x = new Variable(sample(step), true);
-    const body = (h: Variable): Variable =>
-      model.layers.reduce((input, [name, layer]) => run(name, () => layer.forward(input)), h);
+    const body = (hidden: Variable): Variable =>
+      model.layers.reduce((input, [name, layer]) => run(name, () => layer.forward(input)), hidden);
     const y = autocast(region, () => (recomputes ? recompute(body, x) : body(x)));
     y.backward(sample(step + STEPS));
     const grads = [x, ...model.parameters()].map(({ grad }) => grad?.dataSync());
@@ -109,24 +109,24 @@ afterEach(() => vi.restoreAllMocks());
 describe("setLayerRecipes", () => {
   it.each(sampleCases(CASES))("has the bits of a region around each layer: %o", (settings) => {
     const { first, second, third, mode, recomputes } = settings;
-    const own = [first, second, third].map((name) => (name ? MAKE[name]() : name));
+    const ownRecipes = [first, second, third].map((name) => (name ? MAKE[name]() : name));
     const enabled = mode === "enabled";
     const region = { recipe: MAKE[settings.region](), enabled, calibrating: mode === "calibrating" };
-    const rules = own.flatMap((recipe, i): LayerRecipe[] =>
+    const rules = ownRecipes.flatMap((recipe, i): LayerRecipe[] =>
       recipe === undefined ? [] : [{ layers: `layer${i}`, recipe }],
     );
-    const ruled = trained(
+    const ruled = trainModel(
       region,
       (model) => setLayerRecipes(model, rules),
       (_, forward) => forward(),
       recomputes,
     );
     const inRegion = (name: string, forward: () => Variable): Variable => {
-      const recipe = own[Number(name.slice(-1))];
+      const recipe = ownRecipes[Number(name.slice(-1))];
       if (recipe === undefined) return forward();
       return autocast(recipe ? { ...region, recipe } : { enabled: false }, forward);
     };
-    expect(ruled).toEqual(trained(region, () => {}, inRegion, recomputes));
+    expect(ruled).toEqual(trainModel(region, () => {}, inRegion, recomputes));
   });
 
   it.each(
@@ -139,17 +139,17 @@ describe("setLayerRecipes", () => {
     ),
   )("gives the two products of a gated MLP recipes of their own: %o", ({ fc1, fc2 }) => {
     using _ = new Scope();
-    const [first, second] = [fc1, fc2].map((name) => (name ? MAKE[name as Name]() : null));
+    const [fc1Recipe, fc2Recipe] = [fc1, fc2].map((name) => (name ? MAKE[name as Name]() : null));
     const region = { recipe: MAKE.nvfp4() };
-    const own = (recipe: Recipe | null | undefined) => (recipe ? { recipe } : { enabled: false });
+    const optionsOf = (recipe: Recipe | null | undefined) => (recipe ? { recipe } : { enabled: false });
     const random = new RandomState(1n);
     using mlp = new LayerNormMLP(backend(), SIZE, SIZE, { activation: "swiglu", random });
-    const again = new RandomState(1n);
-    using up = new LayerNormLinear(backend(), SIZE, 2 * SIZE, { random: again });
-    using down = new Linear(backend(), SIZE, SIZE, { random: again });
+    const randomAgain = new RandomState(1n);
+    using upLayer = new LayerNormLinear(backend(), SIZE, 2 * SIZE, { random: randomAgain });
+    using downLayer = new Linear(backend(), SIZE, SIZE, { random: randomAgain });
     setLayerRecipes(mlp, [
-      { layers: "fc1", recipe: first ?? null },
-      { layers: "fc2", recipe: second ?? null },
+      { layers: "fc1", recipe: fc1Recipe ?? null },
+      { layers: "fc2", recipe: fc2Recipe ?? null },
     ]);
     const gradients = (layers: readonly Module[], forward: (x: Variable) => Variable): unknown => {
       const x = new Variable(sample(0), true);
@@ -160,9 +160,9 @@ describe("setLayerRecipes", () => {
       for (const layer of layers) for (const parameter of layer.parameters()) parameter.zeroGrad();
       return [y.tensor.dataSync(), ...grads];
     };
-    const expected = gradients([up, down], (x) => {
-      const h = autocast(own(first), () => up.forward(x));
-      return autocast(own(second), () => down.forward(functional.gated(h, "silu")));
+    const expected = gradients([upLayer, downLayer], (x) => {
+      const hidden = autocast(optionsOf(fc1Recipe), () => upLayer.forward(x));
+      return autocast(optionsOf(fc2Recipe), () => downLayer.forward(functional.gated(hidden, "silu")));
     });
     expect(gradients([mlp], (x) => mlp.forward(x))).toEqual(expected);
   });
@@ -171,36 +171,36 @@ describe("setLayerRecipes", () => {
     using _ = new Scope();
     const x = sample(0);
     const recipe = MAKE.mxfp8();
-    const results = (rules: readonly LayerRecipe[], before: readonly LayerRecipe[] = []): unknown => {
+    const results = (rules: readonly LayerRecipe[], earlierRules: readonly LayerRecipe[] = []): unknown => {
       using model = new Model(new RandomState(1n));
-      setLayerRecipes(model, before);
+      setLayerRecipes(model, earlierRules);
       setLayerRecipes(model, rules);
       return autocast({ recipe }, () =>
         model.layers.reduce((input, [, layer]) => layer.forward(input), new Variable(x)),
       ).tensor.dataSync();
     };
     const [wide, block] = [null, MAKE.block()];
-    const plain = results([]);
-    const second = results([{ layers: "layer1.linear", recipe: block }]);
-    expect(second).not.toEqual(plain);
-    expect(results([{ layers: "layer1", recipe: block }])).toEqual(second);
+    const plainResults = results([]);
+    const layerResults = results([{ layers: "layer1.linear", recipe: block }]);
+    expect(layerResults).not.toEqual(plainResults);
+    expect(results([{ layers: "layer1", recipe: block }])).toEqual(layerResults);
     expect(
       results([
         { layers: "layer1*", recipe: wide },
         { layers: "layer?.linear", recipe },
         { layers: "layer1", recipe: block },
       ]),
-    ).toEqual(second);
-    expect(results([{ layers: "*", recipe: wide }])).not.toEqual(plain);
-    expect(results([], [{ layers: "*", recipe: wide }])).toEqual(plain);
+    ).toEqual(layerResults);
+    expect(results([{ layers: "*", recipe: wide }])).not.toEqual(plainResults);
+    expect(results([], [{ layers: "*", recipe: wide }])).toEqual(plainResults);
     expect(results([{ layers: "layer1", recipe: block }], [{ layers: "layer2", recipe: wide }])).toEqual(
-      second,
+      layerResults,
     );
   });
 
   it("refuses a rule without a layer and one for a state that a module defines, and then changes nothing", () => {
     using _ = new Scope();
-    class Own extends Module {
+    class OwnModule extends Module {
       readonly linear = this.addModule(
         "linear",
         new Linear(backend(), SIZE, SIZE, { random: new RandomState(1n) }),
@@ -209,10 +209,10 @@ describe("setLayerRecipes", () => {
         return new Map([["own", { snapshotSync: () => undefined, restore() {}, dispose() {} }]]);
       }
     }
-    using model = new Own(backend());
+    using model = new OwnModule(backend());
     const recipe = MAKE.current();
     const run = () => autocast({ recipe }, () => model.linear.forward(sample(0))).tensor.dataSync();
-    const before = run();
+    const resultBefore = run();
     const rule = { layers: "linear", recipe: null };
     expect(() => setLayerRecipes(model, [rule, { layers: "liner", recipe: null }])).toThrow(
       /^setLayerRecipes: no layer matches "liner"; did you mean linear\?$/,
@@ -221,8 +221,8 @@ describe("setLayerRecipes", () => {
       /^setLayerRecipes: no layer matches "unlike"; there are own, linear, linear\.linear$/,
     );
     expect(() => setLayerRecipes(model, [rule, { layers: "o*", recipe: null }])).toThrow(ArgumentError);
-    expect(run()).toEqual(before);
+    expect(run()).toEqual(resultBefore);
     setLayerRecipes(model, [rule]);
-    expect(run()).not.toEqual(before);
+    expect(run()).not.toEqual(resultBefore);
   });
 });

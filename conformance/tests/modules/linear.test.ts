@@ -54,10 +54,10 @@ function makeLinear(
 describe("outside of autocast", () => {
   it("y = x·wᵀ + bias and its gradients are computed as three products and a sum of columns", () => {
     fc.assert(
-      fc.property(layers, fc.constantFrom(...WIDE_DTYPES), (drawn, dtype) => {
+      fc.property(layers, fc.constantFrom(...WIDE_DTYPES), (layerCase, dtype) => {
         using _scope = new Scope();
-        const { rows, inward, out, needsGrad, seed } = drawn;
-        using layer = makeLinear(drawn, dtype);
+        const { rows, inward, out, needsGrad, seed } = layerCase;
+        using layer = makeLinear(layerCase, dtype);
         const x = new Variable(drawnTensor(backend(), seed, [rows, inward], dtype), needsGrad);
         const dy = drawnTensor(backend(), seed + 1, [rows, out], dtype);
         const y = layer.forward(x);
@@ -80,11 +80,11 @@ describe("outside of autocast", () => {
       fc.property(layers, fc.constantFrom(...WIDE_DTYPES), ({ inward, out, bias, seed }, dtype) => {
         using _scope = new Scope();
         const random = new RandomState(BigInt(seed), 5n);
-        using first = new Linear(backend(), inward, out, { dtype, bias, random });
-        using second = new Linear(backend(), out, inward, { dtype, bias, random });
+        using firstLayer = new Linear(backend(), inward, out, { dtype, bias, random });
+        using secondLayer = new Linear(backend(), out, inward, { dtype, bias, random });
         for (const [layer, offset] of [
-          [first, 5n],
-          [second, 6n],
+          [firstLayer, 5n],
+          [secondLayer, 6n],
         ] as const) {
           const values = normal({ seed: BigInt(seed), offset }, inward * out, 0.023);
           const wide = tensor(backend(), values, layer.weight.shape);
@@ -112,21 +112,22 @@ it.each(sampleCases(RECORDLESS))(
   "%s: a layer with saveOriginalInput quantizes its input or norm again, with the same gradients",
   (name) => {
     fc.assert(
-      fc.property(layers, (drawn) => {
+      fc.property(layers, (layerCase) => {
         using _scope = new Scope();
-        const { rows, inward, out, seed } = drawn;
+        const { rows, inward, out, seed } = layerCase;
         const sizes = { rows, from: inward, to: out, middle: out };
         for (const [layer, row] of KEEPING) {
-          const [kept, made] = [true, false].map((saveOriginalInput) => {
+          const [keptResults, recomputedResults] = [true, false].map((saveOriginalInput) => {
             const random = new RandomState(BigInt(seed));
-            using built = row.build(backend(), sizes, { random, saveOriginalInput });
-            const inputs = createInputs(backend(), built, { rows, seed });
-            step(built, inputs, recipeByName(name), { seed: seed + 1 });
-            const grads = [...inputs, ...built.module.parameters()].map((leaf) => leaf.grad?.clone());
+            using builtModule = row.build(backend(), sizes, { random, saveOriginalInput });
+            const inputs = createInputs(backend(), builtModule, { rows, seed });
+            step(builtModule, inputs, recipeByName(name), { seed: seed + 1 });
+            const grads = [...inputs, ...builtModule.module.parameters()].map((leaf) => leaf.grad?.clone());
             for (const x of inputs) x.zeroGrad();
             return grads;
           });
-          for (const [i, grad] of (made ?? []).entries()) expectSame(`${layer} ${i}`, kept?.[i], grad);
+          for (const [i, grad] of (recomputedResults ?? []).entries())
+            expectSame(`${layer} ${i}`, keptResults?.[i], grad);
         }
       }),
       { numRuns: draws(4) },
@@ -150,7 +151,7 @@ describe.each(sampleCases(STANDARD_RECIPE_NAMES))("under %s", (name) => {
             const run = () => autocast({ recipe }, () => layer.forward(x, call));
             const y = grad ? run() : noGrad(run);
             if (grad) y.backward(drawnTensor(backend(), -1 - i, [128, 128], "bf16"));
-            const grads = [x.grad, layer.weight.grad].map((each) => each && String(each.dataSync()));
+            const grads = [x.grad, layer.weight.grad].map((grad) => grad && String(grad.dataSync()));
             for (const leaf of [x, layer.weight]) leaf.zeroGrad();
             return [String(y.tensor.dataSync()), ...grads];
           });
@@ -173,34 +174,34 @@ describe.each(sampleCases(STANDARD_RECIPE_NAMES))("under %s", (name) => {
       bias.paste(values as Tensor<"f32">, 0);
       return String(noGrad(() => autocast({ recipe }, () => layer.forward(x))).tensor.dataSync());
     };
-    const exact = drawnTensor(backend(), 2, [128], "f32");
-    const rounded = castTo(castTo(exact, "bf16"), "f32");
-    expect(String(exact.dataSync())).not.toBe(String(rounded.dataSync()));
-    out(exact);
-    out(exact);
-    expect(out(exact)).toBe(out(rounded));
+    const f32Bias = drawnTensor(backend(), 2, [128], "f32");
+    const roundedBias = castTo(castTo(f32Bias, "bf16"), "f32");
+    expect(String(f32Bias.dataSync())).not.toBe(String(roundedBias.dataSync()));
+    out(f32Bias);
+    out(f32Bias);
+    expect(out(f32Bias)).toBe(out(roundedBias));
   });
 });
 
 describe("fp8Grad is refused, before the backward pass computes anything, where the input", () => {
   const recipe = new Float8CurrentScaling();
-  const uses: Record<string, (x: Variable, layer: Linear, before: Linear) => Variable> = {
+  const uses: Record<string, (x: Variable, layer: Linear, previous: Linear) => Variable> = {
     "is a leaf": (x, layer) => layer.forward(x, { fp8Grad: true }),
     "is a function's": (x, layer) => layer.forward(activation(x, "relu"), { fp8Grad: true }),
-    "is used elsewhere too": (x, layer, before) => {
-      const h = before.forward(x);
-      return add(layer.forward(h, { fp8Grad: true }), h);
+    "is used elsewhere too": (x, layer, previous) => {
+      const hidden = previous.forward(x);
+      return add(layer.forward(hidden, { fp8Grad: true }), hidden);
     },
     // the region cannot know whether it is used outside
-    "is captured by a recomputed region": (x, layer, before) => {
-      const h = before.forward(x);
-      return recompute(() => layer.forward(h, { fp8Grad: true }));
+    "is captured by a recomputed region": (x, layer, previous) => {
+      const hidden = previous.forward(x);
+      return recompute(() => layer.forward(hidden, { fp8Grad: true }));
     },
-    "is captured by a recomputed region and used outside of it": (x, layer, before) => {
-      const h = before.forward(x);
+    "is captured by a recomputed region and used outside of it": (x, layer, previous) => {
+      const hidden = previous.forward(x);
       return add(
-        recompute(() => layer.forward(h, { fp8Grad: true })),
-        h,
+        recompute(() => layer.forward(hidden, { fp8Grad: true })),
+        hidden,
       );
     },
   };
@@ -208,33 +209,33 @@ describe("fp8Grad is refused, before the backward pass computes anything, where 
   it.each(Object.entries(uses))("%s", (_, run) => {
     using _scope = new Scope();
     using layer = new Linear(backend(), 32, 32, { fuseWgradAccumulation: true });
-    using before = new Linear(backend(), 32, 32);
+    using previous = new Linear(backend(), 32, 32);
     const mainGrad = zeros(backend(), "f32", [32, 32]);
     layer.weight.mainGrad = mainGrad;
     const [x, dy] = [1, 2].map((seed) => drawnTensor(backend(), seed, [32, 32], "bf16"));
-    const y = autocast({ recipe }, () => run(new Variable(x as Tensor, true), layer, before));
+    const y = autocast({ recipe }, () => run(new Variable(x as Tensor, true), layer, previous));
     expect(() => y.backward(dy)).toThrow(/fp8Grad .* Linear/);
     expect(mainGrad.dataSync()).toEqual(new Float32Array(32 * 32));
     expect(layer.bias?.grad).toBeUndefined();
   });
 
   it("but it is accepted if a Linear before it, or both, are recomputed", () => {
-    const gradients = (["none", "before", "both"] as const).map((again) => {
+    const gradients = (["none", "before", "both"] as const).map((recomputedLayers) => {
       using _scope = new Scope();
-      const [layer, before] = [1n, 2n].map((seed) => {
+      const [layer, previous] = [1n, 2n].map((seed) => {
         return new Linear(backend(), 32, 32, { random: new RandomState(seed) });
       }) as [Linear, Linear];
-      const second = (h: Variable): Variable => layer.forward(h, { fp8Grad: true });
-      const part = (body: (x: Variable) => Variable, x: Variable): Variable =>
-        again === "none" ? body(x) : recompute(body, x);
+      const secondForward = (hidden: Variable): Variable => layer.forward(hidden, { fp8Grad: true });
+      const recomputePart = (body: (x: Variable) => Variable, x: Variable): Variable =>
+        recomputedLayers === "none" ? body(x) : recompute(body, x);
       const x = new Variable(drawnTensor(backend(), 1, [32, 32], "bf16"));
       const y = autocast({ recipe }, () => {
-        const h = part((input) => before.forward(input), x);
-        return again === "both" ? recompute(second, h) : second(h);
+        const hidden = recomputePart((input) => previous.forward(input), x);
+        return recomputedLayers === "both" ? recompute(secondForward, hidden) : secondForward(hidden);
       });
       y.backward(drawnTensor(backend(), 2, [32, 32], "bf16"));
-      const bits = before.weight.grad?.dataSync().slice();
-      for (const made of [layer, before]) made.dispose();
+      const bits = previous.weight.grad?.dataSync().slice();
+      for (const module of [layer, previous]) module.dispose();
       return bits;
     });
     expect(gradients[0]).toBeDefined();
@@ -246,15 +247,15 @@ describe("add", () => {
   it("gives each of its inputs the gradient in that input's type", () => {
     const types = fc.constantFrom(...WIDE_DTYPES);
     fc.assert(
-      fc.property(types, types, fc.nat(), (left, right, seed) => {
+      fc.property(types, types, fc.nat(), (leftType, rightType, seed) => {
         using _scope = new Scope();
-        const [x, y] = [left, right].map((dtype, i) => {
+        const [x, y] = [leftType, rightType].map((dtype, i) => {
           return new Variable(drawnTensor(backend(), seed + i, [3, 5], dtype), true);
         }) as [Variable, Variable];
-        const dy = drawnTensor(backend(), seed + 2, [3, 5], left);
+        const dy = drawnTensor(backend(), seed + 2, [3, 5], leftType);
         add(x, y).backward(dy);
         expectSame("dx", x.grad, dy);
-        expectSame("dy", y.grad, castTo(dy, right));
+        expectSame("dy", y.grad, castTo(dy, rightType));
         for (const leaf of [x, y]) leaf.zeroGrad();
       }),
       { numRuns: draws(20) },
@@ -282,19 +283,20 @@ describe("dotProductAttention", () => {
         y.backward(dy);
         const path = { datapath: dtype === "f32" ? "fp32" : "hopper" } as const;
         const scale = Math.fround(1 / Math.sqrt(depth));
-        const [source, given] = [x.tensor.dataSync(), dy.dataSync()];
+        const [source, gradData] = [x.tensor.dataSync(), dy.dataSync()];
         const [result, gradient] = [y.tensor.dataSync(), (x.grad as Tensor<WideDType>).dataSync()];
         for (let item = 0; item < batch * heads; item++) {
           const [b, head] = [Math.floor(item / heads), item % heads];
-          // the matrix of one head, which is one of `parts` matrices concatenated along the columns
-          const headOf = (data: typeof source, parts: number, part: number): Tensor => {
-            const at = (i: number): number =>
-              (((b * length + Math.floor(i / depth)) * parts + part) * heads + head) * depth + (i % depth);
-            const picked = data.slice(0, length * depth).map((_, i) => data[at(i)] as number);
+          // the matrix of one head, which is one of `headCount` matrices concatenated along the columns
+          const headOf = (data: typeof source, headCount: number, headIndex: number): Tensor => {
+            const valueAt = (i: number): number =>
+              (((b * length + Math.floor(i / depth)) * headCount + headIndex) * heads + head) * depth +
+              (i % depth);
+            const picked = data.slice(0, length * depth).map((_, i) => data[valueAt(i)] as number);
             return tensor(backend(), picked, [length, depth], dtype);
           };
-          const [q, k, v] = [0, 1, 2].map((part) => headOf(source, 3, part)) as [Tensor, Tensor, Tensor];
-          const grad = headOf(given, 1, 0);
+          const [q, k, v] = [0, 1, 2].map((head) => headOf(source, 3, head)) as [Tensor, Tensor, Tensor];
+          const grad = headOf(gradData, 1, 0);
           const scores = gemm({ a: k, b: q, outDtype: "f32", ...path }).out;
           const shares = softmax(scores, { causal, scale, outDtype: dtype });
           expectSame(

@@ -76,13 +76,13 @@ function composition(
   const indices = { mapType: "index", numExperts: row.experts } as const;
   const { output, rowIdMap } = functional.moePermute(x, topkIndices, indices);
   const splits = [...rowIdMap.tokensPerExpert.dataSync()];
-  const h = layer.fc1.forward(output, splits);
+  const hidden = layer.fc1.forward(output, splits);
   const a =
     activation === "relu"
-      ? functional.activation(h, "relu")
+      ? functional.activation(hidden, "relu")
       : activation === "geglu"
-        ? functional.gated(h, "gelu")
-        : functional.gated(h, "silu", activation === "clamped" ? { clamp: { limit: 0.5 } } : {});
+        ? functional.gated(hidden, "gelu")
+        : functional.gated(hidden, "silu", activation === "clamped" ? { clamp: { limit: 0.5 } } : {});
   const y = layer.fc2.forward(a, splits);
   const mergingProbs = functional.gather(probs, 1, topkIndices);
   return { out: functional.moeUnpermute(y, rowIdMap, { mergingProbs }), logits };
@@ -104,18 +104,18 @@ function equalsComposition(row: Row): void {
     const x = new Variable(upload(backend(), drawnValues(step, [row.tokens, HIDDEN])), true);
     const dy = upload(backend(), drawnValues(50 + step, [row.tokens, HIDDEN]));
     const region = (body: () => Variable): Variable => (recipe ? autocast({ recipe }, body) : body());
-    const [first, second] = layers;
+    const [firstLayer, secondLayer] = layers;
     const y = region(() =>
       row.recomputes
-        ? recompute((each) => first.forward(functional.reshape(each, each.shape)), x)
-        : first.forward(x),
+        ? recompute((input) => firstLayer.forward(functional.reshape(input, input.shape)), x)
+        : firstLayer.forward(x),
     );
     y.backward(dy);
-    const gradients = takeGradients([x, ...first.parameters()]);
-    const expected = region(() => composition(second, row, x).out);
+    const gradients = takeGradients([x, ...firstLayer.parameters()]);
+    const expected = region(() => composition(secondLayer, row, x).out);
     expect(download(y.tensor)).toEqual(download(expected.tensor));
     expected.backward(dy);
-    expect(gradients).toEqual(takeGradients([x, ...second.parameters()]));
+    expect(gradients).toEqual(takeGradients([x, ...secondLayer.parameters()]));
   }
   for (const layer of layers) layer.dispose();
 }
@@ -134,13 +134,15 @@ describe("a token's bits do not depend on other tokens", () => {
     using _scope = new Scope();
     const recipe = DETERMINISTIC_RECIPES[name]?.();
     using layer = layerOf(4, { topk: 2 });
-    const all = drawnValues(9, [24, HIDDEN]);
+    const allValues = drawnValues(9, [24, HIDDEN]);
     const run = (x: Tensor) =>
       noGrad(() => (recipe ? autocast({ recipe }, () => layer.forward(x)) : layer.forward(x)));
-    const together = run(upload(backend(), all));
+    const together = run(upload(backend(), allValues));
     for (const token of [0, 7, 23]) {
-      const alone = run(upload(backend(), all).slice(token * HIDDEN, [1, HIDDEN]));
-      expect(download(alone.tensor)).toEqual(download(together.tensor.slice(token * HIDDEN, [1, HIDDEN])));
+      const singleToken = run(upload(backend(), allValues).slice(token * HIDDEN, [1, HIDDEN]));
+      expect(download(singleToken.tensor)).toEqual(
+        download(together.tensor.slice(token * HIDDEN, [1, HIDDEN])),
+      );
     }
   });
 });
@@ -199,8 +201,8 @@ describe("the result and the loss are those of the router's functions with the s
     expect(download(tokensPerExpert.tensor)).toEqual(download(routed.tokensPerExpert));
     const { topk, scoreFunction } = options;
     const { scores } = functional.fusedComputeScoreForMoeAuxLoss(logits, { topk, scoreFunction });
-    const counted = { totalNumTokens: Math.max(tokens, 1), numExperts: 4, topk, coeff: 0.25 };
-    const loss = functional.fusedMoeAuxLoss(scores, routed.tokensPerExpert, counted);
+    const lossOptions = { totalNumTokens: Math.max(tokens, 1), numExperts: 4, topk, coeff: 0.25 };
+    const loss = functional.fusedMoeAuxLoss(scores, routed.tokensPerExpert, lossOptions);
     expect(download(auxLoss.tensor)).toEqual(download(loss.tensor));
     expect(download(output.tensor)).toEqual(download(functional.reshape(out, output.shape).tensor));
     const leaves = [x, ...layer.parameters()];
@@ -208,15 +210,15 @@ describe("the result and the loss are those of the router's functions with the s
     const ofLoss = takeGradients(leaves);
     loss.backward();
     expect(ofLoss).toEqual(takeGradients(leaves));
-    const plain = layer.forward(x, bias);
-    expect(download(plain.tensor)).toEqual(download(output.tensor));
+    const plainResult = layer.forward(x, bias);
+    expect(download(plainResult.tensor)).toEqual(download(output.tensor));
   });
 });
 
 testInScope("a state dictionary moves a layer's weights to another layer", () => {
-  using first = layerOf(2, { topk: 1, activation: "relu" });
-  using second = new MoELayer(backend(), HIDDEN, FFN, 2, { topk: 1, activation: "relu" });
-  const state = stateDictionary(first);
+  using firstLayer = layerOf(2, { topk: 1, activation: "relu" });
+  using secondLayer = new MoELayer(backend(), HIDDEN, FFN, 2, { topk: 1, activation: "relu" });
+  const state = stateDictionary(firstLayer);
   expect([...state.keys()]).toEqual([
     "router.weight",
     ...["fc1", "fc2"].flatMap((name) => [
@@ -226,9 +228,9 @@ testInScope("a state dictionary moves a layer's weights to another layer", () =>
       `${name}.bias1`,
     ]),
   ]);
-  loadStateDictionary(second, state);
+  loadStateDictionary(secondLayer, state);
   const x = upload(backend(), drawnValues(4, [5, HIDDEN]));
-  expect(download(second.forward(x).tensor)).toEqual(download(first.forward(x).tensor));
+  expect(download(secondLayer.forward(x).tensor)).toEqual(download(firstLayer.forward(x).tensor));
 });
 
 testInScope("a bias of experts moves tokens to them", () => {
@@ -242,20 +244,20 @@ testInScope("a bias of experts moves tokens to them", () => {
 it("without a graph, only the results stay", () => {
   const layer = layerOf(3, { topk: 2 });
   const x = upload(backend(), drawnValues(6, [4, HIDDEN]));
-  const before = backend().memoryUse().blocks;
+  const blocksBefore = backend().memoryUse().blocks;
   const { output, auxLoss, tokensPerExpert } = noGrad(() => layer.forwardWithLoss(x, 1));
-  expect(backend().memoryUse().blocks).toBe(before + 3);
-  for (const each of [output, auxLoss, tokensPerExpert]) each.tensor.dispose();
-  for (const each of [x, layer]) each.dispose();
+  expect(backend().memoryUse().blocks).toBe(blocksBefore + 3);
+  for (const variable of [output, auxLoss, tokensPerExpert]) variable.tensor.dispose();
+  for (const disposable of [x, layer]) disposable.dispose();
 });
 
 testInScope("options and inputs that do not fit are refused, and keep no memory", () => {
-  const before = backend().memoryUse().blocks;
+  const blocksBefore = backend().memoryUse().blocks;
   const make = (options: MoELayerOptions) => new MoELayer(backend(), HIDDEN, FFN, 4, options);
   expect(() => make({ topk: 5 })).toThrow(ArgumentError);
   expect(() => make({ topk: 2, numGroups: 3, groupTopk: 1 })).toThrow(ArgumentError);
   expect(() => make({ topk: 2, activation: "geglu", clamp: { limit: 1 } })).toThrow(ArgumentError);
-  expect(backend().memoryUse().blocks).toBe(before);
+  expect(backend().memoryUse().blocks).toBe(blocksBefore);
   using layer = make({ topk: 2 });
   expect(layer.fc1).toBeInstanceOf(GroupedLinear);
   expect(layer.router).toBeInstanceOf(Linear);

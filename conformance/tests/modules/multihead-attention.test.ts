@@ -69,66 +69,72 @@ function layersOf({ options }: Case) {
   const isCross = options.attentionType === "cross";
   const features = isCross ? queries : queries + 2 * keys;
   const shared = { bias };
-  const first = options.inputLayernorm
+  const projection = options.inputLayernorm
     ? new LayerNormLinear(backend(), HIDDEN, features, { ...shared, normalization })
     : new Linear(backend(), HIDDEN, features, shared);
   const keyValue = isCross ? new Linear(backend(), HIDDEN, 2 * keys, shared) : undefined;
   const Norm = options.qkNormType === "RMSNorm" ? RMSNorm : LayerNorm;
   const hasParameters = options.qkNormType && options.qkNormType !== "L2Normalization";
-  const made = hasParameters ? [0, 1].map(() => new Norm(backend(), width, { eps: 1e-6 })) : [];
+  const headNorms = hasParameters ? [0, 1].map(() => new Norm(backend(), width, { eps: 1e-6 })) : [];
   const unit = { forward: (x: Variable) => l2Normalize(x, 0.25) };
-  const norms = options.qkNormType === "L2Normalization" ? [unit, unit] : made;
+  const norms = options.qkNormType === "L2Normalization" ? [unit, unit] : headNorms;
   const proj = new Linear(backend(), queries, HIDDEN, shared);
-  const all: Module[] = [first, ...(keyValue ? [keyValue] : []), ...made, proj];
-  return { first, keyValue, norms, proj, all, width, groups };
+  const modules: Module[] = [projection, ...(keyValue ? [keyValue] : []), ...headNorms, proj];
+  return { first: projection, keyValue, norms, proj, all: modules, width, groups };
 }
 
 /** The heads of queries, keys and values in x, in the order that TransformerEngine's names define. */
 function headsOf(
   x: Variable,
-  each: Case,
+  testCase: Case,
   groups: number,
   width: number,
   shares: readonly number[],
 ): Variable[] {
-  const { fuseQkvParams = false, qkvWeightInterleaved = true } = each.options;
+  const { fuseQkvParams = false, qkvWeightInterleaved = true } = testCase.options;
   const outer = x.shape.slice(0, 2);
   const total = shares.reduce((a, b) => a + b, 0);
   const isInterleaved = fuseQkvParams && qkvWeightInterleaved;
   const shape = isInterleaved ? [...outer, groups, total, width] : [...outer, total * groups, width];
-  const all = functional.reshape(x, shape);
+  const reshaped = functional.reshape(x, shape);
   let begin = 0;
   return shares.map((share) => {
     const [from, to] = [begin, begin + share];
     begin = to;
-    const part = isInterleaved
-      ? functional.slice(all, 3, from, to)
-      : functional.slice(all, 2, from * groups, to * groups);
-    return functional.reshape(part, [...outer, share * groups, width]);
+    const thirds = isInterleaved
+      ? functional.slice(reshaped, 3, from, to)
+      : functional.slice(reshaped, 2, from * groups, to * groups);
+    return functional.reshape(thirds, [...outer, share * groups, width]);
   });
 }
 
 /** The module as a composition of operations. */
-function byHand(each: Case, layers: ReturnType<typeof layersOf>, x: Variable, memory: Variable, rope: Rope) {
-  const { first, keyValue, norms, proj, width, groups } = layers;
+function byHand(
+  testCase: Case,
+  layers: ReturnType<typeof layersOf>,
+  x: Variable,
+  memory: Variable,
+  rope: Rope,
+) {
+  const { first: projection, keyValue, norms, proj, width, groups } = layers;
   const share = HEADS / groups;
-  const projected = first.forward(x);
+  const projected = projection.forward(x);
   const [q, k, v] = keyValue
     ? [
         functional.reshape(projected, [...projected.shape.slice(0, 2), HEADS, width]),
-        ...headsOf(keyValue.forward(memory), each, groups, width, [1, 1]),
+        ...headsOf(keyValue.forward(memory), testCase, groups, width, [1, 1]),
       ]
-    : headsOf(projected, each, groups, width, [share, 1, 1]);
-  const layout = each.options.qkvFormat === "bshd" ? ("bshd" as const) : ("sbhd" as const);
+    : headsOf(projected, testCase, groups, width, [share, 1, 1]);
+  const layout = testCase.options.qkvFormat === "bshd" ? ("bshd" as const) : ("sbhd" as const);
   const rotated = (y: Variable): Variable =>
     rope ? functional.rotaryEmbedding(y, rope.cos, rope.sin, { layout, interleaved: rope.interleaved }) : y;
   const turned = ([q, k] as Variable[]).map((y, i) => {
     const norm = norms[i];
     if (!norm) return rotated(y);
-    return each.options.qkNormBeforeRope ? rotated(norm.forward(y)) : norm.forward(rotated(y));
+    return testCase.options.qkNormBeforeRope ? rotated(norm.forward(y)) : norm.forward(rotated(y));
   }) as [Variable, Variable];
-  const { windowSize, softcap, softmaxType } = each.options;
-  const isCausal = each.call?.attnMaskType !== "no_mask";
+  const { windowSize, softcap, softmaxType } = testCase.options;
+  const isCausal = testCase.call?.attnMaskType !== "no_mask";
   const out = functional.attention(...turned, v as Variable, {
     layout,
     causal: isCausal,
@@ -143,47 +149,51 @@ function byHand(each: Case, layers: ReturnType<typeof layersOf>, x: Variable, me
 type Rope = ReturnType<RotaryPositionEmbedding["forward"]> | undefined;
 
 describe("MultiheadAttention is the composition of its layers and operations, forward and backward", () => {
-  it.each(CASES)("$name", (each) => {
+  it.each(CASES)("$name", (testCase) => {
     using _scope = new Scope();
-    const module = new MultiheadAttention(backend(), HIDDEN, HEADS, { attentionDropout: 0, ...each.options });
-    const layers = layersOf(each);
+    const module = new MultiheadAttention(backend(), HIDDEN, HEADS, {
+      attentionDropout: 0,
+      ...testCase.options,
+    });
+    const layers = layersOf(testCase);
     fill(7, module);
     fill(7, ...layers.all);
     const width = layers.width;
-    const rope = each.options.qkNormBeforeRope
+    const rope = testCase.options.qkNormBeforeRope
       ? new RotaryPositionEmbedding(backend(), width).forward(LENGTH)
       : undefined;
-    const shape = each.options.qkvFormat === "bshd" ? [BATCH, LENGTH, HIDDEN] : [LENGTH, BATCH, HIDDEN];
+    const shape = testCase.options.qkvFormat === "bshd" ? [BATCH, LENGTH, HIDDEN] : [LENGTH, BATCH, HIDDEN];
     const leaves = [0, 1].map(() => [
       new Variable(waves(backend(), 1, shape), true),
       new Variable(waves(backend(), 2, shape), true),
     ]) as [[Variable, Variable], [Variable, Variable]];
     const grad = waves(backend(), 3, shape);
     const inRegion = (body: () => Variable): Variable =>
-      each.recipe ? autocast({ recipe: each.recipe }, body) : body();
-    const isCross = each.options.attentionType === "cross";
+      testCase.recipe ? autocast({ recipe: testCase.recipe }, body) : body();
+    const isCross = testCase.options.attentionType === "cross";
     const out = inRegion(() =>
       module.forward(leaves[0][0], {
-        ...each.call,
+        ...testCase.call,
         ...(isCross ? { encoderOutput: leaves[0][1] } : {}),
         ...(rope ? { rotaryPosEmb: rope } : {}),
       }),
     );
-    const expected = inRegion(() => byHand(each, layers, ...leaves[1], rope));
+    const expected = inRegion(() => byHand(testCase, layers, ...leaves[1], rope));
     expectSame("result", out.tensor, expected.tensor);
     out.backward(grad);
     expected.backward(grad);
     for (const i of isCross ? [0, 1] : [0]) expectSame(`input ${i}`, leaves[0][i]?.grad, leaves[1][i]?.grad);
-    const [own, hand] = [module.parameters(), layers.all.flatMap((layer) => layer.parameters())];
-    expect(own.length).toBe(hand.length);
-    for (const [i, parameter] of own.entries()) expectSame(`parameter ${i}`, parameter.grad, hand[i]?.grad);
+    const [ownParameters, hand] = [module.parameters(), layers.all.flatMap((layer) => layer.parameters())];
+    expect(ownParameters.length).toBe(hand.length);
+    for (const [i, parameter] of ownParameters.entries())
+      expectSame(`parameter ${i}`, parameter.grad, hand[i]?.grad);
     for (const pair of leaves) for (const leaf of pair) leaf.zeroGrad();
     for (const layer of [module, ...layers.all]) layer.dispose();
   });
 });
 
 describe("a call of MultiheadAttention", () => {
-  testInScope("of recomputed attention with dropout has the bits of one that is not", () => {
+  testInScope("of recomputed attention with dropout has the bits of a call that is not recomputed", () => {
     const results = [false, true].map((checkpointCoreAttention) => {
       using module = new MultiheadAttention(backend(), HIDDEN, HEADS, {
         attentionDropout: 0.3,
@@ -193,7 +203,9 @@ describe("a call of MultiheadAttention", () => {
       const x = new Variable(waves(backend(), 1, [LENGTH, BATCH, HIDDEN]), true);
       const out = module.forward(x, { checkpointCoreAttention });
       out.backward(waves(backend(), 2, out.shape));
-      const values = [out.tensor, x.grad].map((each) => [...(each as NonNullable<typeof x.grad>).dataSync()]);
+      const values = [out.tensor, x.grad].map((tensor) => [
+        ...(tensor as NonNullable<typeof x.grad>).dataSync(),
+      ]);
       x.zeroGrad();
       return values;
     });

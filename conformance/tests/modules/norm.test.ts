@@ -57,7 +57,7 @@ function drawnParameters(module: Module, seed: number): ReadonlyMap<string, Para
 }
 
 /** The norm of x by explicit operations, and its backward pass. */
-function handNorm(
+function normByOperations(
   x: Tensor<WideDType>,
   [gamma, beta]: readonly (Parameter | undefined)[],
   { eps, zeroCenteredGamma }: Drawn,
@@ -83,15 +83,15 @@ function expectGrads(
 describe("norms", () => {
   it("LayerNorm and RMSNorm are the operations layerNorm, rmsNorm and normBackward", () => {
     fc.assert(
-      fc.property(layers, (drawn) => {
+      fc.property(layers, (layerCase) => {
         using _scope = new Scope();
-        const { rows, inward, normalization, dtype, seed } = drawn;
-        const options = normOptions(drawn);
+        const { rows, inward, normalization, dtype, seed } = layerCase;
+        const options = normOptions(layerCase);
         using module = new (normalization === "LayerNorm" ? LayerNorm : RMSNorm)(backend(), inward, options);
         const parameters = drawnParameters(module, seed);
         const x = new Variable(drawnTensor(backend(), seed, [2, rows / 2, inward], dtype), true);
         const dy = drawnTensor(backend(), seed + 1, x.shape, dtype);
-        const norm = handNorm(x.tensor, [...parameters.values()], drawn);
+        const norm = normByOperations(x.tensor, [...parameters.values()], layerCase);
         const y = module.forward(x);
         const expected = norm.forward(dtype);
         expectSame("y", y.value, expected.out);
@@ -105,7 +105,7 @@ describe("norms", () => {
 });
 
 it("saveOriginalInput saves neither norm nor activation of LayerNormMLP: they are recomputed", () => {
-  const [kept, made] = [true, false].map((saveOriginalInput) => {
+  const [keptResults, recomputedResults] = [true, false].map((saveOriginalInput) => {
     using _scope = new Scope();
     using layer = new LayerNormMLP(backend(), 32, 128, { saveOriginalInput });
     const x = zeros(backend(), "bf16", [64, 32]);
@@ -113,33 +113,35 @@ it("saveOriginalInput saves neither norm nor activation of LayerNormMLP: they ar
     autocast({ recipe: new Float8CurrentScaling() }, () => layer.forward(x));
     return backend().memoryUse().live - live;
   }) as [number, number];
-  expect(made - kept).toBeGreaterThanOrEqual(64 * 128 + 64 * 32);
+  expect(recomputedResults - keptResults).toBeGreaterThanOrEqual(64 * 128 + 64 * 32);
 });
 
 describe("outside of autocast", () => {
   it("LayerNormLinear and LayerNormMLP are a norm, linear layers and an activation one after another", () => {
     const kinds = fc.constantFrom(undefined, ...(Object.keys(MLP_ACTIVATIONS) as MLPActivation[]));
     fc.assert(
-      fc.property(layers, kinds, (drawn, kind) => {
+      fc.property(layers, kinds, (layerCase, kind) => {
         using _scope = new Scope();
-        const { rows, inward, out, bias, normalization, dtype, seed } = drawn;
+        const { rows, inward, out, bias, normalization, dtype, seed } = layerCase;
         const form = kind && MLP_ACTIVATIONS[kind];
-        const options = { ...normOptions(drawn), normalization, bias };
-        using whole = kind
+        const options = { ...normOptions(layerCase), normalization, bias };
+        using fusedLayer = kind
           ? new LayerNormMLP(backend(), inward, out, { ...options, activation: kind })
           : new LayerNormLinear(backend(), inward, out, options);
         const Norm = normalization === "LayerNorm" ? LayerNorm : RMSNorm;
-        const norm = new Norm(backend(), inward, normOptions(drawn));
-        const first = new Linear(backend(), inward, form?.gated ? 2 * out : out, { dtype, bias });
-        const act = (h: Variable): Variable =>
-          (form?.gated ? functional.gated : functional.activation)(h, form?.kind ?? "gelu");
-        const rest = form ? [act, new Linear(backend(), out, inward, { dtype, bias })] : [];
-        using parts = new Sequential(backend(), norm, first, ...rest);
-        const leaves = [whole, parts].map((module) => {
+        const norm = new Norm(backend(), inward, normOptions(layerCase));
+        const linear = new Linear(backend(), inward, form?.gated ? 2 * out : out, { dtype, bias });
+        const act = (hidden: Variable): Variable =>
+          (form?.gated ? functional.gated : functional.activation)(hidden, form?.kind ?? "gelu");
+        const layersAfter = form ? [act, new Linear(backend(), out, inward, { dtype, bias })] : [];
+        using separateLayers = new Sequential(backend(), norm, linear, ...layersAfter);
+        const leaves = [fusedLayer, separateLayers].map((module) => {
           const x = new Variable(drawnTensor(backend(), seed, [rows, inward], dtype), true);
           return [x, ...drawnParameters(module, seed).values()];
         });
-        const results = [whole, parts].map((module, i) => module.forward(leaves[i]?.[0] as Variable));
+        const results = [fusedLayer, separateLayers].map((module, i) =>
+          module.forward(leaves[i]?.[0] as Variable),
+        );
         const dy = drawnTensor(backend(), seed + 1, results[0]?.shape ?? [], dtype);
         for (const y of results) y.backward(dy);
         expectSame("y", results[0]?.value, results[1]?.value);
@@ -170,19 +172,21 @@ describe("the quantizers of a custom recipe", () => {
     (name, recipe) => {
       using _ = new Scope();
       const options = { random: new RandomState(1n) };
-      using both = new LayerNormLinear(backend(), FROM, TO, options);
+      using fusedLayer = new LayerNormLinear(backend(), FROM, TO, options);
       using norm = new LayerNorm(backend(), FROM);
       using layer = new Linear(backend(), FROM, TO, { random: new RandomState(1n) });
       const x = drawnTensor(backend(), 3, [ROWS, FROM], "bf16");
       const gamma = drawnTensor(backend(), 4, [FROM], "bf16").dataSync();
-      for (const each of [both.layerNormWeight, norm.weight]) each.tensor.write(gamma);
-      const apart = noGrad(() => autocast({ recipe: recipe() }, () => layer.forward(norm.forward(x))));
+      for (const parameter of [fusedLayer.layerNormWeight, norm.weight]) parameter.tensor.write(gamma);
+      const separateResult = noGrad(() =>
+        autocast({ recipe: recipe() }, () => layer.forward(norm.forward(x))),
+      );
       const fused = noGrad(() =>
         autocast({ recipe: recipe() }, () =>
-          name === "custom" ? both.forward(x) : both.forwardWithNorm(x)[0],
+          name === "custom" ? fusedLayer.forward(x) : fusedLayer.forwardWithNorm(x)[0],
         ),
       );
-      expect(bits(fused.tensor)).toEqual(bits(apart.tensor));
+      expect(bits(fused.tensor)).toEqual(bits(separateResult.tensor));
     },
   );
 });

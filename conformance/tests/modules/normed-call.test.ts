@@ -28,7 +28,7 @@ const [SIZE, ROWS] = [64, 64];
 const backends = useBackends(RANKS);
 
 /** Integers from -4 to 4, whose sums are exact in bf16. */
-const integers = (seed: number, shape: readonly number[]): PlainTensor<"bf16"> =>
+const integerTensor = (seed: number, shape: readonly number[]): PlainTensor<"bf16"> =>
   rounded(
     "bf16",
     shape,
@@ -37,7 +37,7 @@ const integers = (seed: number, shape: readonly number[]): PlainTensor<"bf16"> =
         seed,
         shape.reduce((a, b) => a * b, 1),
       ),
-      (word) => (word % 9) - 4,
+      (bits) => (bits % 9) - 4,
     ),
   );
 
@@ -45,27 +45,30 @@ const bits = async (x: Tensor): Promise<readonly number[]> => [...((await x.data
 
 /** Runs `body` on all ranks, in a scope of each, and reads the tensors that it returns. */
 async function onRanks(
-  body: (group: ProcessGroup, own: <M extends { dispose(): void }>(each: M) => M) => readonly Tensor[],
+  body: (
+    group: ProcessGroup,
+    disposable: <M extends { dispose(): void }>(value: M) => M,
+  ) => readonly Tensor[],
 ): Promise<readonly (readonly (readonly number[])[])[]> {
   return Promise.all(
     loopbackOver(backends).map(async (group) => {
       const owned: { dispose(): void }[] = [];
-      const own = <M extends { dispose(): void }>(each: M): M => {
-        owned.push(each);
-        return each;
+      const disposable = <M extends { dispose(): void }>(value: M): M => {
+        owned.push(value);
+        return value;
       };
       let tensors: readonly Tensor[];
       {
         using scope = new Scope();
-        tensors = body(group, own).map((each) => scope.keep(each));
+        tensors = body(group, disposable).map((tensor) => scope.keep(tensor));
       }
-      const read: (readonly number[])[] = [];
-      for (const each of tensors) {
-        read.push(await bits(each));
-        each.dispose();
+      const results: (readonly number[])[] = [];
+      for (const tensor of tensors) {
+        results.push(await bits(tensor));
+        tensor.dispose();
       }
-      for (const each of owned) each.dispose();
-      return read;
+      for (const tensor of owned) tensor.dispose();
+      return results;
     }),
   );
 }
@@ -107,19 +110,19 @@ describe("the gradient of a returned bias is the sum over the rows of all ranks"
     it.each(sampleCases(["bf16", "current", "mxfp8"], 1, i))(`${name}, under %s`, async (recipeName) => {
       const recipe = DETERMINISTIC_RECIPES[recipeName]?.();
       const region = <T>(body: () => T): T => (recipe ? autocast({ recipe }, body) : body());
-      const dy = integers(3, [ROWS, SIZE]);
+      const dy = integerTensor(3, [ROWS, SIZE]);
       const input = (group: ProcessGroup) =>
         new Variable(upload(group.backend, drawnValues(10 + group.rank, [rowsOfRank, width])), true);
-      const returning = await onRanks((group, own) => {
-        const layer = own(make(group, { random: new RandomState(4n) }));
+      const returning = await onRanks((group, returningResults) => {
+        const layer = returningResults(make(group, { random: new RandomState(4n) }));
         const x = input(group);
         const [out, bias] = region(() => layer.forwardWithBias(x)) as [Variable, Variable];
         functional.add(out, bias).backward(upload(group.backend, rowsOf(dy, group.rank)));
         const parameter = "bias" in layer ? layer.bias : layer.fc2Bias;
         return [out.tensor, gradOf(x), gradOf(parameter as Variable)];
       });
-      const plain = await onRanks((group, own) => {
-        const layer = own(make(group, { random: new RandomState(4n), bias: true }));
+      const plainResults = await onRanks((group, disposable) => {
+        const layer = disposable(make(group, { random: new RandomState(4n), bias: true }));
         const x = input(group);
         const out = region(() => layer.forward(x));
         out.backward(upload(group.backend, rowsOf(dy, group.rank)));
@@ -132,8 +135,8 @@ describe("the gradient of a returned bias is the sum over the rows of all ranks"
       const expected = [...(rounded("bf16", [SIZE], sums).data as Uint16Array)];
       for (const [rank, [, dx, dbias]] of returning.entries()) {
         expect(dbias).toEqual(expected);
-        expect(dx).toEqual(plain[rank]?.[1]);
-        expect(dbias).toEqual(plain[rank]?.[2]);
+        expect(dx).toEqual(plainResults[rank]?.[1]);
+        expect(dbias).toEqual(plainResults[rank]?.[2]);
       }
     });
 });
@@ -163,16 +166,16 @@ describe("the norm's result has the rows of all ranks, and its gradient is summe
         const region = <T>(body: () => T): T => (recipe ? autocast({ recipe }, body) : body());
         const x = drawnValues(1, [ROWS, SIZE]);
         // the operations of each rank on all rows
-        const grads = [0, 1].map((rank) => integers(20 + rank, [ROWS, SIZE]));
-        const [first = [], second = []] = grads.map((each) => [...wideValues(each)]);
+        const grads = [0, 1].map((rank) => integerTensor(20 + rank, [ROWS, SIZE]));
+        const [firstGrads = [], secondGrads = []] = grads.map((grad) => [...wideValues(grad)]);
         const sum = rounded(
           "bf16",
           [ROWS, SIZE],
-          first.map((value, i) => value + (second[i] as number)),
+          firstGrads.map((value, i) => value + (secondGrads[i] as number)),
         );
         const run = (gathered: boolean) =>
-          onRanks((group, own) => {
-            const layer = own(make(group, true));
+          onRanks((group, disposable) => {
+            const layer = disposable(make(group, true));
             const input = new Variable(upload(group.backend, rowsOf(x, group.rank)), true);
             const [out, normed] = region(() =>
               forward(layer, input, { returnLayernormOutputGathered: gathered }),
@@ -181,10 +184,10 @@ describe("the norm's result has the rows of all ranks, and its gradient is summe
             normed.backward(upload(group.backend, dy));
             return [out.tensor, normed.tensor, gradOf(input), gradOf(layer.layerNormWeight)];
           });
-        const [all, local] = [await run(true), await run(false)];
-        for (const [rank, [out, normed, dx, dgamma]] of all.entries()) {
+        const [allRows, local] = [await run(true), await run(false)];
+        for (const [rank, [out, normed, dx, dgamma]] of allRows.entries()) {
           expect(out).toEqual(local[rank]?.[0]);
-          expect(normed).toEqual(local.flatMap(([, each]) => each));
+          expect(normed).toEqual(local.flatMap(([, values]) => values));
           expect(dx).toEqual(local[rank]?.[2]);
           expect(dgamma).toEqual(local[rank]?.[3]);
         }
@@ -192,8 +195,8 @@ describe("the norm's result has the rows of all ranks, and its gradient is summe
 
   it("has no effect where every rank has all rows", async () => {
     const shapes: (readonly number[])[] = [];
-    await onRanks((group, own) => {
-      const layer = own(FORMS.LayerNormLinear?.(group, false) as LayerNormLinear);
+    await onRanks((group, disposable) => {
+      const layer = disposable(FORMS.LayerNormLinear?.(group, false) as LayerNormLinear);
       const x = upload(group.backend, drawnValues(1, [ROWS, SIZE]));
       const [, normed] = layer.forwardWithNorm(x, { returnLayernormOutputGathered: true });
       shapes.push(normed.shape);
@@ -207,8 +210,8 @@ describe("the norm's result has the rows of all ranks, and its gradient is summe
 });
 
 it("options of other calls are refused", async () => {
-  await onRanks((group, own) => {
-    const layer = own(new LayerNormLinear(group.backend, SIZE, SIZE));
+  await onRanks((group, disposable) => {
+    const layer = disposable(new LayerNormLinear(group.backend, SIZE, SIZE));
     const x = tensor(group.backend, new Uint16Array(SIZE), [1, SIZE], "bf16");
     const call: object = { returnLayernormOutputGathered: true };
     expect(() => layer.forward(x, call)).toThrow(ArgumentError);

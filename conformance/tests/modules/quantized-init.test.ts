@@ -45,7 +45,7 @@ it("under delayed scaling each step casts the master by the layer's scale and re
       const state = layer.namedQuantizations().get("linear")?.snapshotSync()?.forward;
       const scale = state?.scale[WEIGHT] as number;
       const master = optimizer.slots.get("weight")?.master.dataSync() as Float32Array;
-      const amax = master.reduce((most, each) => Math.max(most, Math.abs(each)), 0);
+      const amax = master.reduce((maximum, value) => Math.max(maximum, Math.abs(value)), 0);
       expect(state?.amaxHistory[WEIGHT]).toBe(amax);
       expect(weight.rowwise?.scaleInv.dataSync()).toEqual(Float32Array.of(1 / scale));
       expect(scale !== 1).toBe(step > 0);
@@ -65,14 +65,14 @@ it("the gradient of a quantized weight has the type of the input, and its bits a
         return layer.weight.grad as Tensor;
       };
       using quantized = quantizedModelInit({ recipe }, () => new Linear(backend(), SIZE, SIZE, { dtype }));
-      using plain = new Linear(backend(), SIZE, SIZE, { dtype: inputDtype });
-      const [grad, expected] = [gradientOf(quantized), gradientOf(plain)];
+      using plainLayer = new Linear(backend(), SIZE, SIZE, { dtype: inputDtype });
+      const [grad, expected] = [gradientOf(quantized), gradientOf(plainLayer)];
       expect(grad.dtype, `${dtype} weight, ${inputDtype} input`).toBe(inputDtype);
       expect(grad.dataSync()).toEqual(expected.dataSync());
     }
 });
 
-it("a layer whose recipe changes within a region leaves nothing to update behind", () => {
+it("a layer whose recipe changes within a region leaves no scale to update", () => {
   using _scope = new Scope();
   using layer = new Linear(backend(), SIZE, SIZE);
   autocast({ recipe: new DelayedScaling() }, () => {

@@ -35,7 +35,7 @@ interface LayerCall {
 }
 
 /** An event between a layer's forward and backward pass: another pass, or a restored state. */
-type Between =
+type Event =
   | (LayerCall & { readonly recipe: keyof typeof MAKE; readonly trained: boolean })
   | { readonly restored: 0 | 1 };
 
@@ -43,7 +43,7 @@ interface Program {
   readonly recipe: keyof typeof MAKE;
   readonly part: Part;
   /** The events of each step. */
-  readonly between: readonly (readonly Between[])[];
+  readonly events: readonly (readonly Event[])[];
 }
 
 const MAKE = {
@@ -64,11 +64,11 @@ const { part } = fc.letrec<{ part: Part }>((tie) => ({
     fc.record({ again: tie("part") }),
   ),
 }));
-const happens: fc.Arbitrary<Between> = fc.oneof(
+const happens: fc.Arbitrary<Event> = fc.oneof(
   fc.record({ layer, cached, recipe, trained: fc.boolean() }),
   fc.record({ restored: layer }),
 );
-const between = fc.array(fc.array(happens, { maxLength: 2 }), { maxLength: STEPS });
+const events = fc.array(fc.array(happens, { maxLength: 2 }), { maxLength: STEPS });
 
 describe("a recomputed part", () => {
   const backend = useBackend();
@@ -84,44 +84,46 @@ describe("a recomputed part", () => {
   }
 
   /** The states of layers and all gradients after every step, with or without recomputation. */
-  function trained({ recipe, part, between }: Program, again: typeof recompute) {
+  function trainProgram({ recipe, part, events }: Program, wrap: typeof recompute) {
     using _ = new Scope();
-    const made = MAKE[recipe]();
-    using first = new Linear(backend(), SIZE, SIZE, { random: new RandomState(1n) });
-    using second = new Linear(backend(), SIZE, SIZE, { random: new RandomState(2n) });
-    const layers = [first, second] as const;
+    const currentRecipe = MAKE[recipe]();
+    using firstLayer = new Linear(backend(), SIZE, SIZE, { random: new RandomState(1n) });
+    using secondLayer = new Linear(backend(), SIZE, SIZE, { random: new RandomState(2n) });
+    const layers = [firstLayer, secondLayer] as const;
     const call = ({ layer, cached }: LayerCall, x: Variable, isFirstMicrobatch: boolean): Variable =>
       layers[layer].forward(x, cached ? { isFirstMicrobatch } : {});
-    const run = (each: Part, x: Variable, isFirst: boolean): Variable => {
-      if ("layer" in each) return call(each, x, isFirst);
-      if ("again" in each) return again((h) => run(each.again, h, isFirst), x);
-      return each.reduce((h, one) => run(one, h, isFirst), x);
+    const run = (part: Part, x: Variable, isFirst: boolean): Variable => {
+      if ("layer" in part) return call(part, x, isFirst);
+      if ("again" in part) return wrap((hidden) => run(part.again, hidden, isFirst), x);
+      return part.reduce((hidden, step) => run(step, hidden, isFirst), x);
     };
-    const happen = (each: Between): void => {
-      if ("restored" in each) {
-        for (const one of layers[each.restored].namedQuantizations().values())
-          one.restore(one.snapshotSync());
+    const applyEvent = (event: Event): void => {
+      if ("restored" in event) {
+        for (const quantization of layers[event.restored].namedQuantizations().values())
+          quantization.restore(quantization.snapshotSync());
         return;
       }
       const pass = () =>
-        autocast({ recipe: MAKE[each.recipe]() }, () =>
-          call(each, variable(sample(9)), each.recipe !== recipe),
+        autocast({ recipe: MAKE[event.recipe]() }, () =>
+          call(event, variable(sample(9)), event.recipe !== recipe),
         );
-      if (each.trained) pass();
+      if (event.trained) pass();
       else noGrad(pass);
     };
     return Array.from({ length: STEPS }, (_, step) => {
       const x = new Variable(sample(step), true);
-      const out = autocast({ recipe: made }, () => run(part, x, step % 2 === 0));
-      for (const each of between[step] ?? []) happen(each);
+      const out = autocast({ recipe: currentRecipe }, () => run(part, x, step % 2 === 0));
+      for (const event of events[step] ?? []) applyEvent(event);
       out.backward(sample(step + STEPS));
-      const seen = [x, ...layers.flatMap((each) => each.parameters())].map(({ grad }) => grad?.dataSync());
+      const gradients = [x, ...layers.flatMap((layer) => layer.parameters())].map(({ grad }) =>
+        grad?.dataSync(),
+      );
       x.zeroGrad();
-      for (const each of layers.flatMap((one) => one.parameters())) each.zeroGrad();
+      for (const parameter of layers.flatMap((layer) => layer.parameters())) parameter.zeroGrad();
       return {
-        seen,
-        states: layers.map((each) =>
-          [...each.namedQuantizations().values()].map((one) => one.snapshotSync()),
+        seen: gradients,
+        states: layers.map((layer) =>
+          [...layer.namedQuantizations().values()].map((quantization) => quantization.snapshotSync()),
         ),
       };
     });
@@ -131,15 +133,15 @@ describe("a recomputed part", () => {
     const call: LayerCall = { layer: 0, cached: false };
     const change = { ...call, trained: false };
     fc.assert(
-      fc.property(fc.record({ recipe, part, between }), (program) => {
-        const kept = trained(program, (body, ...inputs) => body(...inputs.map(variable)));
-        expect(trained(program, recompute)).toEqual(kept);
+      fc.property(fc.record({ recipe, part, events }), (program) => {
+        const plainResults = trainProgram(program, (body, ...inputs) => body(...inputs.map(variable)));
+        expect(trainProgram(program, recompute)).toEqual(plainResults);
       }),
       {
         numRuns: draws(60),
         examples: [
-          [{ recipe: "delayed", part: { again: { again: { again: call } } }, between: [] }],
-          [{ recipe: "delayed", part: { again: call }, between: [[], [{ ...change, recipe: "mxfp8" }]] }],
+          [{ recipe: "delayed", part: { again: { again: { again: call } } }, events: [] }],
+          [{ recipe: "delayed", part: { again: call }, events: [[], [{ ...change, recipe: "mxfp8" }]] }],
         ],
       },
     );
@@ -153,14 +155,14 @@ describe("a gradient that a layer quantized", () => {
     const gradient = (fp8Grad: boolean): Float32Array => {
       using _ = new Scope();
       const random = new RandomState(1n);
-      using first = new Linear(backend(), SIZE, SIZE, { random, dtype: "f32" });
-      using second = new Linear(backend(), SIZE, SIZE, { random, dtype: "f32" });
+      using firstLayer = new Linear(backend(), SIZE, SIZE, { random, dtype: "f32" });
+      using secondLayer = new Linear(backend(), SIZE, SIZE, { random, dtype: "f32" });
       const x = tensor(backend(), normal({ seed: 3n, offset: 0n }, SIZE * SIZE, 1), [SIZE, SIZE]);
       const out = autocast({ recipe: new DelayedScaling() }, () =>
-        second.forward(first.forward(x), { fp8Grad }),
+        secondLayer.forward(firstLayer.forward(x), { fp8Grad }),
       );
       out.backward(x);
-      return first.weight.grad?.dataSync() as Float32Array;
+      return firstLayer.weight.grad?.dataSync() as Float32Array;
     };
     const [wide, quantized] = [gradient(false), gradient(true)];
     const distance = Math.hypot(...wide.map((value, i) => value - (quantized[i] as number)));

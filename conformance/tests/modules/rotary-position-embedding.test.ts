@@ -20,16 +20,16 @@ const ONE = wide.real(1);
 /** The cosine and sine in units of 2^-256, by series at a small angle and formulas of doubled angles. */
 function trueAngles(x: number): readonly [cos: wide.Real, sin: wide.Real] {
   let doublings = 0;
-  let r = wide.real(x);
-  for (; r > ONE >> 8n || r < -(ONE >> 8n); doublings++) r >>= 1n;
-  const square = wide.multiply(r, r);
+  let remainder = wide.real(x);
+  for (; remainder > ONE >> 8n || remainder < -(ONE >> 8n); doublings++) remainder >>= 1n;
+  const square = wide.multiply(remainder, remainder);
   let [cos, sin] = [0n, 0n];
-  let [c, s] = [ONE, r];
-  for (let k = 1n; c !== 0n && c !== -1n; k += 2n) {
-    cos += c;
-    sin += s;
-    c = -wide.multiply(c, square) / (k * (k + 1n));
-    s = -wide.multiply(s, square) / ((k + 1n) * (k + 2n));
+  let [cosine, sine] = [ONE, remainder];
+  for (let k = 1n; cosine !== 0n && cosine !== -1n; k += 2n) {
+    cos += cosine;
+    sin += sine;
+    cosine = -wide.multiply(cosine, square) / (k * (k + 1n));
+    sine = -wide.multiply(sine, square) / ((k + 1n) * (k + 2n));
   }
   for (; doublings > 0; doublings--)
     [cos, sin] = [2n * wide.multiply(cos, cos) - ONE, 2n * wide.multiply(cos, sin)];
@@ -86,16 +86,16 @@ describe("cosineAndSine", () => {
     const positive = fc.integer({ min: 0x30000000, max: 0x4d000000 }).map(fromBits);
     const nearQuadrant = fc
       .tuple(fc.integer({ min: 1, max: 2 ** 24 }), fc.integer({ min: -3, max: 3 }))
-      .map(([n, steps]) => Math.fround(n * (Math.PI / 2)) * (1 + steps * 2 ** -23))
+      .map(([count, steps]) => Math.fround(count * (Math.PI / 2)) * (1 + steps * 2 ** -23))
       .map(Math.fround);
     fc.assert(
       fc.property(fc.oneof(positive, nearQuadrant), (angle) => {
         const [cos, sin] = cosineAndSine(angle);
-        const [c, s] = trueAngles(angle);
-        expect(wide.ulpsApart(cos, c)).toBeLessThanOrEqual(0.5);
-        expect(wide.ulpsApart(sin, s)).toBeLessThanOrEqual(0.5);
-        const [same, negative] = cosineAndSine(-angle);
-        expect([same, negative]).toEqual([cos, -sin]);
+        const [cosine, sine] = trueAngles(angle);
+        expect(wide.ulpsApart(cos, cosine)).toBeLessThanOrEqual(0.5);
+        expect(wide.ulpsApart(sin, sine)).toBeLessThanOrEqual(0.5);
+        const [cosineAgain, negative] = cosineAndSine(-angle);
+        expect([cosineAgain, negative]).toEqual([cos, -sin]);
       }),
       { numRuns: drawsOr(2000) },
     );
@@ -126,25 +126,29 @@ describe("frequencies", () => {
     }
   });
 
-  const scaled = (scaling: RotaryScaling): readonly number[] => [
+  const scaledAngles = (scaling: RotaryScaling): readonly number[] => [
     ...new RotaryPositionEmbedding(backend(), 128, { rotaryBase: 500000, scaling }).invFreq,
   ];
-  const plain = (): readonly number[] => [
+  const unscaledAngles = (): readonly number[] => [
     ...new RotaryPositionEmbedding(backend(), 128, { rotaryBase: 500000 }).invFreq,
   ];
 
   testInScope("of the rule factors are divided, each by its own", () => {
-    const factors = plain().map((_, i) => 1 + i / 3);
-    const expected = factors.map((factor, i) => scaled({ kind: "linear", factor })[i]);
-    expect(scaled({ kind: "factors", factors })).toEqual(expected);
-    const ones = plain().map(() => 1);
-    expect(scaled({ kind: "factors", factors: ones })).toEqual(plain());
-    expect(() => scaled({ kind: "factors", factors: ones.slice(1) })).toThrow(/scaling.factors has/);
-    expect(() => scaled({ kind: "factors", factors: ones.map(() => 0) })).toThrow(/must be above 0/);
+    const factors = unscaledAngles().map((_, i) => 1 + i / 3);
+    const expected = factors.map((factor, i) => scaledAngles({ kind: "linear", factor })[i]);
+    expect(scaledAngles({ kind: "factors", factors })).toEqual(expected);
+    const onesArray = unscaledAngles().map(() => 1);
+    expect(scaledAngles({ kind: "factors", factors: onesArray })).toEqual(unscaledAngles());
+    expect(() => scaledAngles({ kind: "factors", factors: onesArray.slice(1) })).toThrow(
+      /scaling.factors has/,
+    );
+    expect(() => scaledAngles({ kind: "factors", factors: onesArray.map(() => 0) })).toThrow(
+      /must be above 0/,
+    );
   });
 
   testInScope("of the rule linear are divided", () => {
-    expect(scaled({ kind: "linear", factor: 4 })).toEqual(plain().map((each) => each / 4));
+    expect(scaledAngles({ kind: "linear", factor: 4 })).toEqual(unscaledAngles().map((angle) => angle / 4));
   });
 
   it("of Llama 3 are kept, divided, or between", () => {
@@ -163,8 +167,8 @@ describe("frequencies", () => {
           const wavelength = (2 * Math.PI) / frequency;
           if (wavelength > positions / lowFreqFactor) return Math.fround(frequency / factor);
           if (wavelength < positions / highFreqFactor) return Math.fround(frequency);
-          const u = (positions / wavelength - lowFreqFactor) / (highFreqFactor - lowFreqFactor);
-          return Math.fround(((1 - u) * frequency) / factor + u * frequency);
+          const ramp = (positions / wavelength - lowFreqFactor) / (highFreqFactor - lowFreqFactor);
+          return Math.fround(((1 - ramp) * frequency) / factor + ramp * frequency);
         });
         const scaling = { kind: "llama3", ...rule } as const;
         const rotary = new RotaryPositionEmbedding(backend(), dim, { rotaryBase, scaling });
@@ -179,21 +183,22 @@ describe("frequencies", () => {
       fc.property(yarnRules, ({ dim, rotaryBase, ...rule }) => {
         const { factor, originalMaxPositionEmbeddings: positions } = rule;
         const { betaFast = 32, betaSlow = 1, truncate = true } = rule;
-        const turnsAt = (turns: number) =>
-          (dim * nearestLogarithm(positions / (turns * 2 * Math.PI))) / (2 * nearestLogarithm(rotaryBase));
+        const turnsAt = (rotations: number) =>
+          (dim * nearestLogarithm(positions / (rotations * 2 * Math.PI))) /
+          (2 * nearestLogarithm(rotaryBase));
         const [fast, slow] = [turnsAt(betaFast), turnsAt(betaSlow)];
         const low = Math.max(truncate ? Math.floor(fast) : fast, 0);
         const end = Math.min(truncate ? Math.ceil(slow) : slow, dim - 1);
         const high = low === end ? end + 0.001 : end;
         const expected = unscaled(dim, rotaryBase).map((frequency, i) => {
-          const kept = 1 - Math.min(Math.max((i - low) / (high - low), 0), 1);
-          return Math.fround((frequency / factor) * (1 - kept) + frequency * kept);
+          const keptShare = 1 - Math.min(Math.max((i - low) / (high - low), 0), 1);
+          return Math.fround((frequency / factor) * (1 - keptShare) + frequency * keptShare);
         });
         const scaling = { kind: "yarn", ...rule } as const;
         const rotary = new RotaryPositionEmbedding(backend(), dim, { rotaryBase, scaling });
         expect([...rotary.invFreq]).toEqual(expected);
       }),
-      { numRuns: draws(300, 20), examples: YARN_ENDS.map((each) => [each]) },
+      { numRuns: draws(300, 20), examples: YARN_ENDS.map((yarnEnd) => [yarnEnd]) },
     );
   });
 
@@ -213,7 +218,7 @@ describe("angles", () => {
   const lengths = (limits: readonly number[]): fc.Arbitrary<number> =>
     fc.oneof(
       fc.nat({ max: 40 }),
-      ...limits.map((limit) => fc.integer({ min: -1, max: 1 }).map((more) => Math.max(0, limit + more))),
+      ...limits.map((limit) => fc.integer({ min: -1, max: 1 }).map((offset) => Math.max(0, limit + offset))),
     );
   const rotaries = fc
     .record({
@@ -225,10 +230,11 @@ describe("angles", () => {
       pretrainedMaxPositionEmbeddings: fc.option(fc.integer({ min: 1, max: 8 }), { nil: undefined, freq: 5 }),
     })
     .filter(({ dim, rotaryPercent = 1 }) => Math.floor(dim * rotaryPercent) % 2 === 0)
-    .chain((drawn) => {
-      const { seqLenInterpolationFactor: factor = 1, pretrainedMaxPositionEmbeddings: positions = 1 } = drawn;
+    .chain((choices) => {
+      const { seqLenInterpolationFactor: factor = 1, pretrainedMaxPositionEmbeddings: positions = 1 } =
+        choices;
       const length = lengths([positions, positions * factor]);
-      return fc.tuple(fc.constant(drawn), length, fc.oneof(fc.nat({ max: 9 }), fc.nat({ max: 2 ** 24 })));
+      return fc.tuple(fc.constant(choices), length, fc.oneof(fc.nat({ max: 9 }), fc.nat({ max: 2 ** 24 })));
     });
 
   it("are those of positions that the factor of interpolation divides, times frequencies, with every option", () => {
@@ -250,8 +256,8 @@ describe("angles", () => {
           const position = Math.fround(Math.fround(offset + p) * Math.fround(1 / divisor));
           return Array.from(rotary.invFreq, (frequency) => cosineAndSine(Math.fround(position * frequency)));
         }).flat();
-        expect([...cos.dataSync()]).toEqual(angles.map(([c]) => c));
-        expect([...sin.dataSync()]).toEqual(angles.map(([, s]) => s));
+        expect([...cos.dataSync()]).toEqual(angles.map(([cosine]) => cosine));
+        expect([...sin.dataSync()]).toEqual(angles.map(([, sine]) => sine));
       }),
       { numRuns: draws(200) },
     );

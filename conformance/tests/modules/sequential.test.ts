@@ -31,13 +31,19 @@ describe("a sequence of layers outside of a scope", () => {
         fc.array(fc.constantFrom(...Object.keys(LAYERS)), { maxLength: 2 }),
         fc.boolean(),
         fc.boolean(),
-        (before, after, records, quantizes) => {
-          const made = (names: readonly string[]): Layer[] => names.map((name) => LAYERS[name]?.() as Layer);
+        (namesBefore, namesAfter, records, quantizes) => {
+          const layersOf = (names: readonly string[]): Layer[] =>
+            names.map((name) => LAYERS[name]?.() as Layer);
           const failure = new Error("the layer throws");
-          const throwing: Layer = () => {
+          const throwingLayer: Layer = () => {
             throw failure;
           };
-          using layers = new Sequential(backend(), ...made(before), throwing, ...made(after));
+          using layers = new Sequential(
+            backend(),
+            ...layersOf(namesBefore),
+            throwingLayer,
+            ...layersOf(namesAfter),
+          );
           using x = zeros(backend(), "bf16", [SIZE, SIZE]);
           const { live, blocks } = backend().memoryUse();
           const run = () => layers.forward(new Variable(x, records));
@@ -51,35 +57,35 @@ describe("a sequence of layers outside of a scope", () => {
   });
 
   it("leaves the results of its layers usable if none throws", () => {
-    const seen: Variable[] = [];
-    const look = (x: Variable): Variable => {
-      seen.push(x);
+    const inputs: Variable[] = [];
+    const collect = (x: Variable): Variable => {
+      inputs.push(x);
       return x;
     };
     using layers = new Sequential(
       backend(),
       new Linear(backend(), SIZE, SIZE),
-      look,
+      collect,
       new Linear(backend(), SIZE, SIZE),
     );
     using x = zeros(backend(), "bf16", [2, SIZE]);
     const out = noGrad(() => layers.forward(x));
-    for (const each of [...seen, out]) {
-      expect(each.tensor.dataSync()).toHaveLength(2 * SIZE);
-      each.tensor.dispose();
+    for (const variable of [...inputs, out]) {
+      expect(variable.tensor.dataSync()).toHaveLength(2 * SIZE);
+      variable.tensor.dispose();
     }
   });
 });
 
 describe("a sequence of layers", () => {
   testInScope("is the composition of its layers, whose names are their places", () => {
-    const [first, last] = [new Linear(backend(), SIZE, SIZE), new LayerNormMLP(backend(), SIZE, SIZE)];
-    using layers = new Sequential(backend(), first, (x) => x, last);
+    const [firstModule, last] = [new Linear(backend(), SIZE, SIZE), new LayerNormMLP(backend(), SIZE, SIZE)];
+    using layers = new Sequential(backend(), firstModule, (x) => x, last);
     const names = [...layers.namedParameters().keys()].map((name) => name.split(".")[0]);
-    expect(names).toEqual([...first.parameters().map(() => "0"), ...last.parameters().map(() => "2")]);
+    expect(names).toEqual([...firstModule.parameters().map(() => "0"), ...last.parameters().map(() => "2")]);
     const x = waves(backend(), 1, [2, SIZE]);
     expect([...layers.forward(x).tensor.dataSync()]).toEqual([
-      ...last.forward(first.forward(x)).tensor.dataSync(),
+      ...last.forward(firstModule.forward(x)).tensor.dataSync(),
     ]);
   });
 });

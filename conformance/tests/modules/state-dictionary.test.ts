@@ -94,36 +94,37 @@ describe("a state dictionary", () => {
     (_, options, names) => {
       using _scope = new Scope();
       using layer = layerOf(options);
-      using other = layerOf(options);
+      using otherLayer = layerOf(options);
       fill(3, layer);
       const state = stateDictionary(layer);
       expect(Object.fromEntries([...state].map(([name, { shape }]) => [name, shape]))).toEqual(names);
       loadStateDictionary(
-        other,
+        otherLayer,
         new Map([...state, ["self_attention.proj._extra_state", waves(backend(), 1, [1])]]),
       );
-      const [actual, expected] = [layer, other].map((each) =>
-        each.parameters().map(({ tensor }) => bytes(tensor)),
+      const [actual, expected] = [layer, otherLayer].map((layer) =>
+        layer.parameters().map(({ tensor }) => bytes(tensor)),
       );
       expect(expected).toEqual(actual);
-      const again = stateDictionary(other);
-      for (const [name, tensor] of state) expect(bytes(again.get(name) as Tensor), name).toBe(bytes(tensor));
+      const otherState = stateDictionary(otherLayer);
+      for (const [name, tensor] of state)
+        expect(bytes(otherState.get(name) as Tensor), name).toBe(bytes(tensor));
     },
   );
 
   testInScope("with missing, unknown or misshapen entries changes nothing", () => {
     using layer = layerOf({});
-    const before = layer.parameters().map(({ tensor }) => bytes(tensor));
+    const bytesBefore = layer.parameters().map(({ tensor }) => bytes(tensor));
     const state = stateDictionary(layer);
-    const [first] = state.keys();
-    const without = new Map([...state].filter(([name]) => name !== first));
-    expect(() => loadStateDictionary(layer, without)).toThrow(first as string);
+    const [firstName] = state.keys();
+    const without = new Map([...state].filter(([name]) => name !== firstName));
+    expect(() => loadStateDictionary(layer, without)).toThrow(firstName as string);
     expect(() => loadStateDictionary(layer, new Map([...state, ["more", waves(backend(), 1, [1])]]))).toThrow(
       "more",
     );
-    const wrong = new Map([...state, [first as string, waves(backend(), 1, [3])]]);
-    expect(() => loadStateDictionary(layer, wrong)).toThrow("[3]");
-    expect(layer.parameters().map(({ tensor }) => bytes(tensor))).toEqual(before);
+    const invalidState = new Map([...state, [firstName as string, waves(backend(), 1, [3])]]);
+    expect(() => loadStateDictionary(layer, invalidState)).toThrow("[3]");
+    expect(layer.parameters().map(({ tensor }) => bytes(tensor))).toEqual(bytesBefore);
   });
 
   testInScope("of a quantized parameter is refused", () => {
@@ -147,8 +148,8 @@ describe.each(rowsWhere(({ hasNoParameters }) => !hasNoParameters))("a state dic
       ) as [BuiltModule, BuiltModule];
       fill(3, from.module);
       const state = stateDictionary(from.module);
-      const sizeOf = (all: Iterable<{ readonly shape: Shape }>): number =>
-        [...all].reduce((sum, { shape }) => sum + elementCount(shape), 0);
+      const sizeOf = (tensors: Iterable<{ readonly shape: Shape }>): number =>
+        [...tensors].reduce((sum, { shape }) => sum + elementCount(shape), 0);
       expect(sizeOf(state.values())).toBe(sizeOf(from.module.parameters()));
       for (const name of state.keys()) expect(name).toMatch(/^[a-z0-9_.]+$/);
       loadStateDictionary(to.module, state);

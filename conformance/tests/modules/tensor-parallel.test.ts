@@ -17,19 +17,19 @@ const DATAPATHS = [
   { datapath: "hopper", most: 4, numRuns: 1 },
 ] as const;
 
-describe.each(DATAPATHS)("on the datapath $datapath", ({ datapath, most, numRuns }) => {
-  const groups = useRanks(most, datapath);
+describe.each(DATAPATHS)("on the datapath $datapath", ({ datapath, most: maxRanks, numRuns }) => {
+  const groups = useRanks(maxRanks, datapath);
 
   it.each(
     sampleCases(
       ["none", ...DIVIDED_LAYER_RECIPE_NAMES, ...CUSTOM_RECIPE_NAMES] as const,
       datapath === "exact" ? 3 : 2,
-      most,
+      maxRanks,
     ),
   )("%s: any layer, size and number of ranks", async (name) => {
     await fc.assert(
-      fc.asyncProperty(parallelCase(most, [name]), (drawn) =>
-        assertShared(drawn, groups(drawn.ranks), datapath),
+      fc.asyncProperty(parallelCase(maxRanks, [name]), (parallelCase) =>
+        assertShared(parallelCase, groups(parallelCase.ranks), datapath),
       ),
       {
         // the oracle takes long for products with 128 x 128 blocks
@@ -40,11 +40,11 @@ describe.each(DATAPATHS)("on the datapath $datapath", ({ datapath, most, numRuns
   });
 
   it("refuses amaxes of rows, by name", async () => {
-    const divided = parallelCase(most, [ROW_SCALED]).filter(({ ranks }) => ranks > 1);
+    const dividedCases = parallelCase(maxRanks, [ROW_SCALED]).filter(({ ranks }) => ranks > 1);
     await fc.assert(
-      fc.asyncProperty(divided, async (drawn) => {
-        const all = groups(drawn.ranks).map(async (group) => ranked(drawn, group));
-        for (const result of await Promise.allSettled(all))
+      fc.asyncProperty(dividedCases, async (parallelCase) => {
+        const results = groups(parallelCase.ranks).map(async (group) => ranked(parallelCase, group));
+        for (const result of await Promise.allSettled(results))
           expect(result).toMatchObject({ status: "rejected", reason: { code: "ARGUMENT" } });
       }),
       { numRuns: draws(30), endOnFailure: true },

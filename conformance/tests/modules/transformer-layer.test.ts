@@ -59,7 +59,7 @@ function layersOf(options: TransformerLayerOptions) {
     options.layerType === "decoder" ? new MultiheadAttention(backend(), HIDDEN, HEADS, cross) : undefined;
   const mlp = new LayerNormMLP(backend(), HIDDEN, FFN, { activation, bias, normalization });
   const last = outputLayernorm ? new LayerNorm(backend(), HIDDEN) : undefined;
-  return { self, inter, mlp, last, all: [self, inter, mlp, last].filter((each) => each !== undefined) };
+  return { self, inter, mlp, last, all: [self, inter, mlp, last].filter((module) => module !== undefined) };
 }
 
 function byHand(
@@ -71,12 +71,15 @@ function byHand(
   const { add } = functional;
   if (options.parallelAttentionMlp) return add(x, add(self.forward(x), mlp.forward(x)));
   if (options.applyResidualConnectionPostLayernorm) {
-    const [first, normed] = self.forwardWithNorm(x);
-    const [second, again] = (inter as MultiheadAttention).forwardWithNorm(add(normed, first), {
-      encoderOutput: memory,
-    });
-    const [third, last] = mlp.forwardWithNorm(add(again, second));
-    return add(last, third);
+    const [selfResult, normed] = self.forwardWithNorm(x);
+    const [interResult, otherNormed] = (inter as MultiheadAttention).forwardWithNorm(
+      add(normed, selfResult),
+      {
+        encoderOutput: memory,
+      },
+    );
+    const [mlpResult, last] = mlp.forwardWithNorm(add(otherNormed, interResult));
+    return add(last, mlpResult);
   }
   let y = add(x, self.forward(x));
   if (inter) y = add(y, inter.forward(y, { encoderOutput: memory }));
@@ -126,26 +129,29 @@ describe("TransformerLayer is the composition of its layers, forward and backwar
 });
 
 describe("a TransformerLayer", () => {
-  testInScope("drops elements of what it adds, the same in both runs of a recomputed region", () => {
-    const run = (recomputed: boolean, training: boolean) => {
-      using module = new TransformerLayer(backend(), HIDDEN, FFN, HEADS, {
-        ...{ attentionDropout: 0.2, hiddenDropout: 0.3, random: new RandomState(9n) },
-      });
-      fill(5, module);
-      const x = new Variable(waves(backend(), 1, [LENGTH, BATCH, HIDDEN]), true);
-      const forward = (y: Variable): Variable => module.forward(y, { training });
-      const out = recomputed ? recompute(forward, x) : forward(x);
-      out.backward(waves(backend(), 2, out.shape));
-      const values = [out.tensor, x.grad].map((each) =>
-        [...(each as NonNullable<typeof x.grad>).dataSync()].join(),
-      );
-      x.zeroGrad();
-      return values;
-    };
-    const dropped = run(false, true);
-    expect(run(true, true)).toEqual(dropped);
-    expect(run(false, false)).not.toEqual(dropped);
-  });
+  testInScope(
+    "drops elements of the terms that it adds, the same in both runs of a recomputed region",
+    () => {
+      const run = (recomputed: boolean, training: boolean) => {
+        using module = new TransformerLayer(backend(), HIDDEN, FFN, HEADS, {
+          ...{ attentionDropout: 0.2, hiddenDropout: 0.3, random: new RandomState(9n) },
+        });
+        fill(5, module);
+        const x = new Variable(waves(backend(), 1, [LENGTH, BATCH, HIDDEN]), true);
+        const forward = (y: Variable): Variable => module.forward(y, { training });
+        const out = recomputed ? recompute(forward, x) : forward(x);
+        out.backward(waves(backend(), 2, out.shape));
+        const values = [out.tensor, x.grad].map((tensor) =>
+          [...(tensor as NonNullable<typeof x.grad>).dataSync()].join(),
+        );
+        x.zeroGrad();
+        return values;
+      };
+      const droppedRun = run(false, true);
+      expect(run(true, true)).toEqual(droppedRun);
+      expect(run(false, false)).not.toEqual(droppedRun);
+    },
+  );
 
   testInScope(
     "with a probability of hiddenDropout is the composition with dropout, by draws in order",
@@ -170,7 +176,7 @@ describe("a TransformerLayer", () => {
   );
 
   testInScope(
-    "with a rate of dropped paths multiplies what it adds by dropout of ones, by draws in order",
+    "with a rate of dropped paths multiplies the terms that it adds by dropout of ones, by draws in order",
     () => {
       const random = new RandomState(9n);
       using module = new TransformerLayer(backend(), HIDDEN, FFN, HEADS, {
@@ -182,16 +188,20 @@ describe("a TransformerLayer", () => {
       const { offset } = random;
       const x = waves(backend(), 1, [LENGTH, BATCH, HIDDEN]);
       const drop = (y: Variable, i: bigint): Variable => {
-        const kept = functional.dropout(y, { probability: 0.3, seed: 9n, offset: offset + 2n * i });
-        const ones = tensor(backend(), new Float32Array(LENGTH).fill(1), [LENGTH, 1, 1]);
-        const paths = functional.dropout(ones, { probability: 0.4, seed: 9n, offset: offset + 2n * i + 1n });
-        return functional.multiply(kept, paths);
+        const dropped = functional.dropout(y, { probability: 0.3, seed: 9n, offset: offset + 2n * i });
+        const onesTensor = tensor(backend(), new Float32Array(LENGTH).fill(1), [LENGTH, 1, 1]);
+        const paths = functional.dropout(onesTensor, {
+          probability: 0.4,
+          seed: 9n,
+          offset: offset + 2n * i + 1n,
+        });
+        return functional.multiply(dropped, paths);
       };
       const out = module.forward(x);
       const y = functional.add(x, drop(layers.self.forward(x), 0n));
       expectSame("result", out.tensor, functional.add(y, drop(layers.mlp.forward(y), 1n)).tensor);
-      const whole = functional.add(x, layers.self.forward(x));
-      const undropped = functional.add(whole, layers.mlp.forward(whole));
+      const attended = functional.add(x, layers.self.forward(x));
+      const undropped = functional.add(attended, layers.mlp.forward(attended));
       expectSame("without training", module.forward(x, { training: false }).tensor, undropped.tensor);
       for (const layer of layers.all) layer.dispose();
     },
@@ -199,12 +209,12 @@ describe("a TransformerLayer", () => {
 
   testInScope("of forms that exclude each other is refused, and so is a missing encoder output", () => {
     const make = (options: TransformerLayerOptions) => new TransformerLayer(backend(), 64, 64, 4, options);
-    for (const other of [
+    for (const invalidOptions of [
       { outputLayernorm: true },
       { applyResidualConnectionPostLayernorm: true },
       { layerType: "decoder" },
     ] as const)
-      expect(() => make({ parallelAttentionMlp: true, ...other })).toThrow(ArgumentError);
+      expect(() => make({ parallelAttentionMlp: true, ...invalidOptions })).toThrow(ArgumentError);
     using decoder = make({ layerType: "decoder", ...NO_DROPOUT });
     const x = waves(backend(), 1, [4, 1, 64]);
     expect(() => decoder.forward(x)).toThrow("encoderOutput");

@@ -35,26 +35,34 @@ describeOnRanks("ranks with a GPU each", () => {
     const ofSize = distributedCase(GPUS).filter(({ programs }) => programs.length === GPUS);
     const cases = fc.sample(ofSize, { numRuns: 60, seed: SEED });
     const file = join(folder, "programs.json");
-    const programs = Array.from({ length: GPUS }, (_, rank) => cases.map((each) => each.programs[rank]));
+    const programs = Array.from({ length: GPUS }, (_, rank) =>
+      cases.map((programCase) => programCase.programs[rank]),
+    );
     writeFileSync(file, JSON.stringify(programs));
-    const ends = await runRanks(["programs", file], GPUS, onGpu, DEADLINE_MS);
-    for (const { report: said, stderr } of ends) {
-      expect(said, stderr).toMatchObject({ live: 0, transport: { kind: "device" } });
+    const exits = await runRanks(["programs", file], GPUS, onGpu, DEADLINE_MS);
+    for (const { report: output, stderr } of exits) {
+      expect(output, stderr).toMatchObject({ live: 0, transport: { kind: "device" } });
     }
-    assertExpected(cases, ends);
+    assertExpected(cases, exits);
   });
 
-  it("give the bits of ranks in one process in every one of many elements", async () => {
+  it("give the bits of ranks in one process, for each of many elements", async () => {
     const script = new URL("ranks/bulk.mjs", import.meta.url).pathname;
-    const ends = await runRanks([String(SEED), String(RUNS), String(ELEMENTS)], GPUS, onGpu, 280_000, script);
-    let same = 0;
-    for (const { report: said, stderr } of ends) {
-      expect(said, stderr).toBeDefined();
-      expect(said?.failure, JSON.stringify(said)).toBeUndefined();
-      expect(said).toMatchObject({ live: 0, transport: { kind: "device" } });
-      same += said?.same as number;
+    const exits = await runRanks(
+      [String(SEED), String(RUNS), String(ELEMENTS)],
+      GPUS,
+      onGpu,
+      280_000,
+      script,
+    );
+    let sameCount = 0;
+    for (const { report: output, stderr } of exits) {
+      expect(output, stderr).toBeDefined();
+      expect(output?.failure, JSON.stringify(output)).toBeUndefined();
+      expect(output).toMatchObject({ live: 0, transport: { kind: "device" } });
+      sameCount += output?.same as number;
     }
-    process.stdout.write(`${same} elements: ${JSON.stringify(ends[0]?.report)}\n`);
+    process.stdout.write(`${sameCount} elements: ${JSON.stringify(exits[0]?.report)}\n`);
   }, 300_000);
 });
 
@@ -62,21 +70,21 @@ describeOnRanks("a faulty rank with a GPU makes the others throw an error that n
   const rows = deviceFaults(GPUS);
   it.each(rows)("%s %s: rank %i", async (name, stream, faulty, { failure, operation = "allReduce" }) => {
     const port = await freePort();
-    const late = { ...(name === "sleeps" && { TIMEOUT_MS: "15000" }), ...(stream && { ASIDE: "1" }) };
+    const environment = { ...(name === "sleeps" && { TIMEOUT_MS: "15000" }), ...(stream && { ASIDE: "1" }) };
     const ranks = Array.from({ length: GPUS }, (_, rank) =>
       startRank(["fault", name, String(faulty)], {
         ...jobEnvironment(rank, GPUS, port),
-        ...late,
+        ...environment,
         ...onGpu(rank),
       }),
     );
     const survivors = ranks.filter((_, rank) => rank !== faulty);
-    const ends = await withDeadline(DEADLINE_MS, Promise.all(survivors.map(({ ended }) => ended)));
+    const exits = await withDeadline(DEADLINE_MS, Promise.all(survivors.map(({ ended }) => ended)));
     if (name === "sleeps") ranks[faulty]?.kill();
     await withDeadline(DEADLINE_MS, Promise.all(ranks.map(({ ended }) => ended)));
-    for (const { report: said, stderr } of ends) {
-      expect(said?.error, stderr).toMatchObject({ type: "DistributedError", failure, operation });
-      expect(failureMessage(said)).toContain(`rank ${faulty}`);
+    for (const { report: output, stderr } of exits) {
+      expect(output?.error, stderr).toMatchObject({ type: "DistributedError", failure, operation });
+      expect(failureMessage(output)).toContain(`rank ${faulty}`);
     }
   });
 });

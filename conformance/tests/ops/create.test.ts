@@ -17,7 +17,7 @@ const sizes = fc.oneof(
   fc.integer({ min: 0, max: 300 }),
   fc
     .record({ pieces: fc.integer({ min: 1, max: 9 }), more: fc.integer({ min: -2, max: 2 }) })
-    .map(({ pieces, more }) => pieces * PIECE + more),
+    .map(({ pieces, more: remainder }) => pieces * PIECE + remainder),
   fc.integer({ min: 0, max: 9 * PIECE }),
 );
 
@@ -25,10 +25,10 @@ it("zeros of any size and type are zero bytes in memory that held others", () =>
   fc.assert(
     fc.property(sizes, fc.constantFrom("u8", "bf16", "f32", "e4m3"), (size, dtype) => {
       using _scope = new Scope();
-      const sure = zeros(backend(), dtype, [size]);
-      const { address, byteLength } = sure;
+      const tensor = zeros(backend(), dtype, [size]);
+      const { address, byteLength } = tensor;
       backend().memory.write(address, new Uint8Array(byteLength).fill(0xa5));
-      sure.dispose();
+      tensor.dispose();
       const created = zeros(backend(), dtype, [size]);
       const data = created.dataSync();
       const bytes = new Uint8Array(data.buffer, data.byteOffset, data.byteLength);

@@ -25,8 +25,8 @@ import { DETERMINISTIC_RECIPES } from "../harness/recipes.js";
 import { useBackendPerTest } from "../harness/suite.js";
 
 let backend: Backend;
-useBackendPerTest((opened) => {
-  backend = opened;
+useBackendPerTest((openedBackend) => {
+  backend = openedBackend;
 });
 
 describe("a replay", () => {
@@ -51,7 +51,7 @@ describe("a replay", () => {
     "of a training step under %s gives the bits of the step",
     (_, recipe) => {
       const steps = compareCallsWithReplays(backend, recipe, 4);
-      for (const { eager, again } of steps) expect(again).toEqual(eager);
+      for (const { eager, again: replayed } of steps) expect(replayed).toEqual(eager);
       expect(steps[1]).not.toEqual(steps[0]);
     },
   );
@@ -61,7 +61,7 @@ describe("a replay", () => {
     (name, recipe) => {
       const steps = () => compareCallsWithReplays(backend, recipe, 4, 0);
       if (recipe() instanceof DelayedScaling) expect(steps).toThrow(UnsupportedError);
-      else for (const { eager, again } of steps()) expect(again, name).toEqual(eager);
+      else for (const { eager, again: replayed } of steps()) expect(replayed, name).toEqual(eager);
     },
   );
 
@@ -76,7 +76,7 @@ describe("a replay", () => {
     expect(Array.from(graph.result.dataSync())).toEqual([10, 20, 31]);
   });
 
-  it("a replay writes the bytes that were given, even if the caller has changed them since", () => {
+  it("a replay writes the bytes of the capture, even if the caller has changed them since", () => {
     using _ = new Scope();
     const bytes = Float32Array.of(1, 2, 3);
     const x = zeros(backend, "f32", [3]);
@@ -112,27 +112,27 @@ describe("a replay", () => {
       out.paste(add(twice, copy) as Tensor<"f32">, 0);
     });
     const result = out.reshape([3]);
-    for (const each of [x, out]) each.dispose();
+    for (const tensor of [x, out]) tensor.dispose();
     // takes the freed tensors' memory
-    using other = tensor(backend, [-1, -1, -1]);
+    using otherTensor = tensor(backend, [-1, -1, -1]);
     graph.replay();
     expect(Array.from(result.dataSync())).toEqual([3, 6, 9]);
-    expect(Array.from(other.dataSync())).toEqual([-1, -1, -1]);
+    expect(Array.from(otherTensor.dataSync())).toEqual([-1, -1, -1]);
     result.dispose();
     graph.dispose();
   });
 
   it("a replay of a disposed graph, or of one with a disposed backend, is refused", async () => {
-    const other = await openBackend("wasm", { threads: 1 });
-    using x = tensor(other, [1]);
-    const [graph, disposed] = [0, 1].map(() => captureGraph(other, () => add(x, x, { out: x }))) as [
+    const otherBackend = await openBackend("wasm", { threads: 1 });
+    using x = tensor(otherBackend, [1]);
+    const [graph, disposed] = [0, 1].map(() => captureGraph(otherBackend, () => add(x, x, { out: x }))) as [
       ReturnType<typeof captureGraph>,
       ReturnType<typeof captureGraph>,
     ];
     disposed.dispose();
     disposed.dispose();
     expect(() => disposed.replay()).toThrow(DisposedError);
-    await other.dispose();
+    await otherBackend.dispose();
     expect(() => graph.replay()).toThrow(DisposedError);
     graph.dispose();
   });
@@ -140,62 +140,62 @@ describe("a replay", () => {
 
 describe("a capture", () => {
   /** Captures `body`, which must throw `error` and leave no memory behind. */
-  function refused(body: () => unknown, error: new (...args: never[]) => Error): void {
-    const before = backend.memoryUse();
+  function expectRefusal(body: () => unknown, error: new (...args: never[]) => Error): void {
+    const useBefore = backend.memoryUse();
     {
       using _ = new Scope();
       expect(() => captureGraph(backend, body)).toThrow(error);
       // the backend still works
       expect(Array.from(add(tensor(backend, [1]), tensor(backend, [2])).dataSync())).toEqual([3]);
     }
-    expect(backend.memoryUse()).toMatchObject({ live: before.live, blocks: before.blocks });
+    expect(backend.memoryUse()).toMatchObject({ live: useBefore.live, blocks: useBefore.blocks });
   }
 
   it("refuses a body that reads, captures, waits or throws", () => {
     using x = tensor(backend, [1, 2]);
-    refused(() => x.dataSync(), ArgumentError);
-    refused(() => add(x, x).toString() && add(x, x).dataSync(), ArgumentError);
-    refused(() => captureGraph(backend, () => add(x, x)), ArgumentError);
-    refused(async () => add(x, x), ArgumentError);
-    refused(() => {
+    expectRefusal(() => x.dataSync(), ArgumentError);
+    expectRefusal(() => add(x, x).toString() && add(x, x).dataSync(), ArgumentError);
+    expectRefusal(() => captureGraph(backend, () => add(x, x)), ArgumentError);
+    expectRefusal(async () => add(x, x), ArgumentError);
+    expectRefusal(() => {
       add(x, x);
       throw new RangeError("the body's own");
     }, RangeError);
-    refused(() => add(x, empty(backend, "f32", [3])), Error);
+    expectRefusal(() => add(x, empty(backend, "f32", [3])), Error);
     expect(Array.from(x.dataSync())).toEqual([1, 2]);
   });
 
   it("rejects an asynchronous read in the body", async () => {
     using x = tensor(backend, [1, 2]);
-    let read: Promise<unknown> = Promise.resolve();
+    let pendingRead: Promise<unknown> = Promise.resolve();
     using graph = captureGraph(backend, () => {
-      read = x.data();
-      read.catch(() => {});
+      pendingRead = x.data();
+      pendingRead.catch(() => {});
     });
-    await expect(read).rejects.toThrow(ArgumentError);
+    await expect(pendingRead).rejects.toThrow(ArgumentError);
     graph.replay();
   });
 
-  it("captures stochastic rounding by random bits that are given, which a replay reads again", () => {
+  it("captures stochastic rounding by the caller's random bits, which a replay reads again", () => {
     using x = tensor(backend, new Float32Array(32).fill(1.05), [1, 32]);
     using bits = tensor(backend, new Uint32Array(32), [1, 32], "u32");
     const quantizer = new MXFP8Quantizer({ stochastic: true });
     using target = quantizer.makeEmpty(backend, [1, 32], "f32");
-    refused(() => quantizer.updateQuantized(x, target), UnsupportedError);
+    expectRefusal(() => quantizer.updateQuantized(x, target), UnsupportedError);
     using graph = captureGraph(backend, () => quantizer.updateQuantized(x, target, { randomBits: bits }));
-    const codes = (word: number): Set<number> => {
-      bits.write(new Uint32Array(32).fill(word));
+    const codes = (wordBits: number): Set<number> => {
+      bits.write(new Uint32Array(32).fill(wordBits));
       graph.replay();
       return new Set(target.copy("rowwise").data.dataSync());
     };
-    const [down, up] = [codes(0), codes(0xffffffff)];
-    expect([down.size, up.size]).toEqual([1, 1]);
-    expect([...up]).toEqual([...down].map((code) => code + 1));
+    const [roundedDown, roundedUp] = [codes(0), codes(0xffffffff)];
+    expect([roundedDown.size, roundedUp.size]).toEqual([1, 1]);
+    expect([...roundedUp]).toEqual([...roundedDown].map((code) => code + 1));
   });
 
   it("refuses operations whose counts or random bits the host changes in every call", () => {
     using x = tensor(backend, [1, 2]);
-    refused(() => encode(x, { format: "e4m3", rounding: "stochastic" }), UnsupportedError);
+    expectRefusal(() => encode(x, { format: "e4m3", rounding: "stochastic" }), UnsupportedError);
     using layer = new Linear(backend, 16, 16, { dtype: "f32" });
     const pass = (): void => {
       using _ = new Scope();
@@ -205,16 +205,16 @@ describe("a capture", () => {
       new AdamW(layer, { learningRate: 1e-3 }),
       new SGD(layer, { learningRate: 1e-3, momentum: 0.9 }),
     ]) {
-      using each = optimizer;
+      using owner = optimizer;
       pass();
-      refused(() => each.step(), UnsupportedError);
-      each.zeroGrad();
+      expectRefusal(() => owner.step(), UnsupportedError);
+      owner.zeroGrad();
     }
-    using plain = new SGD(layer, { learningRate: 1e-3 });
+    using plainOptimizer = new SGD(layer, { learningRate: 1e-3 });
     pass();
-    using graph = captureGraph(backend, () => plain.step());
+    using graph = captureGraph(backend, () => plainOptimizer.step());
     graph.replay();
-    plain.zeroGrad();
+    plainOptimizer.zeroGrad();
   });
 
   it("refuses scales computed by a caller's function, because that function reads amaxes on the host", () => {
@@ -226,7 +226,7 @@ describe("a capture", () => {
       autocast({ recipe }, () => layer.forward(new Variable(x, true)));
     };
     pass();
-    refused(pass, ArgumentError);
+    expectRefusal(pass, ArgumentError);
   });
 
   it("by a backend that does not call the body is refused, and its work is freed", () => {

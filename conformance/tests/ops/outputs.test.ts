@@ -26,14 +26,14 @@ import { derivedSeed } from "../harness/draws.js";
 const RUNS = 8;
 
 /** A tensor of a call and, if its rule refers to another tensor, that other tensor. */
-interface Given {
-  readonly own: Tensor;
+interface Subject {
+  readonly tensor: Tensor;
   readonly values?: Tensor | undefined;
   readonly x: unknown;
 }
 
 /** The dtypes that each rule allows. The tensors that a law passes have one of them. */
-const TAKEN: Readonly<Record<Exclude<TensorRule, "checked">, (dtype: DType, given: Given) => boolean>> = {
+const TAKEN: Readonly<Record<Exclude<TensorRule, "checked">, (dtype: DType, subject: Subject) => boolean>> = {
   wide: isWide,
   half: (dtype) => dtype === "bf16" || dtype === "f16",
   f32: (dtype) => dtype === "f32",
@@ -42,16 +42,16 @@ const TAKEN: Readonly<Record<Exclude<TensorRule, "checked">, (dtype: DType, give
   u32: (dtype) => dtype === "u32",
   "as x": (dtype, { x }) => x instanceof Tensor && dtype === x.dtype,
   // only in u8 do two 4-bit codes share an element
-  codes: (dtype, { own, values }) =>
-    own.size === values?.size ? storageBits(dtype) === storageBits(own.dtype) : dtype === "u8",
+  codes: (dtype, { tensor, values }) =>
+    tensor.size === values?.size ? storageBits(dtype) === storageBits(tensor.dtype) : dtype === "u8",
   product: isGemmOut,
-  copy: (dtype, { own }) => dtype === own.dtype,
+  copy: (dtype, { tensor }) => dtype === tensor.dtype,
 };
 
 /** Repeats every operation that runs on it, with each tensor that has a rule replaced by one of each other dtype. */
 class Witness extends GuardedBackend {
   readonly faults = new Set<string>();
-  readonly refused = new Set<string>();
+  readonly refusedNames = new Set<string>();
   #trying = false;
 
   override supports<K extends OpName>(op: K, args: OpArgs[K]): ReturnType<Backend["supports"]> {
@@ -63,13 +63,14 @@ class Witness extends GuardedBackend {
     for (const row of TENSOR_ROWS.get(op) as readonly TensorRow[]) {
       const value: unknown = Reflect.get(args, row.name);
       if (row.rule === "checked" || value === undefined) continue;
-      if (value instanceof Tensor) this.#try(op, row, value, args, (each) => ({ ...args, [row.name]: each }));
+      if (value instanceof Tensor)
+        this.#try(op, row, value, args, (otherTensor) => ({ ...args, [row.name]: otherTensor }));
       else
-        for (const [part, own] of Object.entries(value as object))
-          if (own instanceof Tensor)
-            this.#try(op, row, own, args, (each) => ({
+        for (const [field, tensor] of Object.entries(value as object))
+          if (tensor instanceof Tensor)
+            this.#try(op, row, tensor, args, (otherTensor) => ({
               ...args,
-              [row.name]: { ...(value as object), [part]: each },
+              [row.name]: { ...(value as object), [field]: otherTensor },
             }));
     }
     super.run(op, args);
@@ -78,23 +79,27 @@ class Witness extends GuardedBackend {
   #try<K extends OpName>(
     op: K,
     { name, rule }: TensorRow,
-    own: Tensor,
+    tensor: Tensor,
     args: OpArgs[K],
-    put: (each: Tensor) => OpArgs[K],
+    put: (otherTensor: Tensor) => OpArgs[K],
   ): void {
-    const other: unknown = Reflect.get(args, name === "x" ? "out" : "x");
-    const given = { own, values: other instanceof Tensor ? other : undefined, x: Reflect.get(args, "x") };
+    const otherTensor: unknown = Reflect.get(args, name === "x" ? "out" : "x");
+    const subject = {
+      tensor,
+      values: otherTensor instanceof Tensor ? otherTensor : undefined,
+      x: Reflect.get(args, "x"),
+    };
     // an empty tensor may hold codes of any size
-    for (const dtype of own.size === 0 ? [] : DTYPES) {
-      if (storageBits(dtype) < 8 && (own.shape.at(-1) ?? 1) % 2 !== 0) continue;
+    for (const dtype of tensor.size === 0 ? [] : DTYPES) {
+      if (storageBits(dtype) < 8 && (tensor.shape.at(-1) ?? 1) % 2 !== 0) continue;
       using _ = new Scope();
-      const made = empty(this, dtype, own.shape);
-      const taken = this.#take(op, put(made));
-      if (taken !== TAKEN[rule as keyof typeof TAKEN](dtype, given))
+      const replacement = empty(this, dtype, tensor.shape);
+      const isTaken = this.#take(op, put(replacement));
+      if (isTaken !== TAKEN[rule as keyof typeof TAKEN](dtype, subject))
         this.faults.add(
-          `${op}.${name} (${rule}), in place of ${own.dtype} ${dtype}: ${taken ? "taken" : "refused"}`,
+          `${op}.${name} (${rule}), in place of ${tensor.dtype} ${dtype}: ${isTaken ? "taken" : "refused"}`,
         );
-      if (!taken) this.refused.add(`${op}.${name}`);
+      if (!isTaken) this.refusedNames.add(`${op}.${name}`);
     }
   }
 
@@ -143,20 +148,23 @@ describe("a tensor of a type that the operation cannot have", () => {
     using _ = new Scope();
     const random = { seed: 0n, offset: 0n };
     const rest = { word: 0, rounding: "tiesToEven", overflow: "saturate", random, chunk: 0 } as const;
-    for (const dtype of DTYPES.filter((each) => each !== "u32")) {
+    for (const dtype of DTYPES.filter((dtype) => dtype !== "u32")) {
       const out: Tensor = empty(witness, dtype, [2]);
       const args = { ...rest, out } as OpArgs["sweep"];
       expect(() => execute(witness, "sweep", args), dtype).toThrow(DTypeError);
     }
-    witness.refused.add("sweep.out");
+    witness.refusedNames.add("sweep.out");
   });
 
   it("is refused as an amax, of a product or recorded by a quantization", () => {
     using _ = new Scope();
     witness.faults.clear();
-    const [x, one] = [empty(witness, "bf16", [32, 32]), (): Tensor<"f32"> => empty(witness, "f32", [1])];
+    const [x, oneElement] = [
+      empty(witness, "bf16", [32, 32]),
+      (): Tensor<"f32"> => empty(witness, "f32", [1]),
+    ];
     gemm({ x, w: x, outDtype: "e4m3" });
-    const quantizer = new Float8Quantizer({ scale: one(), amax: one() });
+    const quantizer = new Float8Quantizer({ scale: oneElement(), amax: oneElement() });
     quantizer.quantize(x);
     quantizer.normQuantize(x, { gamma: empty(witness, "bf16", [32]) });
     quantizer.activationQuantize(x, { kind: "relu" });
@@ -183,10 +191,12 @@ describe("a tensor of a type that the operation cannot have", () => {
   });
 
   it("was refused for every output whose type is restricted", () => {
-    const places = [...TENSOR_ROWS].flatMap(([op, rows]) =>
+    const argumentNames = [...TENSOR_ROWS].flatMap(([op, rows]) =>
       rows.filter(({ rule }) => rule !== "checked").map(({ name }) => `${op}.${name}`),
     );
     // the reference does not fuse GELU
-    expect(places.filter((place) => !witness.refused.has(place))).toEqual(["gemm.preGelu"]);
+    expect(argumentNames.filter((argumentName) => !witness.refusedNames.has(argumentName))).toEqual([
+      "gemm.preGelu",
+    ]);
   });
 });

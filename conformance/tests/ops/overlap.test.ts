@@ -43,9 +43,9 @@ function tensorsIn(args: object): readonly { readonly keys: readonly string[]; r
 }
 
 /** A copy of `args` with another tensor at that path. */
-function put<A extends object>(args: A, [key = "", ...rest]: readonly string[], x: Tensor): A {
+function withTensorAt<A extends object>(args: A, [key = "", ...rest]: readonly string[], x: Tensor): A {
   const inner: unknown = Reflect.get(args, key);
-  return { ...args, [key]: rest.length === 0 ? x : put(inner as object, rest, x) };
+  return { ...args, [key]: rest.length === 0 ? x : withTensorAt(inner as object, rest, x) };
 }
 
 const bytesOf = (x: Tensor): Uint8Array => {
@@ -54,16 +54,16 @@ const bytesOf = (x: Tensor): Uint8Array => {
 };
 
 /** Whether the message names both tensors, by the keys that lead to them. */
-function namesBoth(op: OpName, pair: readonly [Found, Found], message: string): boolean {
-  const [out, other] = pair.map(({ keys }) => keys.filter((key) => key !== "tensor").join("."));
-  const said = [`${out} shares memory with ${other}`, `${other} shares memory with ${out}`];
-  return said.some((each) => [" ", ","].some((end) => message.startsWith(`${op}: ${each}${end}`)));
+function namesBoth(op: OpName, pair: readonly [FoundTensor, FoundTensor], message: string): boolean {
+  const [out, otherName] = pair.map(({ keys }) => keys.filter((key) => key !== "tensor").join("."));
+  const reasons = [`${out} shares memory with ${otherName}`, `${otherName} shares memory with ${out}`];
+  return reasons.some((reason) => [" ", ","].some((end) => message.startsWith(`${op}: ${reason}${end}`)));
 }
 
 /** Repeats every operation that runs on it with tensors that share memory. */
 class Witness extends GuardedBackend {
   readonly faults = new Set<string>();
-  readonly refused = new Set<OpName>();
+  readonly refusedNames = new Set<OpName>();
   readonly inPlace = new Set<string>();
   #trying = false;
   #ran = false;
@@ -76,49 +76,60 @@ class Witness extends GuardedBackend {
     this.#ran = true;
     if (this.#trying) return;
     const rows = new Map((TENSOR_ROWS.get(op) ?? []).map((row) => [row.name, row]));
-    const found = tensorsIn(args);
-    for (const { keys } of found)
+    const tensors = tensorsIn(args);
+    for (const { keys } of tensors)
       if (!rows.has(keys[0] as string)) this.faults.add(`${op}.${keys.join(".")} is in no row`);
-    for (const [i, first] of found.entries()) {
-      for (const second of found.slice(i + 1)) {
-        const written = [first, second].filter(({ keys }) => rows.get(keys[0] as string)?.written);
+    for (const [i, firstTensor] of tensors.entries()) {
+      for (const secondTensor of tensors.slice(i + 1)) {
+        const written = [firstTensor, secondTensor].filter(
+          ({ keys }) => rows.get(keys[0] as string)?.written,
+        );
         if (written.length === 0) continue;
-        this.#try(op, args, written[0] === first ? [first, second] : [second, first]);
+        this.#try(
+          op,
+          args,
+          written[0] === firstTensor ? [firstTensor, secondTensor] : [secondTensor, firstTensor],
+        );
       }
     }
     super.run(op, args);
   }
 
-  #try<K extends OpName>(op: K, args: OpArgs[K], [out, other]: readonly [Found, Found]): void {
-    const [name, root] = [`${op}.${other.keys.join(".")}`, out.keys.join(".")];
-    const alike = out.x.dtype === other.x.dtype && out.x.byteLength === other.x.byteLength;
-    const { byteLength: before } = other.x;
-    const { byteLength: behind } = out.x;
+  #try<K extends OpName>(op: K, args: OpArgs[K], [out, input]: readonly [FoundTensor, FoundTensor]): void {
+    const [name, root] = [`${op}.${input.keys.join(".")}`, out.keys.join(".")];
+    const alike = out.x.dtype === input.x.dtype && out.x.byteLength === input.x.byteLength;
+    const { byteLength: inputBytes } = input.x;
+    const { byteLength: outBytes } = out.x;
     // ranges that are adjacent do not overlap
-    for (const distance of [...distances(out.x, other.x), behind, -before]) {
-      const isApart = distance >= behind || -distance >= before;
+    for (const distance of [...distances(out.x, input.x), outBytes, -inputBytes]) {
+      const isApart = distance >= outBytes || -distance >= inputBytes;
       const isDeclared = root === "out" && IN_PLACE.includes(name) && alike && distance === 0;
-      const taken = this.#take(op, args, [out, other], distance);
-      if (taken !== (isApart || isDeclared))
-        this.faults.add(`${name} and ${root}, ${distance} bytes apart: ${taken ? "taken" : "refused"}`);
-      if (!taken) this.refused.add(op);
+      const isTaken = this.#take(op, args, [out, input], distance);
+      if (isTaken !== (isApart || isDeclared))
+        this.faults.add(`${name} and ${root}, ${distance} bytes apart: ${isTaken ? "taken" : "refused"}`);
+      if (!isTaken) this.refusedNames.add(op);
     }
-    if (root === "out" && alike && IN_PLACE.includes(name)) this.#same(op, args, name, other);
+    if (root === "out" && alike && IN_PLACE.includes(name)) this.#same(op, args, name, input);
   }
 
   /** Returns whether `execute` accepts the call with both tensors in one block of memory, at that distance. */
-  #take<K extends OpName>(op: K, args: OpArgs[K], pair: readonly [Found, Found], distance: number): boolean {
-    const [out, other] = pair;
+  #take<K extends OpName>(
+    op: K,
+    args: OpArgs[K],
+    pair: readonly [FoundTensor, FoundTensor],
+    distance: number,
+  ): boolean {
+    const [out, input] = pair;
     const begin = [Math.max(0, -distance), Math.max(0, distance)];
-    const ends = pair.map(({ x }, i) => (begin[i] as number) + x.byteLength);
-    const storage = new Storage(this.memory, Math.max(...ends));
+    const lastBytes = pair.map(({ x }, i) => (begin[i] as number) + x.byteLength);
+    const storage = new Storage(this.memory, Math.max(...lastBytes));
     using _ = new Scope();
     const [a, b] = pair.map(({ x }, i) => tensorAt(this, x.dtype, x.shape, storage.retain(), begin[i] ?? 0));
     storage.release();
     this.#ran = false;
     this.#trying = true;
     try {
-      execute(this, op, put(put(args, out.keys, a as Tensor), other.keys, b as Tensor));
+      execute(this, op, withTensorAt(withTensorAt(args, out.keys, a as Tensor), input.keys, b as Tensor));
       return true;
     } catch (error) {
       if (!(error instanceof ArgumentError) || this.#ran || !namesBoth(op, pair, error.message))
@@ -130,18 +141,27 @@ class Witness extends GuardedBackend {
   }
 
   /** Compares the result in place with the result in separate memory. */
-  #same<K extends OpName>(op: K, args: OpArgs[K], name: string, input: Found): void {
+  #same<K extends OpName>(op: K, args: OpArgs[K], name: string, input: FoundTensor): void {
     if (input.x.byteLength === 0) return;
     using _ = new Scope();
-    const [apart, within] = [empty(this, input.x.dtype, input.x.shape), input.x.clone()];
-    runOn(this.inner, op, put(args, ["out"], apart.reshape((Reflect.get(args, "out") as Tensor).shape)));
-    runOn(this.inner, op, put(put(args, ["out"], within), input.keys, within));
+    const [separateOut, overlappingOut] = [empty(this, input.x.dtype, input.x.shape), input.x.clone()];
+    runOn(
+      this.inner,
+      op,
+      withTensorAt(args, ["out"], separateOut.reshape((Reflect.get(args, "out") as Tensor).shape)),
+    );
+    runOn(
+      this.inner,
+      op,
+      withTensorAt(withTensorAt(args, ["out"], overlappingOut), input.keys, overlappingOut),
+    );
     this.inPlace.add(name);
-    if (Buffer.compare(bytesOf(apart), bytesOf(within)) !== 0) this.faults.add(`${name} in place differs`);
+    if (Buffer.compare(bytesOf(separateOut), bytesOf(overlappingOut)) !== 0)
+      this.faults.add(`${name} in place differs`);
   }
 }
 
-type Found = ReturnType<typeof tensorsIn>[number];
+type FoundTensor = ReturnType<typeof tensorsIn>[number];
 
 describe("outputs, and arguments that share their memory", () => {
   const witness = useWitness((reference) => new Witness(reference));
@@ -157,7 +177,7 @@ describe("outputs, and arguments that share their memory", () => {
 
   it("were tested: refused overlaps for every operation with inputs, and in-place use for every operation that allows it", () => {
     const reading = [...TENSOR_ROWS].filter(([, rows]) => rows.length > 1).map(([op]) => op);
-    expect(reading.filter((op) => !witness().refused.has(op))).toEqual([]);
+    expect(reading.filter((op) => !witness().refusedNames.has(op))).toEqual([]);
     expect([...witness().inPlace].sort()).toEqual([...IN_PLACE].sort());
   });
 
@@ -180,15 +200,16 @@ describe("outputs, and arguments that share their memory", () => {
       ["bias", { a, b, bias: out.view(0, [16]), gelu: true }],
       ["geluInput", { a, b, geluInput: later }],
     ] as const) {
-      const before = bytesOf(block);
+      const bytesBefore = bytesOf(block);
       expect(() => gemm({ ...options, out })).toThrow(new RegExp(`gemm: out shares memory with ${name}\\b`));
-      expect(bytesOf(block)).toEqual(before);
+      expect(bytesOf(block)).toEqual(bytesBefore);
     }
     expect(() => gemm({ a, b, out, geluInput: out })).not.toThrow();
     // of one type, and only the beginning or only the end coincides
-    for (const at of [0, 256]) {
-      const part = () => gemm({ a, b, out: block.view(at, [16, 16]), geluInput: block.reshape([32, 16]) });
-      expect(part).toThrow(
+    for (const offset of [0, 256]) {
+      const multiplyInPart = () =>
+        gemm({ a, b, out: block.view(offset, [16, 16]), geluInput: block.reshape([32, 16]) });
+      expect(multiplyInPart).toThrow(
         /gemm: out shares memory with geluInput and is not that tensor, element for element/,
       );
     }
@@ -197,8 +218,8 @@ describe("outputs, and arguments that share their memory", () => {
   it("a product is refused for either copy of a quantized operand, also one that it does not read", () => {
     using _ = new Scope();
     const quantizer = new Float8CurrentScalingQuantizer({ columnwise: true });
-    const [x, w] = [zeros(witness(), "bf16", [16, 16]), zeros(witness(), "bf16", [16, 16])].map((each) =>
-      quantizer.quantize(each),
+    const [x, w] = [zeros(witness(), "bf16", [16, 16]), zeros(witness(), "bf16", [16, 16])].map((tensor) =>
+      quantizer.quantize(tensor),
     ) as [QuantizedTensor, QuantizedTensor];
     for (const direction of DIRECTIONS) {
       const out = x.copy(direction).data;
@@ -211,9 +232,9 @@ describe("outputs, and arguments that share their memory", () => {
 
   it("only the result of a product may be its addend: its amax may not, although both are one f32", () => {
     using _ = new Scope();
-    const [line, c] = [zeros(witness(), "bf16", [1, 16]), zeros(witness(), "f32", [1, 1])];
+    const [line, scalar] = [zeros(witness(), "bf16", [1, 16]), zeros(witness(), "f32", [1, 1])];
     const operand = { data: line, traits: { format: "bf16" } } as const;
-    const how = {
+    const options = {
       datapath: "exact",
       splitAccumulator: false,
       splitK: 1,
@@ -221,9 +242,9 @@ describe("outputs, and arguments that share their memory", () => {
       beta: 1,
       outScale: 1,
     } as const;
-    const args = { x: operand, w: operand, ...how, c, out: empty(witness(), "e4m3", [1, 1]) };
+    const args = { x: operand, w: operand, ...options, c: scalar, out: empty(witness(), "e4m3", [1, 1]) };
     expect(() => execute(witness(), "gemm", args)).not.toThrow();
-    expect(() => execute(witness(), "gemm", { ...args, amax: c.reshape([1]) })).toThrow(
+    expect(() => execute(witness(), "gemm", { ...args, amax: scalar.reshape([1]) })).toThrow(
       "gemm: amax shares memory with c, and is written while that is used",
     );
   });

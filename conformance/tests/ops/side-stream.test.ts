@@ -29,8 +29,8 @@ describe("the body of onSideStream", () => {
   });
 
   it("may not be async, whether or not the backend has a second stream", () => {
-    for (const each of [backend(), new LoggingBackend(backend())]) {
-      const waits = () => onSideStream(each, async () => 1);
+    for (const tensorBackend of [backend(), new LoggingBackend(backend())]) {
+      const waits = () => onSideStream(tensorBackend, async () => 1);
       expect(waits).toThrow(ArgumentError);
       expect(waits).toThrow(/^onSideStream: .*what it does after an await runs in its turn/);
     }

@@ -41,7 +41,7 @@ function master(seed: bigint): Tensor<"f32"> {
 }
 
 describe("castMasterWeights", () => {
-  const drawn = fc.record({
+  const choices = fc.record({
     recipe: fc.constantFrom(...STANDARD_RECIPE_NAMES),
     dtype: fc.constantFrom("bf16", "f16", "f32"),
     throughModelDtype: fc.constantFrom(undefined, true, false),
@@ -51,14 +51,14 @@ describe("castMasterWeights", () => {
 
   it("quantizes each master into its own parameter, by way of the parameter's dtype unless told otherwise", () => {
     fc.assert(
-      fc.property(drawn, ({ recipe, dtype, throughModelDtype, noop, seed }) => {
+      fc.property(choices, ({ recipe, dtype, throughModelDtype, noop, seed }) => {
         using _scope = new Scope();
         const make = (): Linear[] =>
           quantizedModelInit({ recipe: recipeByName(recipe) }, () =>
-            [1n, 2n, 3n].map((each) => {
+            [1n, 2n, 3n].map((seed) => {
               // the Hadamard transform takes bf16 only
-              const of = recipe.startsWith("nvfp4") ? "bf16" : dtype;
-              return new Linear(backend(), SIZE, SIZE, { dtype: of, random: new RandomState(each) });
+              const masterDtype = recipe.startsWith("nvfp4") ? "bf16" : dtype;
+              return new Linear(backend(), SIZE, SIZE, { dtype: masterDtype, random: new RandomState(seed) });
             }),
           );
         const [layers, expected] = [make(), make()];
@@ -68,11 +68,11 @@ describe("castMasterWeights", () => {
         castMasterWeights(weights, masters, { throughModelDtype, noop: flag });
         for (const [i, { weight }] of expected.entries()) {
           const values = masters[i] as Tensor<"f32">;
-          const rounded = throughModelDtype === false ? values : castTo(values, weight.dtype);
-          if (noop !== 1) quantizedOf(weight).quantize_(rounded);
-          const found = quantizedOf(weights[i] as Parameter).members;
+          const roundedMaster = throughModelDtype === false ? values : castTo(values, weight.dtype);
+          if (noop !== 1) quantizedOf(weight).quantize_(roundedMaster);
+          const members = quantizedOf(weights[i] as Parameter).members;
           for (const [j, member] of quantizedOf(weight).members.entries())
-            expectSame(`member ${j} of weight ${i}`, found[j], member);
+            expectSame(`member ${j} of weight ${i}`, members[j], member);
         }
         for (const layer of [...layers, ...expected]) layer.dispose();
       }),
@@ -83,26 +83,32 @@ describe("castMasterWeights", () => {
   it("changes nothing if one of its arguments is refused", () => {
     using _scope = new Scope();
     const layers = quantizedModelInit({}, () => [1, 2].map(() => new Linear(backend(), SIZE, SIZE)));
-    const plain = new Linear(backend(), SIZE, SIZE);
+    const plainLayer = new Linear(backend(), SIZE, SIZE);
     const weights = layers.map(({ weight }) => weight);
     const codes = (): string =>
       String(weights.flatMap((weight) => quantizedOf(weight).members.map((x) => x.dataSync())));
-    const before = codes();
-    const [one, other] = [master(1n), master(2n)];
-    const wrong = tensor(backend(), normal({ seed: 1n, offset: 0n }, SIZE, 1), [SIZE]);
-    expect(() => castMasterWeights(weights, [one])).toThrow(/weights has 2 parameters/);
-    expect(() => castMasterWeights(weights, [one, other, one])).toThrow(/weights has 2 parameters/);
-    expect(() => castMasterWeights(weights, [one, wrong])).toThrow(ShapeError);
-    expect(() => castMasterWeights(weights, [one, castTo(other, "bf16") as Tensor<"f32">])).toThrow(
-      DTypeError,
+    const codesBefore = codes();
+    const [firstMaster, secondMaster] = [master(1n), master(2n)];
+    const invalidMaster = tensor(backend(), normal({ seed: 1n, offset: 0n }, SIZE, 1), [SIZE]);
+    expect(() => castMasterWeights(weights, [firstMaster])).toThrow(/weights has 2 parameters/);
+    expect(() => castMasterWeights(weights, [firstMaster, secondMaster, firstMaster])).toThrow(
+      /weights has 2 parameters/,
     );
+    expect(() => castMasterWeights(weights, [firstMaster, invalidMaster])).toThrow(ShapeError);
+    expect(() =>
+      castMasterWeights(weights, [firstMaster, castTo(secondMaster, "bf16") as Tensor<"f32">]),
+    ).toThrow(DTypeError);
     const elsewhere = empty(new RecordingBackend(backend()), "f32", [SIZE, SIZE]);
-    expect(() => castMasterWeights(weights, [one, elsewhere])).toThrow(/masters\[1\] is on another backend/);
-    const mixed = [weights[0] as Parameter, plain.weight];
-    expect(() => castMasterWeights(mixed, [one, other])).toThrow(ArgumentError);
-    expect(() => castMasterWeights(mixed, [one, other])).toThrow(/weights\[1\] is not quantized/);
-    expect(codes()).toBe(before);
-    for (const layer of [...layers, plain]) layer.dispose();
+    expect(() => castMasterWeights(weights, [firstMaster, elsewhere])).toThrow(
+      /masters\[1\] is on another backend/,
+    );
+    const mixed = [weights[0] as Parameter, plainLayer.weight];
+    expect(() => castMasterWeights(mixed, [firstMaster, secondMaster])).toThrow(ArgumentError);
+    expect(() => castMasterWeights(mixed, [firstMaster, secondMaster])).toThrow(
+      /weights\[1\] is not quantized/,
+    );
+    expect(codes()).toBe(codesBefore);
+    for (const layer of [...layers, plainLayer]) layer.dispose();
   });
 });
 
@@ -113,14 +119,14 @@ it.each([
   "%s updates the last parameter first, whose gradient a backward pass completes first",
   (op, make) => {
     using _scope = new Scope();
-    const asked = new RecordingBackend(backend());
-    using layer = new LayerNormMLP(asked, SIZE, 2 * SIZE);
+    const recording = new RecordingBackend(backend());
+    using layer = new LayerNormMLP(recording, SIZE, 2 * SIZE);
     using optimizer = make(layer);
     const parameters = layer.parameters();
-    for (const parameter of parameters) parameter.mainGrad = empty(asked, "f32", parameter.shape);
-    asked.calls.length = 0;
+    for (const parameter of parameters) parameter.mainGrad = empty(recording, "f32", parameter.shape);
+    recording.calls.length = 0;
     optimizer.step();
-    const updated = asked.calls.flatMap((call) => (call.op === op ? [call.args.grad] : []));
+    const updated = recording.calls.flatMap((call) => (call.op === op ? [call.args.grad] : []));
     const grads = [...parameters].map(({ mainGrad }) => mainGrad);
     expect(updated.map((grad) => grads.indexOf(grad as Tensor<"f32">))).toEqual(
       grads.map((_, i) => i).reverse(),

@@ -67,7 +67,7 @@ const cases: fc.Arbitrary<Case> = fc
 const dtypeOf = ({ dtypes }: Case, i: number): WideDType => dtypes[i % dtypes.length] as WideDType;
 
 /** Returns the gradient of a full parameter, drawn by the parameter's number. */
-const drawn = ({ seed, planted }: Case, shape: Shape, i: number): Float32Array => {
+const gradValues = ({ seed, planted }: Case, shape: Shape, i: number): Float32Array => {
   const values = normal({ seed: BigInt(seed), offset: BigInt(4096 * i) }, elementCount(shape), 4);
   if (planted !== undefined && i === 3) values[seed % values.length] = planted;
   return values;
@@ -80,37 +80,37 @@ const EXAMPLES: readonly Case[] = divisions(80, 208).map((division) => ({
 }));
 
 describe("clipGradNorm of distributed gradients", () => {
-  it("equals that of one process with the whole gradients to the bit, on every rank", async () => {
+  it("equals the norm of one process with the full gradients to the bit, on every rank", async () => {
     await fc.assert(
-      fc.asyncProperty(cases, async (each) => {
-        const { maxNorm } = each;
-        const nets = dividedNets(backends, each, "f32");
+      fc.asyncProperty(cases, async (testCase) => {
+        const { maxNorm } = testCase;
+        const nets = dividedNets(backends, testCase, "f32");
         const results = nets.map((net) => {
           using _ = new Scope();
           for (const [i, parameter] of net.parameters().entries()) {
             const part = parameter.part ?? wholePart(parameter.shape);
-            const values = Float32Array.from(elementsOfPart(drawn(each, part.shape, i), part));
+            const values = Float32Array.from(elementsOfPart(gradValues(testCase, part.shape, i), part));
             parameter.grad = persistent(
-              castTo(tensor(net.backend, values, parameter.shape), dtypeOf(each, i)),
+              castTo(tensor(net.backend, values, parameter.shape), dtypeOf(testCase, i)),
             );
           }
           const { norm, factor } = clipGradNorm(net, maxNorm);
           return [persistent(norm), persistent(factor)] as const;
         });
-        const seen = [];
-        for (const [norm, factor] of results) seen.push([...(await norm.data()), ...(await factor.data())]);
+        const norms = [];
+        for (const [norm, factor] of results) norms.push([...(await norm.data()), ...(await factor.data())]);
         const shapes = (nets[0] as DividedNet).parameters().map(({ part, shape }) => part?.shape ?? shape);
         for (const owned of [...results.flat(), ...nets]) owned.dispose();
 
         using _ = new Scope();
         const backend = backends[0] as Backend;
-        const all = shapes.map((shape, i) =>
-          castTo(tensor(backend, drawn(each, shape, i), shape), dtypeOf(each, i)),
+        const allGrads = shapes.map((shape, i) =>
+          castTo(tensor(backend, gradValues(testCase, shape, i), shape), dtypeOf(testCase, i)),
         );
-        const { norm, factor } = gradNorm(all, { maxNorm });
-        expect(seen).toEqual(nets.map(() => [...norm.dataSync(), ...factor.dataSync()]));
+        const { norm, factor } = gradNorm(allGrads, { maxNorm });
+        expect(norms).toEqual(nets.map(() => [...norm.dataSync(), ...factor.dataSync()]));
       }),
-      { numRuns: draws(60, EXAMPLES.length + 2), examples: EXAMPLES.map((each) => [each]) },
+      { numRuns: draws(60, EXAMPLES.length + 2), examples: EXAMPLES.map((example) => [example]) },
     );
   });
 
@@ -126,27 +126,27 @@ describe("clipGradNorm of distributed gradients", () => {
       { columns: 1000, rows: 14, rowMultiple: 4 },
     ];
     for (const { columns, rows, rowMultiple } of grid) {
-      const whole = normal({ seed: 6n, offset: BigInt(rows * columns) }, rows * columns, 1);
+      const fullValues = normal({ seed: 6n, offset: BigInt(rows * columns) }, rows * columns, 1);
       const norms = groups.map((group) => {
         const { tp, dp } = group.split({ tp: 2, dp: 2 });
         const options = { dtype: "f32", bias: false, group: tp, parallelMode: "column" } as const;
         const layer = new Linear(group.backend, columns, rows, options);
         fullyShard(layer, dp, { rowMultiple });
         const { weight } = layer;
-        const values = Float32Array.from(elementsOfPart(whole, weight.part as TensorPart));
+        const values = Float32Array.from(elementsOfPart(fullValues, weight.part as TensorPart));
         weight.grad = persistent(tensor(group.backend, values, weight.shape));
         const { norm, factor } = clipGradNorm(layer, 1);
         factor.dispose();
         return { norm, layer };
       });
-      const expected = Math.fround(Math.sqrt(sumPieces([sumPieces(pieceSums([...whole]))])));
+      const expected = Math.fround(Math.sqrt(sumPieces([sumPieces(pieceSums([...fullValues]))])));
       for (const { norm } of norms)
         expect([...(await norm.data())], `${rows} x ${columns}`).toEqual([expected]);
       for (const owned of norms.flatMap(({ norm, layer }) => [norm, layer])) owned.dispose();
     }
   });
 
-  it("of a pipeline's stages adds the squares of each stage, then those of the stages", async () => {
+  it("of a pipeline's stages adds the squares within each stage, then the sums of the stages", async () => {
     const groups = loopbackOver(backends.slice(0, 3), 20_000);
     const stages = groups.map(({ backend }, rank) => {
       const stage = new Linear(backend, 64, 64 + 16 * rank, { dtype: "f32" });
@@ -177,16 +177,16 @@ describe("clipGradNorm of distributed gradients", () => {
       rank === 1 ? 0 : sumPieces(grad.map((grad) => sumPieces(pieceSums([...grad])))),
     );
     const norm = Math.fround(Math.sqrt(sumPieces(totals)));
-    for (const each of norms) {
-      expect([...(await each.norm.data())]).toEqual([norm]);
-      expect([...(await each.factor.data())]).toEqual([
+    for (const rankNorm of norms) {
+      expect([...(await rankNorm.norm.data())]).toEqual([norm]);
+      expect([...(await rankNorm.factor.data())]).toEqual([
         Math.fround(0.5 / Math.fround(norm + Math.fround(1e-6))),
       ]);
     }
     for (const owned of [...norms.flatMap(({ norm, factor }) => [norm, factor]), ...stages]) owned.dispose();
   });
 
-  it("keeps what tensor parallelism repeats on ranks equal after clipped steps", async () => {
+  it("keeps parameters that tensor parallelism replicates equal on all ranks after clipped steps", async () => {
     const groups = loopbackOver(backends.slice(0, 4), 20_000);
     const meshes = groups.map((group) => group.split({ tp: 2, dp: 2 }));
     const steps = meshes.map(({ tp, dp }) => {
@@ -201,24 +201,25 @@ describe("clipGradNorm of distributed gradients", () => {
       optimizer.step({ gradScale: factor });
       return mlp;
     });
-    const told = [];
-    for (const mlp of steps) told.push([...(await (mlp.layerNormWeight.localValue as Tensor<"f32">).data())]);
-    expect(told[1]).toEqual(told[0]);
-    expect(told[3]).toEqual(told[2]);
+    const norms = [];
+    for (const mlp of steps)
+      norms.push([...(await (mlp.layerNormWeight.localValue as Tensor<"f32">).data())]);
+    expect(norms[1]).toEqual(norms[0]);
+    expect(norms[3]).toEqual(norms[2]);
     for (const mlp of steps) mlp.dispose();
   });
 
   it("refuses the parameters of several pipelines, and none that has a gradient", () => {
     const groups = loopbackOver(backends.slice(0, 2), 20_000);
-    const [pp] = groups.map((each) => each.split({ pp: 2 }).pp) as [ProcessGroup];
+    const [pp] = groups.map((group) => group.split({ pp: 2 }).pp) as [ProcessGroup];
     const [group] = groups as [ProcessGroup];
-    const [one, two] = [0, 1].map(() => new Linear(group.backend, 16, 16)) as [Linear, Linear];
-    expect(() => clipGradNorm(one, 1)).toThrow(ArgumentError);
-    new Pipeline(one, group, { microbatches: 1 });
+    const [firstLayer, two] = [0, 1].map(() => new Linear(group.backend, 16, 16)) as [Linear, Linear];
+    expect(() => clipGradNorm(firstLayer, 1)).toThrow(ArgumentError);
+    new Pipeline(firstLayer, group, { microbatches: 1 });
     new Pipeline(two, pp, { microbatches: 1 });
-    const both = new Sequential(group.backend, one, two);
-    expect(() => clipGradNorm(both, 1)).toThrow(/several pipelines/);
-    both.dispose();
+    const secondLayer = new Sequential(group.backend, firstLayer, two);
+    expect(() => clipGradNorm(secondLayer, 1)).toThrow(/several pipelines/);
+    secondLayer.dispose();
     const [only] = loopbackOver(backends.slice(0, 1), 20_000) as [ProcessGroup];
     const model = new Linear(only.backend, 16, 16);
     const loss = (y: Variable): Variable => y;

@@ -17,7 +17,7 @@ import type { TensorPart } from "../../../src/tensor/part.js";
 export const MOST = 8;
 
 /** Returns the elements of a full tensor that a part has, in order. */
-export function elementsOfPart(whole: ArrayLike<number>, { shape, ranges }: TensorPart): number[] {
+export function elementsOfPart(fullValues: ArrayLike<number>, { shape, ranges }: TensorPart): number[] {
   // dimensions after the second one have size 1
   const [rows = [[0, 1]], columns = [[0, 1]]] = ranges;
   const width = shape[1] ?? 1;
@@ -25,7 +25,7 @@ export function elementsOfPart(whole: ArrayLike<number>, { shape, ranges }: Tens
     Array.from({ length: end - begin }, (_, i) => begin + i);
   return rows
     .flatMap(upTo)
-    .flatMap((row) => columns.flatMap(upTo).map((column) => whole[row * width + column] as number));
+    .flatMap((row) => columns.flatMap(upTo).map((column) => fullValues[row * width + column] as number));
 }
 
 /** Every way in which a layer divides a parameter: by rows in one or two pieces, by columns, by heads, not at all. */
@@ -36,20 +36,20 @@ export class DividedNet extends Module {
     { features, hidden, dtype }: Pick<Division, "features" | "hidden"> & { readonly dtype: WideDType },
   ) {
     super(backend);
-    const of = { dtype, group } as const;
-    this.addModule("table", new Embedding(backend, hidden, 8, of));
-    this.addModule("mlp", new LayerNormMLP(backend, features, hidden, { ...of, activation: "swiglu" }));
+    const options = { dtype, group } as const;
+    this.addModule("table", new Embedding(backend, hidden, 8, options));
+    this.addModule("mlp", new LayerNormMLP(backend, features, hidden, { ...options, activation: "swiglu" }));
     this.addModule(
       "column",
-      new Linear(backend, features, hidden, { ...of, ...(group ? { parallelMode: "column" } : {}) }),
+      new Linear(backend, features, hidden, { ...options, ...(group ? { parallelMode: "column" } : {}) }),
     );
     this.addModule(
       "sinks",
-      new DotProductAttention(backend, features, 1, { ...of, softmaxType: "learnable" }),
+      new DotProductAttention(backend, features, 1, { ...options, softmaxType: "learnable" }),
     );
     this.addModule(
       "row",
-      new Linear(backend, hidden, 1, { ...of, ...(group ? { parallelMode: "row" } : {}) }),
+      new Linear(backend, hidden, 1, { ...options, ...(group ? { parallelMode: "row" } : {}) }),
     );
   }
 }

@@ -92,7 +92,7 @@ describe("GradScaler", () => {
       { weight: 3, arbitrary: fc.constant("update" as const) },
       { weight: 1, arbitrary: fc.constantFrom("save" as const, "load" as const) },
     );
-    const drawn = fc.record({
+    const choices = fc.record({
       initScale: fc.constantFrom(1, 3, 0.1, 65_536, 2 ** 127, 2 ** -126),
       growthFactor: fc.constantFrom(2, 1.5),
       backoffFactor: fc.constantFrom(0.5, 0.3),
@@ -100,29 +100,29 @@ describe("GradScaler", () => {
       commands: fc.array(command, { minLength: 4, maxLength: 16 }),
     });
     await fc.assert(
-      fc.asyncProperty(drawn, async ({ commands, ...options }) => {
+      fc.asyncProperty(choices, async ({ commands, ...options }) => {
         const [backend] = backends as readonly [Backend];
-        using first = layerOn(backend);
-        using second = layerOn(backend);
-        using one = new SGD(first, { learningRate: 0 });
-        using other = new SGD(second, { learningRate: 0 });
+        using firstLayer = layerOn(backend);
+        using secondLayer = layerOn(backend);
+        using firstOptimizer = new SGD(firstLayer, { learningRate: 0 });
+        using secondOptimizer = new SGD(secondLayer, { learningRate: 0 });
         const scaler = new GradScaler(options);
         const model = new PlainScaler(options);
         let saved = scaler.state;
-        for (const each of commands) {
-          if (each === "save") saved = scaler.state;
-          else if (each === "load") {
+        for (const command of commands) {
+          if (command === "save") saved = scaler.state;
+          else if (command === "load") {
             scaler.state = saved;
             model.load(saved);
-          } else if (each === "update") {
+          } else if (command === "update") {
             if (model.update()) scaler.update();
             else expect(() => scaler.update()).toThrow(ArgumentError);
           } else {
-            const optimizer = each.optimizer === 0 ? one : other;
-            plantGradient(optimizer, each.overflows ? Number.NaN : 1);
+            const optimizer = command.optimizer === 0 ? firstOptimizer : secondOptimizer;
+            plantGradient(optimizer, command.overflows ? Number.NaN : 1);
             const { stepped } = await scaler.step(optimizer);
-            expect(stepped).toBe(!each.overflows);
-            model.step(each.overflows);
+            expect(stepped).toBe(!command.overflows);
+            model.step(command.overflows);
           }
           expect(scaler.state).toEqual(model.state);
         }
@@ -184,14 +184,14 @@ describe("GradScaler", () => {
     for (const planted of [Number.NaN, Number.POSITIVE_INFINITY, Number.NEGATIVE_INFINITY, 2 ** 64]) {
       using layer = layerOn(backend);
       using optimizer = new AdamW(layer, { learningRate: 0.1 });
-      const before = download(layer.weight.tensor);
+      const weightBefore = download(layer.weight.tensor);
       const grad = new Float32Array(width * width);
       grad[77] = planted;
       layer.weight.grad = persistent(tensor(backend, grad, [width, width]));
       const scaler = new GradScaler();
       const { stepped, norm } = await scaler.step(optimizer);
       expect([stepped, Number.isFinite(norm)]).toEqual([false, false]);
-      expect(download(layer.weight.tensor)).toEqual(before);
+      expect(download(layer.weight.tensor)).toEqual(weightBefore);
       expect([...optimizer.slots.values()].map(({ steps }) => steps)).toEqual([0, 0]);
     }
   });
@@ -200,29 +200,29 @@ describe("GradScaler", () => {
     const planted = Number.POSITIVE_INFINITY;
     for (const faulty of [undefined, 0, 3]) {
       const groups = loopbackOver(backends.slice(0, 4), 20_000);
-      const found = await Promise.all(
+      const results = await Promise.all(
         groups.map(async (group) => {
           const { tp, dp } = group.split({ tp: 2, dp: 2 });
           using mlp = new LayerNormMLP(group.backend, width, 64, { group: tp, dtype: "f32" });
           fullyShard(mlp, dp);
           using optimizer = new SGD(mlp, { learningRate: 0.1 });
-          const { localValue: own } = mlp.fc1Weight;
-          const grad = new Float32Array((own.shape[0] as number) * width);
+          const { localValue: localWeight } = mlp.fc1Weight;
+          const grad = new Float32Array((localWeight.shape[0] as number) * width);
           if (group.rank === faulty) grad[5] = planted;
-          mlp.fc1Weight.grad = persistent(tensor(group.backend, grad, own.shape));
+          mlp.fc1Weight.grad = persistent(tensor(group.backend, grad, localWeight.shape));
           const scaler = new GradScaler();
           const { stepped } = await scaler.step(optimizer);
           scaler.update();
           return [stepped, scaler.state.scale];
         }),
       );
-      expect(found).toEqual(groups.map(() => (faulty === undefined ? [true, 65_536] : [false, 32_768])));
+      expect(results).toEqual(groups.map(() => (faulty === undefined ? [true, 65_536] : [false, 32_768])));
     }
   });
 
   it("scales the loss of a pipeline, whose stages step together", async () => {
     const groups = loopbackOver(backends.slice(0, 2), 20_000);
-    const found = await Promise.all(
+    const results = await Promise.all(
       groups.map(async (group) => {
         using stage = layerOn(group.backend);
         using optimizer = new SGD(stage, { learningRate: 0.1 });
@@ -240,7 +240,7 @@ describe("GradScaler", () => {
         return [stepped, scaler.state.scale];
       }),
     );
-    expect(found).toEqual([
+    expect(results).toEqual([
       [false, 2 ** 126],
       [false, 2 ** 126],
     ]);
@@ -267,15 +267,15 @@ describe("GradScaler", () => {
     using layer = layerOn(backend);
     using optimizer = new SGD(layer, { learningRate: 0.1 });
     layer.weight.grad = persistent(zeros(backend, "f32", [width, width]));
-    const first = new GradScaler({ growthInterval: 2 });
-    await first.step(optimizer);
-    first.update();
-    const second = new GradScaler({ growthInterval: 2, initScale: 1 });
-    second.state = JSON.parse(JSON.stringify(first.state));
-    for (const each of [first, second]) {
-      await each.step(optimizer);
-      each.update();
-      expect(each.state).toEqual({ scale: 131_072, growthTracker: 0 });
+    const firstScaler = new GradScaler({ growthInterval: 2 });
+    await firstScaler.step(optimizer);
+    firstScaler.update();
+    const secondScaler = new GradScaler({ growthInterval: 2, initScale: 1 });
+    secondScaler.state = JSON.parse(JSON.stringify(firstScaler.state));
+    for (const layer of [firstScaler, secondScaler]) {
+      await layer.step(optimizer);
+      layer.update();
+      expect(layer.state).toEqual({ scale: 131_072, growthTracker: 0 });
     }
   });
 

@@ -36,7 +36,7 @@ const matrixOf = (x: Tensor): Matrix => ({
   shape: x.shape as [number, number],
   dtype: x.dtype as WideDType,
 });
-const plain = ({ data, shape, dtype }: Matrix) => rounded(dtype, shape, Array.from(data));
+const plainMatrix = ({ data, shape, dtype }: Matrix) => rounded(dtype, shape, Array.from(data));
 
 const size = fc.integer({ min: 1, max: 12 });
 const shape = fc.oneof(
@@ -99,15 +99,15 @@ class Pair extends Module {
   }
 
   /** The weights, and the biases. */
-  divided() {
-    const all = [...this.namedParameters()];
+  divideParameters() {
+    const allParameters = [...this.namedParameters()];
     return {
-      matrices: new Map(all.filter(([, { shape }]) => shape.length === 2)),
-      others: new Map(all.filter(([, { shape }]) => shape.length !== 2)),
+      matrices: new Map(allParameters.filter(([, { shape }]) => shape.length === 2)),
+      others: new Map(allParameters.filter(([, { shape }]) => shape.length !== 2)),
     };
   }
 
-  train(step: number): void {
+  pass(step: number): void {
     const x = drawnTensor(backend(), step, [16, 16], "bf16");
     this.second.forward(this.first.forward(x)).backward(drawnTensor(backend(), -step, [16, 16], "bf16"));
   }
@@ -135,10 +135,10 @@ describe("Muon", () => {
           if (noop !== 1)
             ({ p, m } = oracle.muon({ p, m, grad: matrixOf(grad), gradScale: gradScale ?? 1 }, model));
           optimizer.step({ gradScale: scalar(gradScale), noop: scalar(noop) });
-          assertSame("master", download(slot.master), plain(p));
-          assertSame("m", download(slot.buffers.get("m")!), plain(m));
+          assertSame("master", download(slot.master), plainMatrix(p));
+          assertSame("m", download(slot.buffers.get("m")!), plainMatrix(m));
           const value = download(parameter.tensor);
-          assertSame("parameter", value, plain({ ...p, dtype }));
+          assertSame("parameter", value, plainMatrix({ ...p, dtype }));
         }
         parameter.mainGrad = undefined;
         parameter.dispose();
@@ -161,28 +161,31 @@ describe("Muon", () => {
     const slot = [...optimizer.slots.values()][0]!;
     const state = () => [slot.parameter.tensor, slot.master, slot.buffers.get("m")!].map((x) => x.dataSync());
     slot.parameter.mainGrad = tensor(backend(), new Float32Array(256).fill(1), [16, 16]);
-    const before = state();
+    const stateBefore = state();
     optimizer.step({ noop: tensor(backend(), [1]) });
-    expect(state()).toEqual(before);
+    expect(state()).toEqual(stateBefore);
     optimizer.step({ noop: tensor(backend(), [0]) });
-    for (const [i, each] of state().entries()) expect(each).not.toEqual(before[i]);
+    for (const [i, tensor] of state().entries()) expect(tensor).not.toEqual(stateBefore[i]);
     slot.parameter.mainGrad = undefined;
   });
 
   it("continues from a checkpoint with the bits of an uninterrupted run", async () => {
     const folder = await mkdtemp(join(tmpdir(), "lockstep-"));
-    const chosen: MuonOptions = {
+    const options: MuonOptions = {
       ...{ learningRate: 0.05, weightDecay: 0.1 },
       groups: [{ parameters: "second.*", momentum: 0.5, coefficients: "cans" }],
     };
     const make = (seed: number) => {
       const module = new Pair(seed);
-      const { matrices, others } = module.divided();
-      return { module, optimizers: [new Muon(matrices, chosen), new AdamW(others, { learningRate: 0.1 })] };
+      const { matrices, others: otherParameters } = module.divideParameters();
+      return {
+        module,
+        optimizers: [new Muon(matrices, options), new AdamW(otherParameters, { learningRate: 0.1 })],
+      };
     };
     const step = ({ module, optimizers }: ReturnType<typeof make>, number: number): void => {
       using _ = new Scope();
-      module.train(number);
+      module.pass(number);
       for (const optimizer of optimizers) {
         optimizer.step();
         optimizer.zeroGrad();
@@ -195,42 +198,44 @@ describe("Muon", () => {
           buffers: [...buffers].map(([key, buffer]) => [key, buffer.dataSync()]),
         })),
       );
-    const [first, second] = [make(1), make(2)];
-    for (const number of [1, 2]) step(first, number);
-    for (const [i, optimizer] of first.optimizers.entries())
-      await saveCheckpoint(join(folder, `${i}`), { module: first.module, optimizer });
-    for (const [i, optimizer] of second.optimizers.entries())
-      await loadCheckpoint(join(folder, `${i}`), { module: second.module, optimizer });
-    for (const number of [3, 4]) for (const each of [first, second]) step(each, number);
-    expect(state(second)).toEqual(state(first));
-    for (const { module, optimizers } of [first, second])
-      for (const each of [...optimizers, module]) each.dispose();
+    const [firstPair, secondPair] = [make(1), make(2)];
+    for (const number of [1, 2]) step(firstPair, number);
+    for (const [i, optimizer] of firstPair.optimizers.entries())
+      await saveCheckpoint(join(folder, `${i}`), { module: firstPair.module, optimizer });
+    for (const [i, optimizer] of secondPair.optimizers.entries())
+      await loadCheckpoint(join(folder, `${i}`), { module: secondPair.module, optimizer });
+    for (const number of [3, 4]) for (const pair of [firstPair, secondPair]) step(pair, number);
+    expect(state(secondPair)).toEqual(state(firstPair));
+    for (const { module, optimizers } of [firstPair, secondPair])
+      for (const disposable of [...optimizers, module]) disposable.dispose();
     await rm(folder, { recursive: true });
   });
 
   it("gives a group the options of the group", () => {
     using _ = new Scope();
     using together = new Pair(1);
-    using apart = new Pair(1);
+    using singlePair = new Pair(1);
     const group = { learningRate: 0.25, coefficients: "aol", steps: 3, nesterov: false } as const;
-    using grouped = new Muon(together.divided().matrices, {
+    using grouped = new Muon(together.divideParameters().matrices, {
       learningRate: 0.125,
       groups: [{ parameters: "second.*", ...group }],
     });
-    using first = new Muon(new Map([["first.weight", apart.first.weight]]), { learningRate: 0.125 });
-    using second = new Muon(new Map([["second.weight", apart.second.weight]]), group);
+    using firstOptimizer = new Muon(new Map([["first.weight", singlePair.first.weight]]), {
+      learningRate: 0.125,
+    });
+    using secondOptimizer = new Muon(new Map([["second.weight", singlePair.second.weight]]), group);
     for (const step of [1, 2]) {
-      for (const model of [together, apart]) model.train(step);
-      for (const optimizer of [grouped, first, second]) {
+      for (const model of [together, singlePair]) model.pass(step);
+      for (const optimizer of [grouped, firstOptimizer, secondOptimizer]) {
         optimizer.step();
         optimizer.zeroGrad();
       }
     }
     for (const name of ["first", "second"] as const)
-      assertSame(name, download(together[name].weight.tensor), download(apart[name].weight.tensor));
+      assertSame(name, download(together[name].weight.tensor), download(singlePair[name].weight.tensor));
   });
 
-  it("takes a matrix that one rank has, and no step of one that was divided after its construction", async () => {
+  it("accepts a matrix that one rank has, and refuses a step if it was divided after the construction", async () => {
     for (const size of [1, 2])
       for (const group of await loopbackGroup(size)) {
         const options = { dtype: "f32", bias: false } as const;
@@ -248,7 +253,7 @@ describe("Muon", () => {
 
   it("refuses a vector, options that do not go together and a divided parameter, and keeps no memory then", async () => {
     using model = new Linear(backend(), 16, 16);
-    using bare = new Linear(backend(), 16, 16, { bias: false });
+    using linear = new Linear(backend(), 16, 16, { bias: false });
     const live = backend().memoryUse().live;
     expect(() => new Muon(model, { learningRate: 1 })).toThrow(ShapeError);
     const faults: readonly object[] = [
@@ -256,15 +261,15 @@ describe("Muon", () => {
       ...[{ momentum: 1 }, { groups: [{ parameters: "*", coefficients: [[1, 2, 3]], steps: 2 }] }],
     ];
     for (const fault of faults)
-      expect(() => new Muon(bare, { learningRate: 1, ...fault }), JSON.stringify(fault)).toThrow(
+      expect(() => new Muon(linear, { learningRate: 1, ...fault }), JSON.stringify(fault)).toThrow(
         ArgumentError,
       );
     expect(backend().memoryUse().live).toBe(live);
     for (const group of await loopbackGroup(2)) {
       const sharded = new Linear(group.backend, 16, 16, { bias: false });
       fullyShard(sharded, group);
-      const divided = new Linear(group.backend, 16, 16, { bias: false, group, parallelMode: "column" });
-      for (const layer of [sharded, divided])
+      const dividedLayer = new Linear(group.backend, 16, 16, { bias: false, group, parallelMode: "column" });
+      for (const layer of [sharded, dividedLayer])
         expect(() => new Muon(layer, { learningRate: 1 })).toThrow(UnsupportedError);
     }
   });

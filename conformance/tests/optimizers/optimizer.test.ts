@@ -66,11 +66,11 @@ describe("optimizers", () => {
         options,
         wideType(),
         fc.nat(),
-        ({ adam, momentum, dampening, beta1, decoupled, ...both }, dtype, seed) => {
+        ({ adam, momentum, dampening, beta1, decoupled, ...commonOptions }, dtype, seed) => {
           using _scope = new Scope();
           using layer = new Linear(backend(), INWARD, OUT, { dtype, random: new RandomState(BigInt(seed)) });
-          const sgdOptions = { ...both, momentum, dampening };
-          const adamOptions = { ...both, beta1, decoupled };
+          const sgdOptions = { ...commonOptions, momentum, dampening };
+          const adamOptions = { ...commonOptions, beta1, decoupled };
           using optimizer = adam ? new AdamW(layer, adamOptions) : new SGD(layer, sgdOptions);
           const hands = layer.parameters().map((parameter) => {
             const master = f32(parameter.tensor.clone());
@@ -88,7 +88,9 @@ describe("optimizers", () => {
             for (const { parameter, master, m, v } of hands) {
               expect(parameter.grad).toBeUndefined();
               expectSame("parameter", parameter.value, castTo(master, dtype));
-              const slot = [...optimizer.slots.values()].find((each) => each.parameter === parameter);
+              const slot = [...optimizer.slots.values()].find(
+                (otherSlot) => otherSlot.parameter === parameter,
+              );
               expectSame("master", slot?.master, master);
               for (const [name, buffer] of slot?.buffers ?? [])
                 expectSame(name, buffer, name === "m" ? m : v);
@@ -131,36 +133,37 @@ describe("optimizers", () => {
     using _scope = new Scope();
     using layer = new Linear(backend(), INWARD, OUT, { random: new RandomState(1n) });
     using optimizer = new AdamW(layer, { learningRate: 1 });
-    const before = layer.weight.tensor.clone();
+    const weightBefore = layer.weight.tensor.clone();
     trainOnce(layer, 1, 0);
     optimizer.step({ noop: tensor(backend(), [1]) });
     optimizer.zeroGrad();
-    expectSame("weight", layer.weight.value, before);
-    expectSame("master", optimizer.slots.get("weight")?.master, f32(before));
+    expectSame("weight", layer.weight.value, weightBefore);
+    expectSame("master", optimizer.slots.get("weight")?.master, f32(weightBefore));
   });
 });
 
 describe("masters and buffers", () => {
   const makers = {
-    SGD: (of: Optimized) => new SGD(of, { learningRate: 0.5, momentum: 0.5 }),
-    AdamW: (of: Optimized) => new AdamW(of, { learningRate: 0.5 }),
+    SGD: (optimized: Optimized) => new SGD(optimized, { learningRate: 0.5, momentum: 0.5 }),
+    AdamW: (optimized: Optimized) => new AdamW(optimized, { learningRate: 0.5 }),
   };
   const kinds = ["f32", "bf16", "quantized"] as const;
   it.each(kinds.flatMap((kind) => Object.entries(makers).map(([name, make]) => [name, kind, make] as const)))(
-    "of %s on %s parameters live until dispose(), whichever scope is open when they are made",
+    "of %s on %s parameters live until dispose(), whichever scope is open when they are created",
     (_, kind, make) => {
       const dtype = kind === "f32" ? "f32" : "bf16";
-      const made = (): Linear => new Linear(backend(), INWARD, OUT, { dtype, random: new RandomState(1n) });
-      using module = kind === "quantized" ? quantizedModelInit({ enabled: true }, made) : made();
+      const makeLayer = (): Linear =>
+        new Linear(backend(), INWARD, OUT, { dtype, random: new RandomState(1n) });
+      using module = kind === "quantized" ? quantizedModelInit({ enabled: true }, makeLayer) : makeLayer();
       const { live } = backend().memoryUse();
-      const own = new Scope();
+      const ownScope = new Scope();
       const optimizer = make(module);
-      own.dispose();
-      const kept = [...optimizer.slots.values()].flatMap(({ master, buffers }) => [
+      ownScope.dispose();
+      const tensors = [...optimizer.slots.values()].flatMap(({ master, buffers }) => [
         master,
         ...buffers.values(),
       ]);
-      expect(kept.filter(({ disposed }) => disposed)).toEqual([]);
+      expect(tensors.filter(({ disposed }) => disposed)).toEqual([]);
       optimizer.dispose();
       expect(backend().memoryUse().live).toBe(live);
     },
@@ -169,14 +172,20 @@ describe("masters and buffers", () => {
 
 describe("the parameters given to an optimizer", () => {
   const MADE = {
-    sgd: [(of: Optimized) => new SGD(of, { learningRate: 1 }), []],
-    "sgd without momentum": [(of: Optimized) => new SGD(of, { learningRate: 1, momentum: 0 }), []],
-    "sgd with momentum": [(of: Optimized) => new SGD(of, { learningRate: 1, momentum: 0.5 }), ["m"]],
-    adamw: [(of: Optimized) => new AdamW(of, { learningRate: 1 }), ["m", "v"]],
-  } as const satisfies Record<string, readonly [(of: Optimized) => Optimizer, readonly string[]]>;
+    sgd: [(optimized: Optimized) => new SGD(optimized, { learningRate: 1 }), []],
+    "sgd without momentum": [
+      (optimized: Optimized) => new SGD(optimized, { learningRate: 1, momentum: 0 }),
+      [],
+    ],
+    "sgd with momentum": [
+      (optimized: Optimized) => new SGD(optimized, { learningRate: 1, momentum: 0.5 }),
+      ["m"],
+    ],
+    adamw: [(optimized: Optimized) => new AdamW(optimized, { learningRate: 1 }), ["m", "v"]],
+  } as const satisfies Record<string, readonly [(optimized: Optimized) => Optimizer, readonly string[]]>;
 
   it.each(Object.entries(MADE))(
-    "%s: memory is masters and buffers, and dispose() frees these alone",
+    "%s: memory is masters and buffers, and dispose() frees only these",
     (_, [make, names]) => {
       for (const dtype of ["f32", "bf16", "f16"] as const) {
         using layer = new Linear(backend(), INWARD, OUT, { dtype, random: new RandomState(1n) });
@@ -205,29 +214,29 @@ describe("the parameters given to an optimizer", () => {
     "%s: may be some parameters of several modules, under the caller's names",
     (_, [make]) => {
       using _scope = new Scope();
-      const [one, two] = [1n, 2n].map(
+      const [firstLayer, secondLayer] = [1n, 2n].map(
         (seed) => new Linear(backend(), INWARD, OUT, { random: new RandomState(seed) }),
       ) as [Linear, Linear];
       const named = new Map([
-        ["second", two.weight],
-        ["first", one.bias as Parameter],
+        ["second", secondLayer.weight],
+        ["first", firstLayer.bias as Parameter],
       ]);
       using optimizer = make(named);
       expect([...optimizer.slots].map(([name, { parameter }]) => [name, parameter])).toEqual([...named]);
-      const all = [one, two].flatMap((layer) => layer.parameters());
-      const before = all.map(({ tensor }) => tensor.clone());
-      for (const layer of [one, two]) trainOnce(layer, 3, 0);
+      const parameters = [firstLayer, secondLayer].flatMap((layer) => layer.parameters());
+      const tensorsBefore = parameters.map(({ tensor }) => tensor.clone());
+      for (const layer of [firstLayer, secondLayer]) trainOnce(layer, 3, 0);
       const grads = [...named.values()].map(({ grad }) => grad as Tensor);
       expectSame("norm", clipGradNorm(named, 1).norm, gradNorm(grads, { maxNorm: 1 }).norm);
       optimizer.step();
       optimizer.zeroGrad();
-      for (const [i, parameter] of all.entries()) {
+      for (const [i, parameter] of parameters.entries()) {
         const isNamed = [...named.values()].includes(parameter);
         const isSame =
-          String(download(parameter.tensor).codes) === String(download(before[i] as Tensor).codes);
+          String(download(parameter.tensor).codes) === String(download(tensorsBefore[i] as Tensor).codes);
         expect([isSame, parameter.grad === undefined]).toEqual([!isNamed, isNamed]);
       }
-      for (const layer of [one, two]) {
+      for (const layer of [firstLayer, secondLayer]) {
         for (const parameter of layer.parameters()) parameter.zeroGrad();
         layer.dispose();
       }
@@ -238,7 +247,7 @@ describe("the parameters given to an optimizer", () => {
     "%s: are refused if they are a list, a map of other values or undefined",
     (_, [make]) => {
       using layer = new Linear(backend(), INWARD, OUT);
-      const wrong: readonly unknown[] = [
+      const invalidOptions: readonly unknown[] = [
         undefined,
         null,
         layer.parameters(),
@@ -254,9 +263,9 @@ describe("the parameters given to an optimizer", () => {
         ]),
       ];
       const { live, blocks } = backend().memoryUse();
-      for (const given of wrong) {
-        expect(() => make(given as Optimized)).toThrow(ArgumentError);
-        expect(() => clipGradNorm(given as Optimized, 1)).toThrow(ArgumentError);
+      for (const options of invalidOptions) {
+        expect(() => make(options as Optimized)).toThrow(ArgumentError);
+        expect(() => clipGradNorm(options as Optimized, 1)).toThrow(ArgumentError);
       }
       expect(backend().memoryUse()).toMatchObject({ live, blocks });
     },
@@ -266,12 +275,12 @@ describe("the parameters given to an optimizer", () => {
 it("a frozen parameter gets no gradient and no update, and the other parameters' are unchanged", () => {
   const random = () => new RandomState(1n);
   using trained = new Linear(backend(), 32, 32, { random: random() });
-  using frozen = new Linear(backend(), 32, 32, { random: random() });
-  frozen.weight.requiresGrad = false;
+  using frozenLayer = new Linear(backend(), 32, 32, { random: random() });
+  frozenLayer.weight.requiresGrad = false;
   using _scope = new Scope();
   const x = zeros(backend(), "bf16", [32, 32]).write(new Uint16Array(1024).fill(0x3f80));
-  const before = [...frozen.weight.tensor.dataSync()];
-  const inputs = [trained, frozen].map((layer) => {
+  const weightBefore = [...frozenLayer.weight.tensor.dataSync()];
+  const inputs = [trained, frozenLayer].map((layer) => {
     const input = new Variable(x, true);
     layer.forward(input).backward(x);
     using optimizer = new SGD(layer, { learningRate: 0.5 });
@@ -281,17 +290,20 @@ it("a frozen parameter gets no gradient and no update, and the other parameters'
     return grad;
   });
   expect(inputs[1]).toEqual(inputs[0]);
-  expect(frozen.weight.grad).toBeUndefined();
-  expect([...frozen.weight.tensor.dataSync()]).toEqual(before);
-  expect([...trained.weight.tensor.dataSync()]).not.toEqual(before);
-  expect([...(frozen.bias?.tensor.dataSync() ?? [])]).toEqual([...(trained.bias?.tensor.dataSync() ?? [])]);
-  for (const layer of [trained, frozen]) for (const parameter of layer.parameters()) parameter.zeroGrad();
+  expect(frozenLayer.weight.grad).toBeUndefined();
+  expect([...frozenLayer.weight.tensor.dataSync()]).toEqual(weightBefore);
+  expect([...trained.weight.tensor.dataSync()]).not.toEqual(weightBefore);
+  expect([...(frozenLayer.bias?.tensor.dataSync() ?? [])]).toEqual([
+    ...(trained.bias?.tensor.dataSync() ?? []),
+  ]);
+  for (const layer of [trained, frozenLayer])
+    for (const parameter of layer.parameters()) parameter.zeroGrad();
 });
 
 /** The value of a parameter, and the optimizer's state for it. */
 function stateOf(optimizer: Optimizer, name: string): unknown {
   const { parameter, master, buffers, steps } = optimizer.slots.get(name) as OptimizerSlot;
-  return [steps, ...[parameter.tensor, master, ...buffers.values()].map((each) => [...each.dataSync()])];
+  return [steps, ...[parameter.tensor, master, ...buffers.values()].map((tensor) => [...tensor.dataSync()])];
 }
 
 it.each<[string, (layer: Linear) => Optimizer]>([
@@ -303,12 +315,12 @@ it.each<[string, (layer: Linear) => Optimizer]>([
   using optimizer = make(layer);
   trainOnce(layer, 1, 1);
   optimizer.step();
-  const before = ["weight", "bias"].map((name) => stateOf(optimizer, name));
+  const statesBefore = ["weight", "bias"].map((name) => stateOf(optimizer, name));
   trainOnce(layer, 1, 2);
   layer.weight.requiresGrad = false;
   optimizer.step();
-  expect(stateOf(optimizer, "weight")).toEqual(before[0]);
-  expect(stateOf(optimizer, "bias")).not.toEqual(before[1]);
+  expect(stateOf(optimizer, "weight")).toEqual(statesBefore[0]);
+  expect(stateOf(optimizer, "bias")).not.toEqual(statesBefore[1]);
   optimizer.zeroGrad();
 });
 
@@ -336,7 +348,7 @@ describe("a layer that is in a model twice", () => {
       .backward(drawnTensor(backend(), 2, [ROWS_OF_X, INWARD], "bf16"));
     const master = f32(layer.weight.tensor.clone());
     sgd({ parameter: master, grad: layer.weight.grad as Tensor }, { learningRate: 0.5, first: true });
-    const norms = [model, layer].map((each) => clipGradNorm(each, 1).norm);
+    const norms = [model, layer].map((target) => clipGradNorm(target, 1).norm);
     expectSame("norm", norms[0], norms[1]);
     optimizer.step();
     expectSame("weight", layer.weight.value, castTo(master, "bf16"));
@@ -354,12 +366,13 @@ describe.each(sampleCases(STANDARD_RECIPE_NAMES))(
       using optimizer = new SGD(layer, { learningRate: 0.5 });
       const weight = layer.weight.value as QuantizedTensor;
       autocast({ recipe }, () => trainOnceQuantized(layer, 1, "bf16"));
-      const before = weight.members.map((member) => member.clone());
+      const membersBefore = weight.members.map((member) => member.clone());
       optimizer.step({ noop: tensor(backend(), [1]) });
-      for (const [i, member] of weight.members.entries()) expectSame(`member ${i}`, member, before[i]);
+      for (const [i, member] of weight.members.entries()) expectSame(`member ${i}`, member, membersBefore[i]);
       optimizer.step({ noop: tensor(backend(), [0]) });
       expect(() => {
-        for (const [i, member] of weight.members.entries()) expectSame(`member ${i}`, member, before[i]);
+        for (const [i, member] of weight.members.entries())
+          expectSame(`member ${i}`, member, membersBefore[i]);
       }).toThrow("differ");
     });
 
@@ -408,7 +421,7 @@ describe.each(sampleCases(STANDARD_RECIPE_NAMES))(
       fc.assert(
         fc.property(fc.nat(), (seed) => {
           using _scope = new Scope();
-          const [plain, quantized] = [false, true].map((enabled) => {
+          const [plainModel, quantized] = [false, true].map((enabled) => {
             const recipe = recipeByName(name);
             const random = new RandomState(BigInt(seed));
             using layer = quantizedModelInit(
@@ -419,7 +432,7 @@ describe.each(sampleCases(STANDARD_RECIPE_NAMES))(
             const [dw, db] = layer.parameters().map(({ grad }) => grad?.clone());
             return { y: y.tensor, dw, db };
           });
-          for (const key of ["y", "dw", "db"] as const) expectSame(key, quantized?.[key], plain?.[key]);
+          for (const key of ["y", "dw", "db"] as const) expectSame(key, quantized?.[key], plainModel?.[key]);
         }),
         { numRuns: draws(2, 1) },
       );
@@ -429,8 +442,8 @@ describe.each(sampleCases(STANDARD_RECIPE_NAMES))(
 
 /** A weight that is quantized in plain arithmetic. Under delayed scaling it has the initial scale 1. */
 function quantizedModel(name: RecipeName, x: Tensor): QuantizedModel {
-  const plain = download(x as Tensor<WideDType>);
-  const source = { data: wideValues(plain), shape: plain.matrix, dtype: plain.dtype };
+  const plainTensor = download(x as Tensor<WideDType>);
+  const source = { data: wideValues(plainTensor), shape: plainTensor.matrix, dtype: plainTensor.dtype };
   return new QuantizedModel({ x: source, computed: false }, specOf(RECIPES[name] as StepRecipe, "weight"));
 }
 
@@ -457,26 +470,26 @@ describe("the random state", () => {
             backend(),
             ...order.map((i) => makers[i]?.build(backend(), sizes, { random }).module as Linear),
           );
-          const made = random.offset;
+          const offsetBefore = random.offset;
           const x = drawnTensor(backend(), 1, [ROWS_OF_X, INWARD], "bf16");
           const loss = autocast({ recipe: recipeByName("nvfp4") }, () => mseLoss(model.forward(x), x));
           loss.backward();
           const grads = model.parameters().map(({ grad }) => grad?.clone());
-          return { made: made - offset, used: random.offset - offset, grads };
+          return { made: offsetBefore - offset, used: random.offset - offset, grads };
         };
-        const [first, second, other] = [run(3n), run(3n), run(4n)] as const;
+        const [firstRun, secondRun, otherSeed] = [run(3n), run(3n), run(4n)] as const;
         const draws = order.reduce<number>(
           (total, i) => total + (makers[i]?.products?.(sizes).length ?? 0),
           0,
         );
         // Creating a weight takes one random draw. Training takes one more for each product, to round the gradient of
         // its result stochastically.
-        expect([first.made, first.used]).toEqual([BigInt(draws), BigInt(2 * draws)]);
-        const compare = (grads: typeof first.grads): void => {
-          for (const [i, grad] of grads.entries()) expectSame(`${i}`, grad, first.grads[i]);
+        expect([firstRun.made, firstRun.used]).toEqual([BigInt(draws), BigInt(2 * draws)]);
+        const compare = (grads: typeof firstRun.grads): void => {
+          for (const [i, grad] of grads.entries()) expectSame(`${i}`, grad, firstRun.grads[i]);
         };
-        compare(second.grads);
-        expect(() => compare(other.grads)).toThrow("differ");
+        compare(secondRun.grads);
+        expect(() => compare(otherSeed.grads)).toThrow("differ");
       }),
       { numRuns: draws(8) },
     );

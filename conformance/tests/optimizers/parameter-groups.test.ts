@@ -55,15 +55,19 @@ const PATTERNS: Readonly<Record<string, (name: string) => boolean>> = {
   "?irst.weight": (name) => name === "first.weight",
 };
 
-const few = (...values: number[]) => fc.option(fc.constantFrom(...values), { nil: undefined });
+const fewValues = (...values: number[]) => fc.option(fc.constantFrom(...values), { nil: undefined });
 const pattern = fc.constantFrom(...Object.keys(PATTERNS));
-const sgdFields = { learningRate: few(0.25, 0.5), momentum: few(0, 0.5), weightDecay: few(0, 0.125) };
+const sgdFields = {
+  learningRate: fewValues(0.25, 0.5),
+  momentum: fewValues(0, 0.5),
+  weightDecay: fewValues(0, 0.125),
+};
 const adamFields = {
-  learningRate: few(0.25, 0.5),
-  beta1: few(0.5),
-  beta2: few(0.75),
-  eps: few(0.5),
-  weightDecay: few(0, 0.125),
+  learningRate: fewValues(0.25, 0.5),
+  beta1: fewValues(0.5),
+  beta2: fewValues(0.75),
+  eps: fewValues(0.5),
+  weightDecay: fewValues(0, 0.125),
 };
 const groupsOf = <T>(fields: { [K in keyof T]: fc.Arbitrary<T[K]> }) =>
   fc.array(
@@ -77,20 +81,20 @@ const groupsOf = <T>(fields: { [K in keyof T]: fc.Arbitrary<T[K]> }) =>
 function stateOf(optimizers: readonly Optimizer[]): unknown {
   const slots = optimizers.flatMap((optimizer) => [...optimizer.slots]);
   return NAMES.map((name) => {
-    const slot = slots.find(([each]) => each === name)?.[1];
+    const slot = slots.find(([slotName]) => slotName === name)?.[1];
     const buffers = [...(slot?.buffers ?? [])].map(([key, buffer]) => [key, buffer.dataSync()]);
     return [name, slot?.parameter.tensor.dataSync(), slot?.master.dataSync(), buffers, slot?.steps];
   });
 }
 
-type Grouped = { readonly parameters: string } & Readonly<Record<string, number | string | undefined>>;
+type ParameterGroup = { readonly parameters: string } & Readonly<Record<string, number | string | undefined>>;
 
 /** The options of one parameter: each from the last group that sets it. */
-function merged(base: object, groups: readonly Grouped[], name: string): Record<string, number> {
+function mergeGroups(base: object, groups: readonly ParameterGroup[], name: string): Record<string, number> {
   const options: Record<string, number> = { ...base };
-  for (const { parameters, ...others } of groups)
+  for (const { parameters, ...groupOptions } of groups)
     if (PATTERNS[parameters]?.(name))
-      for (const [key, value] of Object.entries(others))
+      for (const [key, value] of Object.entries(groupOptions))
         if (value !== undefined) options[key] = Number(value);
   return options;
 }
@@ -98,30 +102,30 @@ function merged(base: object, groups: readonly Grouped[], name: string): Record<
 function expectSameSteps(
   make: (optimized: Module | ReadonlyMap<string, Parameter>, options: object) => Optimizer,
   base: object,
-  groups: readonly Grouped[],
+  groups: readonly ParameterGroup[],
 ): void {
   using _ = new Scope();
   using together = new Pair(1);
-  using apart = new Pair(1);
+  using singlePair = new Pair(1);
   using optimizer = make(together, { ...base, groups });
-  const parameters = apart.namedParameters();
-  const single = NAMES.map((name) =>
-    make(new Map([[name, parameters.get(name) as Parameter]]), merged(base, groups, name)),
+  const parameters = singlePair.namedParameters();
+  const singleOptimizers = NAMES.map((name) =>
+    make(new Map([[name, parameters.get(name) as Parameter]]), mergeGroups(base, groups, name)),
   );
   for (let step = 1; step <= STEPS; step++) {
-    for (const model of [together, apart]) model.train(step);
-    for (const each of [optimizer, ...single]) {
-      each.step();
-      each.zeroGrad();
+    for (const model of [together, singlePair]) model.train(step);
+    for (const disposable of [optimizer, ...singleOptimizers]) {
+      disposable.step();
+      disposable.zeroGrad();
     }
-    expect(stateOf([optimizer])).toEqual(stateOf(single));
+    expect(stateOf([optimizer])).toEqual(stateOf(singleOptimizers));
   }
-  for (const each of single) each.dispose();
+  for (const optimizer of singleOptimizers) optimizer.dispose();
 }
 
 describe("groups of parameters", () => {
   it("have the steps of an optimizer of their own, with SGD", () => {
-    const property = fc.property(groupsOf(sgdFields), few(0.5), (groups, momentum) => {
+    const property = fc.property(groupsOf(sgdFields), fewValues(0.5), (groups, momentum) => {
       const make = (optimized: Module | ReadonlyMap<string, Parameter>, options: object) =>
         new SGD(optimized, options as SGDOptions);
       expectSameSteps(make, { learningRate: 0.125, ...(momentum === undefined ? {} : { momentum }) }, groups);
@@ -149,26 +153,28 @@ describe("groups of parameters", () => {
       learningRate: 0.5,
       groups: [{ parameters: "*.bias", learningRate: 0 }],
     });
-    const changed = () => {
-      const before = NAMES.map((name) => String(optimizer.slots.get(name)?.master.dataSync()));
+    const changedSlots = () => {
+      const mastersBefore = NAMES.map((name) => String(optimizer.slots.get(name)?.master.dataSync()));
       model.train(1);
       optimizer.step();
       optimizer.zeroGrad();
-      return NAMES.filter((name, i) => String(optimizer.slots.get(name)?.master.dataSync()) !== before[i]);
+      return NAMES.filter(
+        (name, i) => String(optimizer.slots.get(name)?.master.dataSync()) !== mastersBefore[i],
+      );
     };
-    expect(changed()).toEqual(["first.weight", "second.weight"]);
+    expect(changedSlots()).toEqual(["first.weight", "second.weight"]);
     optimizer.options = { ...optimizer.options, learningRate: 0 };
-    expect(changed()).toEqual([]);
+    expect(changedSlots()).toEqual([]);
     optimizer.options = { ...optimizer.options, groups: [{ parameters: "first.*", learningRate: 0.5 }] };
-    expect(changed()).toEqual(["first.weight", "first.bias"]);
+    expect(changedSlots()).toEqual(["first.weight", "first.bias"]);
     const undefinedRate = { parameters: "*.weight", learningRate: undefined };
     optimizer.options = {
       ...optimizer.options,
       groups: [...(optimizer.options.groups ?? []), undefinedRate],
     };
-    expect(changed()).toEqual(["first.weight", "first.bias"]);
+    expect(changedSlots()).toEqual(["first.weight", "first.bias"]);
     optimizer.options = { ...optimizer.options, groups: undefined };
-    expect(changed()).toEqual([]);
+    expect(changedSlots()).toEqual([]);
   });
 
   it("are in one checkpoint", async () => {
@@ -179,19 +185,19 @@ describe("groups of parameters", () => {
       const module = new Pair(seed);
       return { module, optimizer: new AdamW(module, options) };
     };
-    const [first, second] = [make(1), make(2)];
-    const step = ({ module, optimizer }: typeof first, number: number): void => {
+    const [firstPair, secondPair] = [make(1), make(2)];
+    const step = ({ module, optimizer }: typeof firstPair, number: number): void => {
       using _ = new Scope();
       module.train(number);
       optimizer.step();
       optimizer.zeroGrad();
     };
-    step(first, 1);
-    await saveCheckpoint(path, first);
-    await loadCheckpoint(path, second);
-    for (const each of [first, second]) step(each, 2);
-    expect(stateOf([second.optimizer])).toEqual(stateOf([first.optimizer]));
-    for (const { module, optimizer } of [first, second]) {
+    step(firstPair, 1);
+    await saveCheckpoint(path, firstPair);
+    await loadCheckpoint(path, secondPair);
+    for (const pair of [firstPair, secondPair]) step(pair, 2);
+    expect(stateOf([secondPair.optimizer])).toEqual(stateOf([firstPair.optimizer]));
+    for (const { module, optimizer } of [firstPair, secondPair]) {
       optimizer.dispose();
       module.dispose();
     }
@@ -214,14 +220,14 @@ describe("groups of parameters", () => {
 
   it("are refused as well if they replace others, before the step has changed a parameter", () => {
     const base = { learningRate: 0.5, groups: [{ parameters: "*.bias", learningRate: 0.25 }] };
-    const wrong: readonly (readonly [group: Grouped, message: RegExp])[] = [
+    const invalidGroups: readonly (readonly [group: ParameterGroup, message: RegExp])[] = [
       [{ parameters: "third.*" }, /no parameter matches the group "third\.\*"/],
       [{ parameters: "*.bias", learningRate: -1 }, /learningRate/],
       [{ parameters: "*.bias", rate: 1 }, /rate/],
     ];
     const makers = [SGD, AdamW] as readonly (new (model: Module, options: typeof base) => SGD | AdamW)[];
     for (const Each of makers)
-      for (const [group, message] of wrong) {
+      for (const [group, message] of invalidGroups) {
         using _ = new Scope();
         using model = new Pair(1);
         using optimizer = new Each(model, base);

@@ -36,8 +36,8 @@ function dividedBits(bits: Uint32Array, shape: readonly number[] = [bits.length]
 
 function expectDivided(bits: Uint32Array, shape?: readonly number[]): void {
   const { parameters, remainders, masters } = dividedBits(bits, shape);
-  const wrong = [...bits].filter((word, i) => {
-    const value = fromBits(word);
+  const mismatches = [...bits].filter((code, i) => {
+    const value = fromBits(code);
     const [parameter, remainder] = [parameters[i], remainders[i]];
     if (Number.isNaN(value))
       return parameter !== BF16_NAN || remainder !== 0 || !Number.isNaN(fromBits(masters[i] as number));
@@ -45,10 +45,10 @@ function expectDivided(bits: Uint32Array, shape?: readonly number[]): void {
     return (
       parameter !== bitsOf(expected.parameter) >>> 16 ||
       remainder !== expected.remainder ||
-      masters[i] !== word
+      masters[i] !== code
     );
   });
-  expect(wrong.map((word) => word.toString(16))).toEqual([]);
+  expect(mismatches.map((code) => code.toString(16))).toEqual([]);
 }
 
 describe("a parameter and a remainder", () => {
@@ -76,14 +76,14 @@ describe("a parameter and a remainder", () => {
   });
 
   it("round ties away from zero, and carry into the exponent and to infinity", () => {
-    const at = (bits: number): readonly number[] => {
+    const neighborsOf = (bits: number): readonly number[] => {
       const { parameters, remainders } = dividedBits(Uint32Array.of(bits));
       return [parameters[0] as number, remainders[0] as number];
     };
-    expect(at(0x3f808000)).toEqual([0x3f81, 0x8000]);
-    expect(at(0xbf808000)).toEqual([0xbf81, 0x8000]);
-    expect(at(0x3fff8000)).toEqual([0x4000, 0x8000]);
-    expect(at(0x7f7fffff)).toEqual([0x7f80, 0xffff]);
+    expect(neighborsOf(0x3f808000)).toEqual([0x3f81, 0x8000]);
+    expect(neighborsOf(0xbf808000)).toEqual([0xbf81, 0x8000]);
+    expect(neighborsOf(0x3fff8000)).toEqual([0x4000, 0x8000]);
+    expect(neighborsOf(0x7f7fffff)).toEqual([0x7f80, 0xffff]);
     expect(joined(Number.POSITIVE_INFINITY, 0xffff)).toBe(fromBits(0x7f7fffff));
   });
 });
@@ -93,24 +93,28 @@ describe("an optimizer with remainders", () => {
 
   it("has the masters of one with f32 masters, in half their memory", () => {
     const half = (seed: number): Tensor<"bf16"> => {
-      const values = Float32Array.from(words(seed, SIZE), (word) => (word - 2 ** 31) / 2 ** 31);
+      const values = Float32Array.from(words(seed, SIZE), (bits) => (bits - 2 ** 31) / 2 ** 31);
       return castTo(tensor(backend(), values), "bf16") as Tensor<"bf16">;
     };
     const kinds = fc.constantFrom(
-      (of: Parameter, storeParamRemainders: boolean) =>
-        new AdamW(new Map([["p", of]]), { learningRate: 0.01, weightDecay: 0.1, storeParamRemainders }),
-      (of: Parameter, storeParamRemainders: boolean) =>
-        new SGD(new Map([["p", of]]), { learningRate: 0.1, momentum: 0.5, storeParamRemainders }),
+      (parameter: Parameter, storeParamRemainders: boolean) =>
+        new AdamW(new Map([["p", parameter]]), {
+          learningRate: 0.01,
+          weightDecay: 0.1,
+          storeParamRemainders,
+        }),
+      (parameter: Parameter, storeParamRemainders: boolean) =>
+        new SGD(new Map([["p", parameter]]), { learningRate: 0.1, momentum: 0.5, storeParamRemainders }),
     );
     fc.assert(
       fc.property(kinds, fc.nat(), fc.constantFrom(undefined, 0, 1), (make, seed, noop) => {
         using _ = new Scope();
         const bytes: number[] = [];
-        const [first, second] = [true, false].map((stores) => {
+        const [withRemainders, withoutRemainders] = [true, false].map((stores) => {
           const parameter = new Parameter(half(seed));
-          const before = backend().memoryUse().live;
+          const liveBefore = backend().memoryUse().live;
           const optimizer = make(parameter, stores);
-          bytes.push(backend().memoryUse().live - before);
+          bytes.push(backend().memoryUse().live - liveBefore);
           return { parameter, optimizer };
         }) as [
           { parameter: Parameter; optimizer: AdamW | SGD },
@@ -120,16 +124,16 @@ describe("an optimizer with remainders", () => {
         for (let step = 0; step < 3; step++) {
           const grad = half(seed + step + 1);
           const flag = step === 1 && noop !== undefined ? tensor(backend(), [noop]) : undefined;
-          for (const { parameter, optimizer } of [first, second]) {
+          for (const { parameter, optimizer } of [withRemainders, withoutRemainders]) {
             parameter.grad = grad;
             optimizer.step({ noop: flag });
             parameter.grad = undefined;
           }
-          const { master } = first.optimizer.slots.get("p") ?? {};
-          const joint = joinMaster(first.parameter.value as Tensor<"bf16">, master as Tensor<"u16">);
-          expect(joint.dataSync()).toEqual(second.optimizer.slots.get("p")?.master.dataSync());
+          const { master } = withRemainders.optimizer.slots.get("p") ?? {};
+          const joint = joinMaster(withRemainders.parameter.value as Tensor<"bf16">, master as Tensor<"u16">);
+          expect(joint.dataSync()).toEqual(withoutRemainders.optimizer.slots.get("p")?.master.dataSync());
         }
-        for (const { parameter, optimizer } of [first, second]) {
+        for (const { parameter, optimizer } of [withRemainders, withoutRemainders]) {
           optimizer.dispose();
           parameter.dispose();
         }
@@ -151,9 +155,9 @@ describe("an optimizer with remainders", () => {
     const options = { learningRate: 1, storeParamRemainders: true, masterWeightDtype: "f16" } as const;
     for (const Kind of [AdamW, SGD]) expect(() => new Kind(parameters, options)).toThrow(ArgumentError);
     expect(() => new SGD(parameters, options)).toThrow(/storeParamRemainders needs masters of f32/);
-    for (const each of parameters.values()) {
-      each.grad = undefined;
-      each.dispose();
+    for (const parameter of parameters.values()) {
+      parameter.grad = undefined;
+      parameter.dispose();
     }
   });
 });

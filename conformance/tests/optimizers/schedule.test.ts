@@ -20,23 +20,30 @@ const options = fc
 
 describe("learningRateSchedule", () => {
   it("rises over the warmup, stays, and falls over the last steps, to some units in the last place", () => {
-    const property = fc.property(options, (given) => {
-      const { learningRate: high, minLearningRate: low, warmupSteps, decaySteps, totalSteps, decay } = given;
-      const rate = learningRateSchedule(given);
+    const property = fc.property(options, (scheduleOptions) => {
+      const {
+        learningRate: high,
+        minLearningRate: low,
+        warmupSteps,
+        decaySteps,
+        totalSteps,
+        decay,
+      } = scheduleOptions;
+      const rate = learningRateSchedule(scheduleOptions);
       const shape = {
         constant: () => 1,
-        linear: (p: number) => 1 - p,
-        cosine: (p: number) => Math.cos((Math.PI * p) / 2) ** 2,
-        sqrt: (p: number) => 1 - p ** 0.5,
+        linear: (progress: number) => 1 - progress,
+        cosine: (progress: number) => Math.cos((Math.PI * progress) / 2) ** 2,
+        sqrt: (progress: number) => 1 - progress ** 0.5,
       };
       for (let step = 1; step <= totalSteps + 3; step++) {
         const stable = totalSteps - decaySteps + 1;
-        const near = (expected: number) =>
+        const closeTo = (expected: number) =>
           expect(Math.abs(rate(step) - expected)).toBeLessThanOrEqual(2 ** -48 * Math.max(high, low));
         if (step <= warmupSteps) expect(rate(step)).toBe((high * step) / warmupSteps);
         else if (step <= stable) expect(rate(step)).toBe(high);
         else if (step > totalSteps) expect(rate(step)).toBe(low);
-        else near(low + (high - low) * shape[decay]((step - stable) / decaySteps));
+        else closeTo(low + (high - low) * shape[decay]((step - stable) / decaySteps));
       }
     });
     // 0.1 * 3 / 3 is not 0.1

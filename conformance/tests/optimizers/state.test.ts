@@ -23,33 +23,36 @@ const SCALED = ["f16", "e4m3"] as const;
 
 const shape = fc.constantFrom<number[]>([], [1], [7], [3, 5], [0, 4], [2, 1, 33]);
 /** Bit patterns of f32: of every kind, or near each other in magnitude. */
-const word = fc.oneof(
+const patterns = fc.oneof(
   { weight: 4, arbitrary: fc.integer({ min: 0x3f000000, max: 0x40800000 }) },
   fc.nat(0x7f800000),
   fc.nat(0x00800000),
   fc.constantFrom(0, 1, 0x00800000, 0x7f7fffff),
 );
 const special = fc.constantFrom(0x7f800000, 0x7fc00000);
-const list = (most: fc.Arbitrary<number>) =>
-  fc.array(fc.tuple(most, fc.boolean()), { minLength: 66, maxLength: 66 });
+const list = (maxLength: fc.Arbitrary<number>) =>
+  fc.array(fc.tuple(maxLength, fc.boolean()), { minLength: 66, maxLength: 66 });
 const lists = fc.oneof(
-  { weight: 5, arbitrary: list(word) },
-  list(fc.oneof({ weight: 9, arbitrary: word }, special)),
+  { weight: 5, arbitrary: list(patterns) },
+  list(fc.oneof({ weight: 9, arbitrary: patterns }, special)),
 );
 
-const numbers = (drawn: readonly (readonly [number, boolean])[], size: number): number[] =>
-  drawn.slice(0, size).map(([bits, negative]) => fromBits((bits | (negative ? 0x80000000 : 0)) >>> 0));
+const numbers = (pairs: readonly (readonly [number, boolean])[], size: number): number[] =>
+  pairs.slice(0, size).map(([bits, negative]) => fromBits((bits | (negative ? 0x80000000 : 0)) >>> 0));
 
-const shown = (values: Iterable<number>): string[] =>
+const hexOf = (values: Iterable<number>): string[] =>
   Array.from(values, (x) => (Number.isNaN(x) ? "NaN" : bitsOf(x).toString(16)));
 const valuesOf = (x: Tensor): string[] => {
   const wide = x.dtype === "e4m3" ? decode(x) : castTo(x as Tensor<WideDType>, "f32");
-  return shown(wide.dataSync() as Float32Array);
+  return hexOf(wide.dataSync() as Float32Array);
 };
-const seen = ({ codes, scale }: State) => ({ codes: valuesOf(codes), scale: scale && valuesOf(scale) });
+const valuesOfState = ({ codes, scale }: State) => ({
+  codes: valuesOf(codes),
+  scale: scale && valuesOf(scale),
+});
 const expected = ({ codes, scale }: oracle.StoredState) => ({
-  codes: shown(codes),
-  scale: scale === undefined ? undefined : shown([scale]),
+  codes: hexOf(codes),
+  scale: scale === undefined ? undefined : hexOf([scale]),
 });
 
 /** Runs `body` with a state of zeros. */
@@ -63,7 +66,7 @@ function withState(
   try {
     body(zeroState(backend(), dtype, shape, created));
   } finally {
-    for (const each of created) each.dispose();
+    for (const tensor of created) tensor.dispose();
   }
 }
 
@@ -77,19 +80,32 @@ describe("a state", () => {
   it("has the codes, the scale and the values of the definition, and keeps its bits under a flag of 1", () => {
     const flag = fc.constantFrom(undefined, 0, 1, 1 + 2 ** -23, 2, Number.NaN, Number.POSITIVE_INFINITY);
     fc.assert(
-      fc.property(fc.constantFrom(...DTYPES), shape, lists, lists, flag, (dtype, of, first, second, noop) => {
-        withState(dtype, of, (state) => {
-          const { size } = state.codes;
-          expect(seen(state)).toEqual(expected(oracle.zeroState(dtype, size)));
-          const [before, after] = [first, second].map((drawn) => oracle.stored(numbers(drawn, size), dtype));
-          store(state, numbers(first, size));
-          expect(seen(state)).toEqual(expected(before as oracle.StoredState));
-          expect(valuesOf(readState(state))).toEqual(shown(oracle.valuesOf(before as oracle.StoredState)));
-          if (dtype === "f32") return;
-          store(state, numbers(second, size), noop);
-          expect(seen(state)).toEqual(expected((noop === 1 ? before : after) as oracle.StoredState));
-        });
-      }),
+      fc.property(
+        fc.constantFrom(...DTYPES),
+        shape,
+        lists,
+        lists,
+        flag,
+        (dtype, stateDtype, firstPairs, secondPairs, noop) => {
+          withState(dtype, stateDtype, (state) => {
+            const { size } = state.codes;
+            expect(valuesOfState(state)).toEqual(expected(oracle.zeroState(dtype, size)));
+            const [expectedBefore, expectedAfter] = [firstPairs, secondPairs].map((pairs) =>
+              oracle.stored(numbers(pairs, size), dtype),
+            );
+            store(state, numbers(firstPairs, size));
+            expect(valuesOfState(state)).toEqual(expected(expectedBefore as oracle.StoredState));
+            expect(valuesOf(readState(state))).toEqual(
+              hexOf(oracle.valuesOf(expectedBefore as oracle.StoredState)),
+            );
+            if (dtype === "f32") return;
+            store(state, numbers(secondPairs, size), noop);
+            expect(valuesOfState(state)).toEqual(
+              expected((noop === 1 ? expectedBefore : expectedAfter) as oracle.StoredState),
+            );
+          });
+        },
+      ),
       { numRuns: draws(400, 150) },
     );
   });
@@ -104,16 +120,16 @@ describe("a state", () => {
           check(state);
         });
       stateOf([-3, 0, 1.5, Number.NaN], (state) => {
-        expect(seen(state)).toEqual({
-          codes: shown([-max, 0, max / 2, Number.NaN]),
-          scale: shown([Math.fround(3 / max)]),
+        expect(valuesOfState(state)).toEqual({
+          codes: hexOf([-max, 0, max / 2, Number.NaN]),
+          scale: hexOf([Math.fround(3 / max)]),
         });
       });
       stateOf([0, -0], (state) => {
-        expect(seen(state)).toEqual({ codes: shown([0, -0]), scale: shown([2 ** -126]) });
-        expect(valuesOf(readState(state))).toEqual(shown([0, -0]));
+        expect(valuesOfState(state)).toEqual({ codes: hexOf([0, -0]), scale: hexOf([2 ** -126]) });
+        expect(valuesOf(readState(state))).toEqual(hexOf([0, -0]));
       });
-      stateOf([2 ** -149, 0], (state) => expect(seen(state).scale).toEqual(shown([2 ** -126])));
+      stateOf([2 ** -149, 0], (state) => expect(valuesOfState(state).scale).toEqual(hexOf([2 ** -126])));
       stateOf([Number.POSITIVE_INFINITY, 1], (state) =>
         expect(valuesOf(readState(state))).toEqual(["NaN", "NaN"]),
       );
@@ -135,16 +151,16 @@ describe("an optimizer", () => {
         using _ = new Scope();
         const parameter = new Parameter(zeros(backend(), "bf16", [SIZE]));
         parameter.grad = zeros(backend(), "bf16", [SIZE]);
-        const before = backend().memoryUse().live;
+        const liveBefore = backend().memoryUse().live;
         using optimizer = new AdamW(new Map([["p", parameter]]), {
           ...{ learningRate: 1, expAvgDtype, expAvgSqDtype, masterWeightDtype },
         });
-        const taken = backend().memoryUse().live - before;
+        const takenBytes = backend().memoryUse().live - liveBefore;
         const bytes = SIZE * (BYTES[expAvgDtype] + BYTES[expAvgSqDtype] + BYTES[masterWeightDtype]);
-        expect(taken).toBeGreaterThanOrEqual(bytes);
-        expect(taken).toBeLessThan(bytes + SLACK);
+        expect(takenBytes).toBeGreaterThanOrEqual(bytes);
+        expect(takenBytes).toBeLessThan(bytes + SLACK);
         optimizer.step();
-        expect(backend().memoryUse().live - before).toBe(taken);
+        expect(backend().memoryUse().live - liveBefore).toBe(takenBytes);
         parameter.dispose();
       }),
       { numRuns: draws(32, 12) },

@@ -19,14 +19,14 @@ const SIZE = { keys: 19, queries: 3, width: 4 };
 const HEADS = [0, 1];
 
 /** The derivative of `loss` for one element of a row, by central differences. */
-function derivative(row: number[], d: number, loss: () => number): number {
+function derivative(row: number[], dimension: number, loss: () => number): number {
   const step = 2 ** -14;
-  const x = row[d]!;
-  row[d] = x + step;
+  const x = row[dimension]!;
+  row[dimension] = x + step;
   const above = loss();
-  row[d] = x - step;
+  row[dimension] = x - step;
   const below = loss();
-  row[d] = x;
+  row[dimension] = x;
   return (above - below) / (2 * step);
 }
 
@@ -58,59 +58,75 @@ function tasksOf({ base, k, v, q, bias, sinks }: ReturnType<typeof inputsOf>): H
 const sumOf = (terms: readonly number[]): number => terms.reduce((a, b) => a + b, 0);
 
 const absoluteDot = (a: readonly number[], b: readonly number[]): number =>
-  a.reduce((sum, x, d) => sum + Math.abs(x * b[d]!), 0);
+  a.reduce((sum, x, dimension) => sum + Math.abs(x * b[dimension]!), 0);
 
 describe.each(TYPES)("gradients of $type", ({ unit, ...type }) => {
   it.each(FEATURES)("$name", (features) => {
     const inputs = inputsOf({ ...type, unit } as (typeof TYPES)[number], features.task);
     const { base, k, v, q, grad, bias, sinks } = inputs;
     const tasks = tasksOf(inputs);
-    const dropped = tasks.map(droppedPairs);
-    const lossOf = (task: HeadTask, h: number): number =>
+    const droppedPairsOfHeads = tasks.map(droppedPairs);
+    const lossOf = (task: HeadTask, head: number): number =>
       sumOf(
-        plainAttention(task, dropped[h]).out.flatMap((row, i) => row.map((x, d) => x * grad[h]![i]![d]!)),
+        plainAttention(task, droppedPairsOfHeads[head]).out.flatMap((row, i) =>
+          row.map((x, dimension) => x * grad[head]![i]![dimension]!),
+        ),
       );
     const loss = (): number => sumOf(tasksOf(inputs).map(lossOf));
     const results = attentionBackward(
-      tasks.map((task, h) => ({ ...task, ...attention(task), grad: grad[h]! })),
+      tasks.map((task, head) => ({ ...task, ...attention(task), grad: grad[head]! })),
     );
     const keep = keepFactor(base);
-    const plain = tasks.map((task, h) => plainAttention(task, dropped[h]));
+    const plainHeads = tasks.map((task, head) => plainAttention(task, droppedPairsOfHeads[head]));
 
     // y = p (keep w - Δ): out in Δ has the error of the type, and y is rounded to it; tanh is in the score and its derivative
     const relative = 2 * unit + 6 * relativeTolerance(base) + (base.softcap === undefined ? 0 : 2 ** -9.9);
-    const sizeOfDelta = (h: number, i: number): number =>
-      keep * plain[h]!.p[i]!.reduce((sum, p, j) => sum + p * absoluteDot(grad[h]![i]!, v[j]!), 0);
-    const sizeOfY = (h: number, i: number, j: number): number =>
-      plain[h]!.p[i]![j]! * (keep * absoluteDot(grad[h]![i]!, v[j]!) + sizeOfDelta(h, i));
-    const near = (actual: number, row: number[], d: number, size: number): void => {
-      const expected = derivative(row, d, loss);
+    const sizeOfDelta = (head: number, i: number): number =>
+      keep *
+      plainHeads[head]!.p[i]!.reduce(
+        (sum, probability, j) => sum + probability * absoluteDot(grad[head]![i]!, v[j]!),
+        0,
+      );
+    const sizeOfY = (head: number, i: number, j: number): number =>
+      plainHeads[head]!.p[i]![j]! * (keep * absoluteDot(grad[head]![i]!, v[j]!) + sizeOfDelta(head, i));
+    const expectNear = (actual: number, row: number[], dimension: number, size: number): void => {
+      const expected = derivative(row, dimension, loss);
       const bound = relative * size + unit * Math.abs(expected) + SUBNORMAL_BOUND;
       expect(Math.abs(actual - expected)).toBeLessThanOrEqual(bound);
     };
-    const overRows = (term: (h: number, i: number) => number): number =>
+    const overRows = (term: (head: number, i: number) => number): number =>
       sumOf(HEADS.flatMap((h) => base.q.map((_, i) => term(h, i))));
 
-    for (const [h, head] of q.entries()) {
+    for (const [headIndex, head] of q.entries()) {
       for (const [i, row] of head.entries()) {
-        const sizes = k.map((_, j) => sizeOfY(h, i, j));
-        for (const d of row.keys()) {
-          const size = base.scale * sumOf(k.map((key, j) => sizes[j]! * Math.abs(key[d]!)));
-          near(results.dq[h]![i]![d]!, row, d, size);
+        const sizes = k.map((_, j) => sizeOfY(headIndex, i, j));
+        for (const dimension of row.keys()) {
+          const size = base.scale * sumOf(k.map((key, j) => sizes[j]! * Math.abs(key[dimension]!)));
+          expectNear(results.dq[headIndex]![i]![dimension]!, row, dimension, size);
         }
-        if (base.bias) for (const j of k.keys()) near(results.dbias[h]![i]![j]!, bias[h]![i]!, j, sizes[j]!);
+        if (base.bias)
+          for (const j of k.keys())
+            expectNear(results.dbias[headIndex]![i]![j]!, bias[headIndex]![i]!, j, sizes[j]!);
       }
-      if (base.sink === undefined) expect(results.sinkTerms[h]).toEqual([]);
-      else near(-sumOf(results.sinkTerms[h]!), sinks, h, sumOf(base.q.map((_, i) => sizeOfDelta(h, i))));
+      if (base.sink === undefined) expect(results.sinkTerms[headIndex]).toEqual([]);
+      else
+        expectNear(
+          -sumOf(results.sinkTerms[headIndex]!),
+          sinks,
+          headIndex,
+          sumOf(base.q.map((_, i) => sizeOfDelta(headIndex, i))),
+        );
     }
     for (const [j, key] of k.entries()) {
-      for (const d of key.keys()) {
-        const size = base.scale * overRows((h, i) => sizeOfY(h, i, j) * Math.abs(q[h]![i]![d]!));
-        near(results.dk[j]![d]!, key, d, size);
+      for (const dimension of key.keys()) {
+        const size =
+          base.scale * overRows((head, i) => sizeOfY(head, i, j) * Math.abs(q[head]![i]![dimension]!));
+        expectNear(results.dk[j]![dimension]!, key, dimension, size);
       }
-      for (const d of v[j]!.keys()) {
-        const size = keep * overRows((h, i) => plain[h]!.p[i]![j]! * Math.abs(grad[h]![i]![d]!));
-        near(results.dv[j]![d]!, v[j]!, d, size);
+      for (const dimension of v[j]!.keys()) {
+        const size =
+          keep * overRows((head, i) => plainHeads[head]!.p[i]![j]! * Math.abs(grad[head]![i]![dimension]!));
+        expectNear(results.dv[j]![dimension]!, v[j]!, dimension, size);
       }
     }
   });

@@ -59,7 +59,7 @@ describe("two queries and three keys on paper", () => {
 
   describe.each(types)("$type", (type) => {
     const task: HeadTask = { ...type, q, k, v, scale: LN2, causal: true };
-    const scaled = (x: number): number => roundedIn(Math.fround(x * LN2), task.type);
+    const scaledScore = (x: number): number => roundedIn(Math.fround(x * LN2), task.type);
 
     it("has p = 1, 1 for query 0, and 1, ½, ½ for query 1", () => {
       expect(attention(task)).toEqual({
@@ -82,14 +82,14 @@ describe("two queries and three keys on paper", () => {
       ]);
       expect(dq).toEqual([
         [
-          [0, scaled(0.5)],
-          [scaled(2.5), scaled(-1)],
+          [0, scaledScore(0.5)],
+          [scaledScore(2.5), scaledScore(-1)],
         ],
       ]);
       expect(dk).toEqual([
-        [scaled(0.5), scaled(-1)],
-        [scaled(-0.5), scaled(3.5)],
-        [0, scaled(-2.5)],
+        [scaledScore(0.5), scaledScore(-1)],
+        [scaledScore(-0.5), scaledScore(3.5)],
+        [0, scaledScore(-2.5)],
       ]);
       expect(dv).toEqual([
         [0.5, 1],
@@ -169,19 +169,23 @@ describe.each(TYPES)("attention of $type is near to softmax attention in f64", (
   it.each(FEATURES)("$name", (features) => {
     const task = createTask(type, features.task);
     const result = attention(task);
-    const plain = plainAttention(task);
+    const plainResult = plainAttention(task);
     const keep = keepFactor(task);
-    for (const [i, row] of plain.out.entries()) {
-      if (plain.lse[i] === Number.NEGATIVE_INFINITY) expect(result.lse[i]).toBe(Number.NEGATIVE_INFINITY);
-      else expect(Math.abs(result.lse[i]! - plain.lse[i]!)).toBeLessThan(relativeTolerance(task));
-      for (const [d, exact] of row.entries()) {
+    for (const [i, row] of plainResult.out.entries()) {
+      if (plainResult.lse[i] === Number.NEGATIVE_INFINITY)
+        expect(result.lse[i]).toBe(Number.NEGATIVE_INFINITY);
+      else expect(Math.abs(result.lse[i]! - plainResult.lse[i]!)).toBeLessThan(relativeTolerance(task));
+      for (const [dimension, exactValue] of row.entries()) {
         // p is rounded to the type, and then out; p, E and the sum have the relative error of f32
-        const magnitude = plain.p[i]!.reduce((sum, p, j) => sum + p * keep * Math.abs(task.v[j]![d]!), 0);
+        const magnitude = plainResult.p[i]!.reduce(
+          (sum, probability, j) => sum + probability * keep * Math.abs(task.v[j]![dimension]!),
+          0,
+        );
         const bound =
           (type.unit + 3 * relativeTolerance(task)) * magnitude +
-          type.unit * Math.abs(exact) +
+          type.unit * Math.abs(exactValue) +
           SUBNORMAL_BOUND;
-        expect(Math.abs(result.out[i]![d]! - exact)).toBeLessThanOrEqual(bound);
+        expect(Math.abs(result.out[i]![dimension]! - exactValue)).toBeLessThanOrEqual(bound);
       }
     }
   });
@@ -207,10 +211,10 @@ describe("a row", () => {
     cases((task) => {
       const result = attention(task);
       for (const i of task.q.keys()) {
-        const hidden = (rows: Matrix) =>
+        const hideKeys = (rows: Matrix) =>
           rows.map((row, j) => row.map((x) => (isVisible(task, i, j) ? x : Number.NaN)));
-        const changed = attention({ ...task, k: hidden(task.k), v: hidden(task.v) });
-        expect([changed.out[i], changed.lse[i]]).toEqual([result.out[i], result.lse[i]]);
+        const changedResult = attention({ ...task, k: hideKeys(task.k), v: hideKeys(task.v) });
+        expect([changedResult.out[i], changedResult.lse[i]]).toEqual([result.out[i], result.lse[i]]);
       }
     });
   });
@@ -218,19 +222,19 @@ describe("a row", () => {
   it("does not change when queries are appended, if positions start together", () => {
     cases((task) => {
       const result = attention({ ...task, align: "start" });
-      const more = attention({ ...task, align: "start", q: [...task.q, ...task.q] });
-      expect(more.out.slice(0, task.q.length)).toEqual(result.out);
-      expect(more.lse.slice(0, task.q.length)).toEqual(result.lse);
+      const extendedResult = attention({ ...task, align: "start", q: [...task.q, ...task.q] });
+      expect(extendedResult.out.slice(0, task.q.length)).toEqual(result.out);
+      expect(extendedResult.lse.slice(0, task.q.length)).toEqual(result.lse);
     });
   });
 
   it("does not change when queries are prepended, if positions end together", () => {
-    cases(({ masked: _, bias: __, ...drawn }) => {
-      const task = { ...drawn, align: "end" as const };
+    cases(({ masked: _, bias: __, ...choices }) => {
+      const task = { ...choices, align: "end" as const };
       const result = attention(task);
-      const more = attention({ ...task, q: [...task.q, ...task.q] });
-      expect(more.out.slice(task.q.length)).toEqual(result.out);
-      expect(more.lse.slice(task.q.length)).toEqual(result.lse);
+      const extendedResult = attention({ ...task, q: [...task.q, ...task.q] });
+      expect(extendedResult.out.slice(task.q.length)).toEqual(result.out);
+      expect(extendedResult.lse.slice(task.q.length)).toEqual(result.lse);
     });
   });
 
@@ -243,7 +247,8 @@ describe("a row", () => {
   it("has gradients that no value at a hidden key changes", () => {
     cases((task) => {
       const causal = { ...task, causal: true, align: "start" } as const;
-      const gradientsOf = (each: HeadTask) => attentionBackward([withGradient(each, attention(task).out)]);
+      const gradientsOf = (headTask: HeadTask) =>
+        attentionBackward([withGradient(headTask, attention(task).out)]);
       const hidden = (rows: Matrix) =>
         rows.map((row, j) => row.map((x) => (j < task.q.length ? x : Number.NaN)));
       const { dq, dk, dv, sinkTerms } = gradientsOf({ ...causal, k: hidden(task.k), v: hidden(task.v) });

@@ -73,11 +73,11 @@ const anyFloat: fc.Arbitrary<ScalarLayout> = fc
   .filter(({ specials, signed, subnormals }) => specials !== "fnuz" || (signed && subnormals));
 const anyLayout = fc.oneof({ weight: 5, arbitrary: anyFloat }, anyInteger);
 
-function hex(n: number, digits = 8): string {
-  return n.toString(16).toUpperCase().padStart(digits, "0");
+function hex(value: number, digits = 8): string {
+  return value.toString(16).toUpperCase().padStart(digits, "0");
 }
 
-function nearest(x: number, layout: ScalarLayout, overflow: OverflowName = "saturate"): number {
+function encodeNearest(x: number, layout: ScalarLayout, overflow: OverflowName = "saturate"): number {
   return encode(bitsOf(x), layout, "tiesToEven", overflow);
 }
 
@@ -133,30 +133,32 @@ describe("encode", () => {
     expect(rows).toHaveLength(22);
     for (const row of rows) {
       const bits = Number.parseInt(row, 16);
-      const at = (layout: ScalarLayout, digits: number) =>
+      const boundsOf = (layout: ScalarLayout, digits: number) =>
         hex(encode(bits, layout, "tiesToEven", "saturate"), digits);
       const scale = hex(encode(bits, e8m0, "towardPositive", "saturate"), 2);
       const wide = hex(encode(bits, bf16, "tiesToEven", "nonfinite"), 4);
-      expect(`${hex(bits)} ${at(e4m3, 2)} ${at(e5m2, 2)} ${at(e2m1, 1)} ${scale} ${wide}`).toBe(row);
+      expect(
+        `${hex(bits)} ${boundsOf(e4m3, 2)} ${boundsOf(e5m2, 2)} ${boundsOf(e2m1, 1)} ${scale} ${wide}`,
+      ).toBe(row);
     }
   });
 
   it("decides e2m1 at the midpoints, ties to the even code", () => {
     const points = [0.25, 0.75, 1.25, 1.75, 2.5, 3.5, 5];
-    const above = points.map((x) => nearest(fromBits(bitsOf(x) + 1), e2m1));
-    const below = points.map((x) => nearest(fromBits(bitsOf(x) - 1), e2m1));
-    expect(points.map((x) => nearest(x, e2m1))).toEqual([0, 2, 2, 4, 4, 6, 6]);
+    const above = points.map((x) => encodeNearest(fromBits(bitsOf(x) + 1), e2m1));
+    const below = points.map((x) => encodeNearest(fromBits(bitsOf(x) - 1), e2m1));
+    expect(points.map((x) => encodeNearest(x, e2m1))).toEqual([0, 2, 2, 4, 4, 6, 6]);
     expect(above).toEqual([1, 2, 3, 4, 5, 6, 7]);
     expect(below).toEqual([0, 1, 2, 3, 4, 5, 6]);
   });
 
   it("overflows to infinity, or to NaN of the same sign where there is none", () => {
-    expect(nearest(-1000, e4m3, "nonfinite")).toBe(0xff);
-    expect(nearest(464, e4m3, "nonfinite")).toBe(0x7e);
-    expect(nearest(fromBits(bitsOf(464) + 1), e4m3, "nonfinite")).toBe(0x7f);
-    expect(nearest(-61440, e5m2, "nonfinite")).toBe(0xfc);
-    expect(nearest(-1000, e4m3fnuz, "nonfinite")).toBe(0x80);
-    expect(nearest(-1000, e3m2, "nonfinite")).toBe(0x3f);
+    expect(encodeNearest(-1000, e4m3, "nonfinite")).toBe(0xff);
+    expect(encodeNearest(464, e4m3, "nonfinite")).toBe(0x7e);
+    expect(encodeNearest(fromBits(bitsOf(464) + 1), e4m3, "nonfinite")).toBe(0x7f);
+    expect(encodeNearest(-61440, e5m2, "nonfinite")).toBe(0xfc);
+    expect(encodeNearest(-1000, e4m3fnuz, "nonfinite")).toBe(0x80);
+    expect(encodeNearest(-1000, e3m2, "nonfinite")).toBe(0x3f);
     expect(encode(bitsOf(-1000), e4m3, "towardPositive", "nonfinite")).toBe(0xfe);
     expect(encode(bitsOf(1000), e4m3, "towardPositive", "nonfinite")).toBe(0x7f);
     expect(encode(bitsOf(1000), e4m3, "toOdd", "nonfinite")).toBe(0x7e);
@@ -165,7 +167,7 @@ describe("encode", () => {
   });
 
   it("rounds |x| to e8m0, ties to the even code, saturating to FE or leaving for FF", () => {
-    expect([1.5, -1.5, 3, -3].map((x) => nearest(x, e8m0))).toEqual([0x80, 0x80, 0x80, 0x80]);
+    expect([1.5, -1.5, 3, -3].map((x) => encodeNearest(x, e8m0))).toEqual([0x80, 0x80, 0x80, 0x80]);
     expect(encode(bitsOf(-1.25), e8m0, "towardNegative", "saturate")).toBe(0x7f);
     expect(encode(bitsOf(FLT_MAX), e8m0, "towardPositive", "nonfinite")).toBe(0xff);
     expect(encode(bitsOf(FLT_MAX), e8m0, "towardZero", "nonfinite")).toBe(0xfe);
@@ -195,12 +197,12 @@ describe("encode", () => {
   });
 
   it("rounds stochastically up for exactly the random words below the dropped 16 bits", () => {
-    const up = (x: number, random: number) => encode(bitsOf(x), e2m1, "stochastic", "saturate", random);
-    expect([up(1.125, 0x3fff), up(1.125, 0x4000)]).toEqual([3, 2]);
-    expect([up(-4.5, 0x3fff), up(-4.5, 0x4000)]).toEqual([0xf, 0xe]);
-    expect([up(2 ** -17, 0), up(2 ** -17, 1), up(2 ** -18, 0)]).toEqual([1, 0, 0]);
-    const beyond = (random: number) => encode(bitsOf(456), e4m3, "stochastic", "nonfinite", random);
-    expect([beyond(0x3fff), beyond(0x4000)]).toEqual([0x7f, 0x7e]);
+    const roundUp = (x: number, random: number) => encode(bitsOf(x), e2m1, "stochastic", "saturate", random);
+    expect([roundUp(1.125, 0x3fff), roundUp(1.125, 0x4000)]).toEqual([3, 2]);
+    expect([roundUp(-4.5, 0x3fff), roundUp(-4.5, 0x4000)]).toEqual([0xf, 0xe]);
+    expect([roundUp(2 ** -17, 0), roundUp(2 ** -17, 1), roundUp(2 ** -18, 0)]).toEqual([1, 0, 0]);
+    const roundBeyond = (random: number) => encode(bitsOf(456), e4m3, "stochastic", "nonfinite", random);
+    expect([roundBeyond(0x3fff), roundBeyond(0x4000)]).toEqual([0x7f, 0x7e]);
     expect(encode(bitsOf(480), e4m3, "stochastic", "nonfinite", 0xffff)).toBe(0x7f);
   });
 });
@@ -253,18 +255,20 @@ describe("steps", () => {
 
 describe("Philox", () => {
   it("gives the known answers", () => {
-    const words = philox4x32([0n, 0n, 0n, 0n], [0n, 0n]).map((word) => hex(Number(word)));
-    expect(words).toEqual(["6627E8D5", "E169C58D", "BC57AC4C", "9B00DBD8"]);
-    const seeded = philox4x32([4n, 0n, 5n, 0n], [0x89abcdefn, 0x01234567n]).map((word) => hex(Number(word)));
+    const philoxWords = philox4x32([0n, 0n, 0n, 0n], [0n, 0n]).map((value) => hex(Number(value)));
+    expect(philoxWords).toEqual(["6627E8D5", "E169C58D", "BC57AC4C", "9B00DBD8"]);
+    const seeded = philox4x32([4n, 0n, 5n, 0n], [0x89abcdefn, 0x01234567n]).map((value) =>
+      hex(Number(value)),
+    );
     expect(seeded).toEqual(["F1DC0B27", "647B63F3", "470C0344", "AD3423DD"]);
   });
 
   it("uses each draw for eight elements, low halves first, and other draws for each copy", () => {
-    const first = [0n, 1n, 2n, 3n, 4n, 5n, 6n, 7n].map((index) => hex(random16(0n, 0n, 0, index), 4));
-    expect(first).toEqual(["E8D5", "6627", "C58D", "E169", "AC4C", "BC57", "DBD8", "9B00"]);
-    const far = philox4x32([1n, 0x80000001n, 7n, 9n], [2n, 3n]);
+    const firstBits = [0n, 1n, 2n, 3n, 4n, 5n, 6n, 7n].map((index) => hex(random16(0n, 0n, 0, index), 4));
+    expect(firstBits).toEqual(["E8D5", "6627", "C58D", "E169", "AC4C", "BC57", "DBD8", "9B00"]);
+    const farWords = philox4x32([1n, 0x80000001n, 7n, 9n], [2n, 3n]);
     expect(random16(0x3_0000_0002n, 0x9_0000_0007n, 1, ((1n << 32n) + 1n) * 8n + 5n)).toBe(
-      Number(far[2] >> 16n),
+      Number(farWords[2] >> 16n),
     );
   });
 });
@@ -274,22 +278,22 @@ describe("a quantizer's random bits", () => {
   const magnitude = (x: number, byte: number) => encodeByCarry(bitsOf(x), e2m1, byte);
 
   it("are bytes 0, 2, 1 and 3 of a word for each four of sixteen elements of a draw", () => {
-    const words = Array.from({ length: 16 }, (_, i) => hex(random8(0n, 0n, 0, BigInt(i)), 2)).join(" ");
-    expect(words).toBe("D5 27 E8 66 8D 69 C5 E1 4C 57 AC BC D8 00 DB 9B");
-    const far = philox4x32([1n, 0x80000001n, 7n, 9n], [2n, 3n]);
+    const randomBytes = Array.from({ length: 16 }, (_, i) => hex(random8(0n, 0n, 0, BigInt(i)), 2)).join(" ");
+    expect(randomBytes).toBe("D5 27 E8 66 8D 69 C5 E1 4C 57 AC BC D8 00 DB 9B");
+    const farWords = philox4x32([1n, 0x80000001n, 7n, 9n], [2n, 3n]);
     const index = ((1n << 32n) + 1n) * 16n + 10n;
-    expect(random8(0x3_0000_0002n, 0x9_0000_0007n, 1, index)).toBe(Number((far[2] >> 8n) & 0xffn));
+    expect(random8(0x3_0000_0002n, 0x9_0000_0007n, 1, index)).toBe(Number((farWords[2] >> 8n) & 0xffn));
   });
 
   it("decide by their carry with the bits of the significand that are cut off", () => {
     // the significand shifted to e2m1's position, in integers; PTX says that cvt.rs of Blackwell adds the random bits
     // there
-    const shifted = (bits: number, byte: number): number => {
+    const shiftSignificand = (bits: number, byte: number): number => {
       const sign = bits >= 0x8000_0000 ? 8 : 0;
-      const bare = bits % 0x8000_0000;
-      if (bare > 0x7f80_0000) return 7;
-      const field = Math.floor(bare / 2 ** 23);
-      const significand = BigInt((bare % 2 ** 23) + (field === 0 ? 0 : 2 ** 23));
+      const magnitudeBits = bits % 0x8000_0000;
+      if (magnitudeBits > 0x7f80_0000) return 7;
+      const field = Math.floor(magnitudeBits / 2 ** 23);
+      const significand = BigInt((magnitudeBits % 2 ** 23) + (field === 0 ? 0 : 2 ** 23));
       const binade = Math.max(field, 127);
       const fixed = (significand << 8n) >> BigInt(22 + binade - Math.max(field, 1));
       const code = Number((fixed + BigInt(byte)) >> 8n) + 2 * (binade - 127);
@@ -297,7 +301,7 @@ describe("a quantizer's random bits", () => {
     };
     fc.assert(
       fc.property(patternFor(e2m1), fc.nat(255), (bits, byte) => {
-        expect(encodeByCarry(bits, e2m1, byte)).toBe(shifted(bits, byte));
+        expect(encodeByCarry(bits, e2m1, byte)).toBe(shiftSignificand(bits, byte));
       }),
       { numRuns: draws(3000) },
     );
@@ -318,12 +322,12 @@ describe("a quantizer's random bits", () => {
   it("round up for n of the 256 byte values, the largest ones, if a value is n/256 of the way to the next code", () => {
     const steps = [0, 0.5, 1, 1.5, 2, 3, 4, 6];
     fc.assert(
-      fc.property(fc.nat(6), fc.nat(2 ** 16 - 1), fc.boolean(), (code, part, minus) => {
-        const [here, next] = [steps[code] as number, steps[code + 1] as number];
-        const x = here + ((next - here) * part) / 2 ** 16;
-        const up = bytes.map((byte) => (magnitude(minus ? -x : x, byte) % 8) - code);
-        const expected = Math.floor(part / 256);
-        expect(up).toEqual(bytes.map((byte) => Number(byte >= 256 - expected)));
+      fc.property(fc.nat(6), fc.nat(2 ** 16 - 1), fc.boolean(), (code, fraction, minus) => {
+        const [lower, next] = [steps[code] as number, steps[code + 1] as number];
+        const x = lower + ((next - lower) * fraction) / 2 ** 16;
+        const roundedUp = bytes.map((byte) => (magnitude(minus ? -x : x, byte) % 8) - code);
+        const expected = Math.floor(fraction / 256);
+        expect(roundedUp).toEqual(bytes.map((byte) => Number(byte >= 256 - expected)));
       }),
       { numRuns: draws(500) },
     );
@@ -332,29 +336,32 @@ describe("a quantizer's random bits", () => {
 
 describe("scales from amaxes", () => {
   it("divides the largest value by amax, as printed, with and without powers of two", () => {
-    const both = (max: number, amax: number) =>
+    const globalAndBlock = (max: number, amax: number) =>
       [false, true].map((pow2) =>
         hex(bitsOf(scaleFromAmax(amax, { max, pow2, epsilon: 0, overflow: FLT_MAX }))),
       );
-    expect(both(448, 1)).toEqual(["43E00000", "43800000"]);
-    expect(both(448, 3)).toEqual(["43155555", "43000000"]);
-    expect(both(448, 448)).toEqual(["3F800000", "3F800000"]);
-    expect(both(448, Math.fround(1e-38))).toEqual(["7F7FFFFF", "7F000000"]);
-    expect(both(57344, 1000)).toEqual(["42656042", "42000000"]);
+    expect(globalAndBlock(448, 1)).toEqual(["43E00000", "43800000"]);
+    expect(globalAndBlock(448, 3)).toEqual(["43155555", "43000000"]);
+    expect(globalAndBlock(448, 448)).toEqual(["3F800000", "3F800000"]);
+    expect(globalAndBlock(448, Math.fround(1e-38))).toEqual(["7F7FFFFF", "7F000000"]);
+    expect(globalAndBlock(57344, 1000)).toEqual(["42656042", "42000000"]);
     for (const amax of [0, Number.POSITIVE_INFINITY, Number.NaN])
-      expect(both(448, amax)).toEqual(["3F800000", "3F800000"]);
+      expect(globalAndBlock(448, amax)).toEqual(["3F800000", "3F800000"]);
   });
 
   it("rounds MXFP8 exponents up, as printed", () => {
-    const up = (amax: number) => {
+    const roundedScale = (amax: number) => {
       const { stored, multiplier } = E8M0_RULES.e8m0Up(amax, e4m3);
       return `${hex(stored, 2)} ${hex(bitsOf(multiplier))}`;
     };
     expect(hex(bitsOf(div(1, 448)))).toBe("3B124925");
     expect(hex(bitsOf(div(1, 57344)))).toBe("37924925");
-    expect([0, 1, 448].map(up)).toEqual(["00 7F000000", "77 43800000", "7F 3F800000"]);
-    expect([fromBits(bitsOf(448) + 1), Math.fround(5e-37)].map(up)).toEqual(["80 3F000000", "00 7F000000"]);
-    expect([FLT_MAX, Number.POSITIVE_INFINITY].map(up)).toEqual(["F7 03800000", "FE 00400000"]);
+    expect([0, 1, 448].map(roundedScale)).toEqual(["00 7F000000", "77 43800000", "7F 3F800000"]);
+    expect([fromBits(bitsOf(448) + 1), Math.fround(5e-37)].map(roundedScale)).toEqual([
+      "80 3F000000",
+      "00 7F000000",
+    ]);
+    expect([FLT_MAX, Number.POSITIVE_INFINITY].map(roundedScale)).toEqual(["F7 03800000", "FE 00400000"]);
   });
 
   it("rounds the exponents of MXFP6 and MXFP4 down, and clamps them", () => {
@@ -384,13 +391,13 @@ describe("scales from amaxes", () => {
   });
 
   it("gives NVFP4's two scales as printed, including underflow to scale 0", () => {
-    const made = (g: number) => {
+    const roundTrip = (g: number) => {
       const { stored, multiplier } = twoLevel(6.5, g);
       return [hex(bitsOf(globalEncodeScale(g))), hex(stored, 2), hex(bitsOf(multiplier))].join(" ");
     };
-    expect(made(6.5)).toBe("43CEC4EC 7E 3F6C4EC4");
-    expect(made(100)).toBe("41D70A3D 5F 3F656041");
-    expect(made(1e7)).toBe("398CEDBA 00 7F7FFFFF");
+    expect(roundTrip(6.5)).toBe("43CEC4EC 7E 3F6C4EC4");
+    expect(roundTrip(100)).toBe("41D70A3D 5F 3F656041");
+    expect(roundTrip(1e7)).toBe("398CEDBA 00 7F7FFFFF");
     expect([0, Number.POSITIVE_INFINITY].map((g) => globalEncodeScale(g))).toEqual([1, 1]);
   });
 });
@@ -424,7 +431,7 @@ describe("the Hadamard transform", () => {
 
 describe("layouts", () => {
   it("swizzles 128x4 as printed", () => {
-    const places = [
+    const positions = [
       [0, 0],
       [0, 3],
       [0, 4],
@@ -434,14 +441,14 @@ describe("layouts", () => {
       [127, 7],
       [128, 0],
     ] as const;
-    expect(places.map(([i, j]) => swizzledOffset(i, j, 8))).toEqual([0, 3, 512, 16, 499, 4, 1023, 1024]);
+    expect(positions.map(([i, j]) => swizzledOffset(i, j, 8))).toEqual([0, 3, 512, 16, 499, 4, 1023, 1024]);
   });
 
   it("transposes MX columnwise scales while swizzling, and pads with zeros", () => {
     const logical = { values: [1, 2, 3, 4, 5, 6], shape: [2, 3] } as const;
     const swizzled = swizzleScales(logical, { quantizer: "mxfp8" }, "columnwise");
     expect(swizzled.shape).toEqual([4, 128]);
-    expect([0, 1, 2, 16, 17, 32, 33].map((at) => swizzled.values[at])).toEqual([1, 4, 0, 2, 5, 3, 6]);
+    expect([0, 1, 2, 16, 17, 32, 33].map((index) => swizzled.values[index])).toEqual([1, 4, 0, 2, 5, 3, 6]);
     expect(swizzled.values).toHaveLength(512);
   });
 

@@ -20,7 +20,7 @@ const { POSITIVE_INFINITY: INF, NaN: NAN } = Number;
 const { e2m1, e4m3 } = SCALAR_FORMATS;
 
 /** Nonzero values of varied size and sign that bf16 represents exactly. */
-function varied([m, k]: Shape): number[] {
+function variedValues([m, k]: Shape): number[] {
   return Array.from({ length: m * k }, (_, i) => (((i * 37) % 101) - 50.5) * 2 ** ((i % 7) - 3));
 }
 
@@ -43,8 +43,11 @@ function hex(values: Iterable<number>): string {
   return [...values].map((value) => value.toString(16).toUpperCase().padStart(2, "0")).join(" ");
 }
 
-function transposed<T>(values: ArrayLike<T>, [m, k]: Shape): (T | undefined)[] {
-  return Array.from({ length: m * k }, (_, n) => values[(n % m) * k + Math.floor(n / m)]);
+function transposeValues<T>(values: ArrayLike<T>, [m, k]: Shape): (T | undefined)[] {
+  return Array.from(
+    { length: m * k },
+    (_, position) => values[(position % m) * k + Math.floor(position / m)],
+  );
 }
 
 describe("every quantizer", () => {
@@ -81,9 +84,12 @@ describe("every quantizer", () => {
     [32, 0],
   ] as const)("has the shapes of the command line's table at [%i, %i]", (m, k) => {
     for (const [spec, ...shapes] of expected(m, k)) {
-      const { rowwise: r, columnwise: c } = run(varied([m, k]), [m, k], { ...spec, usage: DIRECTIONS });
-      expect([r?.shape, r?.scaleShape, c?.shape, c?.scaleShape], spec.quantizer).toEqual(shapes);
-      for (const copy of [r, c]) {
+      const { rowwise, columnwise } = run(variedValues([m, k]), [m, k], { ...spec, usage: DIRECTIONS });
+      expect(
+        [rowwise?.shape, rowwise?.scaleShape, columnwise?.shape, columnwise?.scaleShape],
+        spec.quantizer,
+      ).toEqual(shapes);
+      for (const copy of [rowwise, columnwise]) {
         expect(copy?.codes).toHaveLength(m * k);
         expect(copy?.scale).toHaveLength(copy?.scaleShape.reduce((a, b) => a * b, 1) ?? -1);
       }
@@ -92,11 +98,11 @@ describe("every quantizer", () => {
 
   it("dequantizes to within a quarter of the largest element, from either copy", () => {
     const shape: Shape = [32, 160];
-    const values = varied(shape);
+    const values = variedValues(shape);
     for (const [spec] of expected(...shape)) {
-      const both = run(values, shape, { ...spec, usage: DIRECTIONS });
+      const quantized = run(values, shape, { ...spec, usage: DIRECTIONS });
       for (const usage of spec.quantizer === "nvfp4" ? (["rowwise"] as const) : DIRECTIONS) {
-        const copy = both[usage];
+        const copy = quantized[usage];
         if (!copy) throw new Error(`no ${usage} copy`);
         const restored = [...dequantize(copy, usage, spec)].map(fromBits);
         const worst = Math.max(...restored.map((value, i) => Math.abs(value - (values[i] ?? 0))));
@@ -119,25 +125,24 @@ describe("every quantizer", () => {
 
 describe("per-tensor FP8", () => {
   it("scales by 448 / amax and stores the rounded reciprocal; columns hold the same bytes", () => {
-    const {
-      rowwise: r,
-      columnwise: c,
-      amax,
-    } = run([1, -3, -0, NAN], [2, 2], { quantizer: "fp8-current", usage: DIRECTIONS });
-    expect(hex(r?.scale ?? [])).toBe("3BDB6DB7");
-    expect(hex(r?.codes ?? [])).toBe("71 FE 80 7F");
-    expect(hex(c?.codes ?? [])).toBe("71 80 FE 7F");
-    expect(c?.scale).toEqual(r?.scale);
+    const { rowwise, columnwise, amax } = run([1, -3, -0, NAN], [2, 2], {
+      quantizer: "fp8-current",
+      usage: DIRECTIONS,
+    });
+    expect(hex(rowwise?.scale ?? [])).toBe("3BDB6DB7");
+    expect(hex(rowwise?.codes ?? [])).toBe("71 FE 80 7F");
+    expect(hex(columnwise?.codes ?? [])).toBe("71 80 FE 7F");
+    expect(columnwise?.scale).toEqual(rowwise?.scale);
     expect(amax).toBeUndefined();
   });
 
   it("has a scale for each row, or each column, and one of an amax at most the limit", () => {
     // 448 / 1, 448 / 3, and columns 448 / 1 and 448 / 3
-    const both = run([1, 0.5, -3, -1.5], [2, 2], { quantizer: "fp8-row", usage: DIRECTIONS });
-    expect(hex(both.rowwise?.scale ?? [])).toBe("3B124925 3BDB6DB7");
-    expect(hex(both.rowwise?.codes ?? [])).toBe("7E 76 FE F6");
-    expect(hex(both.columnwise?.scale ?? [])).toBe("3BDB6DB7 3B5B6DB7");
-    expect(hex(both.columnwise?.codes ?? [])).toBe("71 FE 71 FE");
+    const quantized = run([1, 0.5, -3, -1.5], [2, 2], { quantizer: "fp8-row", usage: DIRECTIONS });
+    expect(hex(quantized.rowwise?.scale ?? [])).toBe("3B124925 3BDB6DB7");
+    expect(hex(quantized.rowwise?.codes ?? [])).toBe("7E 76 FE F6");
+    expect(hex(quantized.columnwise?.scale ?? [])).toBe("3BDB6DB7 3B5B6DB7");
+    expect(hex(quantized.columnwise?.codes ?? [])).toBe("71 FE 71 FE");
     const { rowwise: limited } = run([500, 250], [1, 2], { quantizer: "fp8-row", amaxLimit: 448 });
     expect([hex(limited?.scale ?? []), hex(limited?.codes ?? [])]).toEqual(["3F800000", "7E 78"]);
   });
@@ -186,8 +191,8 @@ describe("block FP8", () => {
 
   it("gives INT4 codes in two's complement under amax / 7, and -8 under half of the range", () => {
     // 14 / 7 = 2: -14 is -7, 1 a tie to 0, 3 a tie to 2, -2 is -1; the short last group has a scale of its own
-    const first = [14, -14, 1, 3, -2, NAN, ...new Array<number>(26).fill(0)];
-    const copy = rowwise([...first, -7, 3.5], { quantizer: "int4-group", tile: "1x32" });
+    const firstBlock = [14, -14, 1, 3, -2, NAN, ...new Array<number>(26).fill(0)];
+    const copy = rowwise([...firstBlock, -7, 3.5], { quantizer: "int4-group", tile: "1x32" });
     expect(copy.scale).toEqual([bitsOf(2), bitsOf(1)]);
     expect(hex(copy.codes.subarray(0, 6))).toBe("07 09 00 02 0F 00");
     expect(hex(copy.codes.subarray(32))).toBe("09 04");
@@ -199,9 +204,9 @@ describe("block FP8", () => {
   });
 
   it("replaces an overflowing scale by the largest number of the input's type", () => {
-    const tiny = [2 ** -133];
+    const tinyValues = [2 ** -133];
     const scale = (dtype: WideName, pow2Scales: boolean) =>
-      rowwise(tiny, { quantizer: "fp8-block", pow2Scales }, dtype).scale[0];
+      rowwise(tinyValues, { quantizer: "fp8-block", pow2Scales }, dtype).scale[0];
     expect([scale("f32", true), scale("bf16", true)]).toEqual([0x00400000, 0x00400000]);
     expect(scale("f32", false)).toBe(0x00200000);
     expect(scale("bf16", false)).toBe(bitsOf(1 / fromBits(0x7f7f0000)));
@@ -209,14 +214,17 @@ describe("block FP8", () => {
 
   it("stores compact columnwise data untransposed, with the same bytes as the transposed data", () => {
     const shape: Shape = [130, 3];
-    const ready = run(varied(shape), shape, { quantizer: "fp8-block", usage: ["columnwise"] }).columnwise;
-    const compact = run(varied(shape), shape, {
+    const ready = run(variedValues(shape), shape, {
+      quantizer: "fp8-block",
+      usage: ["columnwise"],
+    }).columnwise;
+    const compact = run(variedValues(shape), shape, {
       quantizer: "fp8-block",
       compact: true,
       usage: ["columnwise"],
     });
-    expect([...(ready?.codes ?? [])]).toEqual(transposed(compact.columnwise?.codes ?? [], shape));
-    expect(ready?.scale).toEqual(transposed(compact.columnwise?.scale ?? [], [2, 3]));
+    expect([...(ready?.codes ?? [])]).toEqual(transposeValues(compact.columnwise?.codes ?? [], shape));
+    expect(ready?.scale).toEqual(transposeValues(compact.columnwise?.scale ?? [], [2, 3]));
   });
 
   it("pads 1x128 scales transposed, and 128x128 scales untransposed", () => {
@@ -247,14 +255,14 @@ describe("MX formats", () => {
 
   it("replicate the scale of a 32x32 tile and then agree in both copies", () => {
     const shape: Shape = [32, 64];
-    const { rowwise: r, columnwise: c } = run(varied(shape), shape, {
+    const { rowwise, columnwise } = run(variedValues(shape), shape, {
       quantizer: "mxfp8",
       tile: "32x32",
       usage: DIRECTIONS,
     });
-    expect(r?.codes).toEqual(c?.codes);
-    expect(new Set(r?.scale.filter((_, i) => i % 2 === 0)).size).toBe(1);
-    expect(c?.scale[0]).toBe(r?.scale[0]);
+    expect(rowwise?.codes).toEqual(columnwise?.codes);
+    expect(new Set(rowwise?.scale.filter((_, i) => i % 2 === 0)).size).toBe(1);
+    expect(columnwise?.scale[0]).toBe(rowwise?.scale[0]);
   });
 
   it("give MXFP4 and MXFP6 the floor of the exponent, so that 7 saturates to 6", () => {
@@ -293,17 +301,19 @@ describe("NVFP4", () => {
     const row = [6, 3, -1.5, ...new Array<number>(13).fill(0)];
     const values = [row, row.map((x) => x / 8)].flat();
     const spec: QuantizeSpec = { quantizer: "nvfp4", rowScaled: true };
-    const whole = run(values, [2, 16], { quantizer: "nvfp4" }).rowwise;
-    expect(whole?.scale).toEqual([0x7e, 0x66]);
-    const { rowwise: r, columnwise: c } = run(values, [2, 16], { ...spec, usage: DIRECTIONS });
+    const rowwise = run(values, [2, 16], { quantizer: "nvfp4" }).rowwise;
+    expect(rowwise?.scale).toEqual([0x7e, 0x66]);
+    const { rowwise: r, columnwise } = run(values, [2, 16], { ...spec, usage: DIRECTIONS });
     expect(r?.amaxes?.map(fromBits)).toEqual([6, 0.75]);
     expect(r?.scale).toEqual([0x7e, 0x7e]);
     const codes = [7, 5, 0xb, ...new Array<number>(13).fill(0)];
     expect([...(r?.codes ?? [])]).toEqual([...codes, ...codes]);
-    expect(c?.amaxes?.map(fromBits)).toEqual([6, 3, 1.5, ...new Array<number>(13).fill(0)]);
+    expect(columnwise?.amaxes?.map(fromBits)).toEqual([6, 3, 1.5, ...new Array<number>(13).fill(0)]);
     // each column has a block of its own: 6 and 0.75, 3 and 0.375, -1.5 and -0.1875 are all its amax and an eighth of it
-    expect(c?.scale.slice(0, 4)).toEqual([0x7e, 0x7e, 0x7e, 0]);
-    expect([0, 1, 2].map((line) => [...(c?.codes.subarray(16 * line, 16 * line + 2) ?? [])])).toEqual([
+    expect(columnwise?.scale.slice(0, 4)).toEqual([0x7e, 0x7e, 0x7e, 0]);
+    expect(
+      [0, 1, 2].map((line) => [...(columnwise?.codes.subarray(16 * line, 16 * line + 2) ?? [])]),
+    ).toEqual([
       [7, 2],
       [7, 2],
       [0xf, 0xa],
@@ -326,22 +336,22 @@ describe("NVFP4", () => {
     const shape: Shape = [32, 16];
     for (const four of [{}, { fourOverSix: "mae" }, { fourOverSix: "mse", e4m3Max: 448 }] as const) {
       const spec: QuantizeSpec = { quantizer: "nvfp4", tile: "16x16", usage: DIRECTIONS, ...four };
-      const { rowwise: r, columnwise: c } = run(varied(shape), shape, spec);
-      expect([...(c?.codes ?? [])]).toEqual(transposed(r?.codes ?? [], shape));
-      expect(c?.scale.slice(0, 2)).toEqual([r?.scale[0], r?.scale[16]]);
+      const { rowwise, columnwise } = run(variedValues(shape), shape, spec);
+      expect([...(columnwise?.codes ?? [])]).toEqual(transposeValues(rowwise?.codes ?? [], shape));
+      expect(columnwise?.scale.slice(0, 2)).toEqual([rowwise?.scale[0], rowwise?.scale[16]]);
     }
   });
 
   it("transforms only the columnwise copy and takes its amax afterwards", () => {
     const shape: Shape = [16, 16];
-    const values = varied(shape);
+    const values = variedValues(shape);
     const spec: QuantizeSpec = { quantizer: "nvfp4", rht: true, usage: DIRECTIONS };
-    const { rowwise: r, columnwise: c } = run(values, shape, spec, "bf16");
-    expect(r).toEqual(run(values, shape, { quantizer: "nvfp4" }).rowwise);
+    const { rowwise, columnwise } = run(values, shape, spec, "bf16");
+    expect(rowwise).toEqual(run(values, shape, { quantizer: "nvfp4" }).rowwise);
     const y = Array.from({ length: 16 }, (_, col) =>
       rht16(values.filter((_, i) => i % 16 === col)).map((bits) => fromBits(bits * 0x10000)),
     );
-    expect(c).toEqual(run(y.flat(), shape, { quantizer: "nvfp4" }).rowwise);
+    expect(columnwise).toEqual(run(y.flat(), shape, { quantizer: "nvfp4" }).rowwise);
   });
 
   it("maps a block to 4 if that has the smaller error, and to 6 on a tie", () => {
@@ -358,7 +368,7 @@ describe("NVFP4", () => {
 
   it("rounds stochastically between neighbours, by words that know copy and stored place", () => {
     const shape: Shape = [16, 32];
-    const values = varied(shape).map(Math.abs);
+    const values = variedValues(shape).map(Math.abs);
     const spec: QuantizeSpec = {
       quantizer: "nvfp4",
       stochastic: true,
@@ -373,7 +383,7 @@ describe("NVFP4", () => {
       expect(new Set(moved)).toEqual(new Set([-1, 0, 1]));
       expect(random[usage]?.scale).toEqual(even[usage]?.scale);
     }
-    const swapped = transposed(values, shape).map((value) => value ?? 0);
+    const swapped = transposeValues(values, shape).map((value) => value ?? 0);
     const rows = run(swapped, [32, 16], { ...spec, usage: ["rowwise"] }).rowwise;
     expect(rows?.codes).not.toEqual(random.columnwise?.codes);
     const exact = run(

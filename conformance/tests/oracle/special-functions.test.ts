@@ -35,7 +35,7 @@ describe("recorded inputs", () => {
 
 describe("ex2", () => {
   it("is exact for every integer whose power of two is a normal number", () => {
-    for (let n = -126; n <= 127; n++) expect(unit.ex2(n)).toBe(2 ** n);
+    for (let exponent = -126; exponent <= 127; exponent++) expect(unit.ex2(exponent)).toBe(2 ** exponent);
   });
 });
 

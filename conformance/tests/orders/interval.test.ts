@@ -21,15 +21,15 @@ const randomLine = (next: () => number, depth: number, spread: number): Float64A
 /** A sum by a random binary tree; a leaf is a rounded product, or is fused into its partner. */
 function randomTree(next: () => number, x: Float64Array, w: Float64Array): number {
   const sums: number[] = [];
-  const left = Array.from(x.keys());
+  const remaining = Array.from(x.keys());
   const take = (from: number[]): number => from.splice(next() % from.length, 1)[0] as number;
-  while (left.length > 0 || sums.length > 1) {
+  while (remaining.length > 0 || sums.length > 1) {
     const choice = next() % 3;
-    if (left.length > 0 && (choice === 0 || sums.length === 0)) {
-      const k = take(left);
+    if (remaining.length > 0 && (choice === 0 || sums.length === 0)) {
+      const k = take(remaining);
       sums.push(fround((x[k] as number) * (w[k] as number)));
-    } else if (left.length > 0 && choice === 1) {
-      const k = take(left);
+    } else if (remaining.length > 0 && choice === 1) {
+      const k = take(remaining);
       sums.push(fma(x[k] as number, w[k] as number, take(sums)));
     } else if (sums.length > 1) sums.push(fround(take(sums) + take(sums)));
   }
@@ -66,10 +66,10 @@ describe("intervalOf", () => {
     fc.assert(
       fc.property(integers, (values) => {
         const terms: Terms = { x: values, w: values.map((value) => -value), minExponents: [-126, -126] };
-        const exact = values.reduce((sum, value) => sum - value * value, 0);
+        const exactSum = values.reduce((sum, value) => sum - value * value, 0);
         for (const accumulator of ["f32", "f64"] as const) {
           const { low, high } = intervalOf(terms, PLAIN, accumulator);
-          expect([low, high]).toEqual([exact, exact]);
+          expect([low, high]).toEqual([exactSum, exactSum]);
         }
       }),
       { numRuns: draws(200) },
@@ -99,11 +99,11 @@ describe("intervalOf", () => {
 
   it("allows infinities only where some order overflows", () => {
     const big = 2 ** 127;
-    const of = (x: number[]) =>
+    const rangeOf = (x: number[]) =>
       intervalOf({ x, w: x.map(() => 1), minExponents: [-126, -126] }, PLAIN, "f32");
-    expect(contains(of([big, big, -big]), Infinity)).toBe(true);
-    expect(contains(of([big, big, -big]), big)).toBe(true);
-    expect(contains(of([big, -big, 1]), Infinity)).toBe(false);
+    expect(contains(rangeOf([big, big, -big]), Infinity)).toBe(true);
+    expect(contains(rangeOf([big, big, -big]), big)).toBe(true);
+    expect(contains(rangeOf([big, -big, 1]), Infinity)).toBe(false);
   });
 
   it("casts both ends to the type of the result", () => {

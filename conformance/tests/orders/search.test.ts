@@ -39,73 +39,79 @@ function termsOf(seed: number, depth: number): Terms {
 const elementOf = ({ x, w }: Terms): Element =>
   ({ x: Array.from(x), w: Array.from(w), depth: x.length }) as Partial<Element> as Element;
 
-function judged(sum: (element: Element) => number, count = 40, first = 0): readonly JudgedElement[] {
+function judgeElements(sum: (element: Element) => number, count = 40, begin = 0): readonly JudgedElement[] {
   return Array.from({ length: count }, (_, i) => {
-    const terms = termsOf(SEED * 1000 + first + i, i % 4 === 3 ? DEPTH - 37 : DEPTH);
+    const terms = termsOf(SEED * 1000 + begin + i, i % 4 === 3 ? DEPTH - 37 : DEPTH);
     return { terms, operands: OPERANDS, actual: fround(sum(elementOf(terms))) };
   });
 }
 
 const orders = candidateOrders({ depth: DEPTH, scaleLength: 0 });
-const whole = ({ depth }: Element): Range => [0, depth];
+const wholeRange = ({ depth }: Element): Range => [0, depth];
 const TREES = { ascending: sumInOrder, halves: shuffleDown, neighbours: horizontalAdd } as const;
 
 /** The names of splits, and of blocks with the same bits. */
 function splitWords(count: number, tile: number): string {
-  const divided = ranges(DEPTH, count, tile);
-  const [[, length]] = divided as [Range];
-  return `${divided.length} splits|blocks of ${length} along K`;
+  const dividedRanges = ranges(DEPTH, count, tile);
+  const [[, length]] = dividedRanges as [Range];
+  return `${dividedRanges.length} splits|blocks of ${length} along K`;
 }
 
 /** Orders, each with an implementation that shares no code with the search. Alternatives after | have the same bits. */
-const KNOWN: readonly (readonly [words: string, sum: (element: Element) => number])[] = [
-  ["ascending k, fused multiply-add in f32", (e) => fmaChain(e, whole(e))],
-  ["numpy's pairwise sum", (e) => numpySum(roundedProducts(e))],
+const IMPLEMENTATIONS: readonly (readonly [words: string, sum: (element: Element) => number])[] = [
+  ["ascending k, fused multiply-add in f32", (element) => fmaChain(element, wholeRange(element))],
+  ["numpy's pairwise sum", (element) => numpySum(roundedProducts(element))],
   [
     "down to 1 element|pairwise, divided in the middle down to 2 elements",
-    (e) => cascadeSum(roundedProducts(e)),
+    (element) => cascadeSum(roundedProducts(element)),
   ],
   ...[16, 32, 64, 128].map(
-    (block) => [`blocks of ${block} along K`, (e: Element) => blockSums(e, block)] as const,
+    (block) => [`blocks of ${block} along K`, (element: Element) => blockSums(element, block)] as const,
   ),
   ...[2, 4, 8, 16, 32].flatMap((count) =>
     (["ascending", "halves", "neighbours"] as const)
       .filter((join) => count > 2 || join === "ascending")
-      .map((join) => [`k mod ${count}`, (e: Element) => TREES[join](laneSums(e, count))] as const),
+      .map(
+        (join) => [`k mod ${count}`, (element: Element) => TREES[join](laneSums(element, count))] as const,
+      ),
   ),
   ...[2, 4, 8].flatMap((count) =>
     [32, 64].map(
       (tile) =>
         [
           splitWords(count, tile),
-          (e: Element) => sumInOrder(ranges(e.depth, count, tile).map((range) => fmaChain(e, range))),
+          (element: Element) =>
+            sumInOrder(ranges(element.depth, count, tile).map((range) => fmaChain(element, range))),
         ] as const,
     ),
   ),
-  ["hopper-half", (e) => tensorCore(e, whole(e), HALF(-126))],
-  ["products added in f64", (e) => e.x.reduce((sum, x, k) => sum + x * (e.w[k] as number), 0)],
+  ["hopper-half", (element) => tensorCore(element, wholeRange(element), HALF(-126))],
+  [
+    "products added in f64",
+    (element) => element.x.reduce((sum, x, k) => sum + x * (element.w[k] as number), 0),
+  ],
 ];
 
 /** The time limit of one test. */
-const LIMIT = 400_000;
+const TIMEOUT_MS = 400_000;
 
 describe("searchOrder", () => {
-  it.each(sampleCases(KNOWN, 6))(
+  it.each(sampleCases(IMPLEMENTATIONS, 6))(
     "finds %s",
-    (words, sum) => {
-      const { best, candidateCount } = searchOrder(orders, judged(sum));
+    (orderPattern, sum) => {
+      const { best, candidateCount } = searchOrder(orders, judgeElements(sum));
       expect(best?.misses).toEqual([]);
       expect(candidateCount).toBeGreaterThan(1000);
-      const found = orderWords(best?.order as SummationOrder);
+      const orderInWords = orderWords(best?.order as SummationOrder);
       expect(
-        words.split("|").some((each) => found.includes(each)),
-        found,
+        orderPattern.split("|").some((alternative) => orderInWords.includes(alternative)),
+        orderInWords,
       ).toBe(true);
       // elements that the search did not see
-      for (const { actual, ...element } of judged(sum, 20, 500))
-        expect(valueBy(best as Candidate, element), found).toBe(actual);
+      for (const { actual, ...element } of judgeElements(sum, 20, 500))
+        expect(valueBy(best as Candidate, element), orderInWords).toBe(actual);
     },
-    LIMIT,
+    TIMEOUT_MS,
   );
 
   it(
@@ -114,7 +120,7 @@ describe("searchOrder", () => {
       const next = splitmix32(SEED);
       for (let i = 0; i < draws(30); i++) {
         const order = orders[next() % orders.length] as SummationOrder;
-        const elements = judged(() => 0, 24).map((element) => ({
+        const elements = judgeElements(() => 0, 24).map((element) => ({
           ...element,
           actual: valueBy({ order, epilogue: "fused" }, element),
         }));
@@ -122,32 +128,32 @@ describe("searchOrder", () => {
         expect(best?.misses, orderWords(order)).toEqual([]);
       }
     },
-    LIMIT,
+    TIMEOUT_MS,
   );
 
   it(
     "keeps an order that all elements but one confirm",
     () => {
-      const elements = judged((e) => mulAddChain(e, whole(e))).map((element, i) =>
-        i === 7 ? { ...element, actual: element.actual * (1 + 2 ** -22) } : element,
+      const elements = judgeElements((element) => mulAddChain(element, wholeRange(element))).map(
+        (element, i) => (i === 7 ? { ...element, actual: element.actual * (1 + 2 ** -22) } : element),
       );
       expect(searchOrder(orders, elements).best?.misses).toEqual([7]);
     },
-    LIMIT,
+    TIMEOUT_MS,
   );
 
   it(
     "finds nothing for an order that is no candidate",
     () => {
-      const scrambled = (e: Element): number => {
-        const turn = 1 + (Math.abs(Math.round(e.x[0] as number)) % 7);
-        const [x, w] = [e.x, e.w].map((values) =>
-          values.map((_, k) => values[(k * 97 + turn) % values.length] as number),
+      const sumScrambled = (element: Element): number => {
+        const rotation = 1 + (Math.abs(Math.round(element.x[0] as number)) % 7);
+        const [x, w] = [element.x, element.w].map((values) =>
+          values.map((_, k) => values[(k * 97 + rotation) % values.length] as number),
         );
-        return fmaChain({ ...e, x: x as number[], w: w as number[] }, whole(e));
+        return fmaChain({ ...element, x: x as number[], w: w as number[] }, wholeRange(element));
       };
-      expect(searchOrder(orders, judged(scrambled)).best).toBeUndefined();
+      expect(searchOrder(orders, judgeElements(sumScrambled)).best).toBeUndefined();
     },
-    LIMIT,
+    TIMEOUT_MS,
   );
 });

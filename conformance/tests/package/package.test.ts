@@ -10,8 +10,8 @@ import { PROGRAMS, TYPED } from "./programs.js";
 import { nodeOf, Project, pack, ROOT } from "./project.js";
 
 const tarballs = mkdtempSync(join(tmpdir(), "lockstep-tarball-"));
-const bare = new Project();
-const full = new Project();
+const bareProject = new Project();
+const fullProject = new Project();
 let tarball: string;
 let answer: string;
 
@@ -27,22 +27,22 @@ const bin = (name: string): string => join(ROOT, "node_modules", ".bin", name);
 
 beforeAll(() => {
   tarball = pack(tarballs);
-  bare.install(tarball);
-  full.install(tarball, `fast-check@${manifest.peerDependencies["fast-check"]}`);
-  full.write("imported.mjs", PROGRAMS.imported);
-  full.write("required.cjs", PROGRAMS.required);
-  full.write("dynamic.cjs", PROGRAMS.importedDynamically);
-  answer = outputOf(full, process.execPath, "imported.mjs");
+  bareProject.install(tarball);
+  fullProject.install(tarball, `fast-check@${manifest.peerDependencies["fast-check"]}`);
+  fullProject.write("imported.mjs", PROGRAMS.imported);
+  fullProject.write("required.cjs", PROGRAMS.required);
+  fullProject.write("dynamic.cjs", PROGRAMS.importedDynamically);
+  answer = outputOf(fullProject, process.execPath, "imported.mjs");
 });
 
 afterAll(() => {
-  for (const project of [bare, full]) project.dispose();
+  for (const project of [bareProject, fullProject]) project.dispose();
   rmSync(tarballs, { recursive: true });
 });
 
 describe("an install", () => {
   it("installs only the package and its dependencies: no compiler tools, no test library", () => {
-    expect(bare.packages).toEqual(["@huggingface", "lockstep"]);
+    expect(bareProject.packages).toEqual(["@huggingface", "lockstep"]);
   });
 
   it("can compute: the program gives the result of two threads", () => {
@@ -57,20 +57,20 @@ describe("an install", () => {
     ["build-cuda", ["build-cuda"], install("cmake-js", "node-addon-api")],
     ["launch", ["launch", "-n", "2", "package.json"], install("zeromq")],
   ])("without its optional packages makes %s name the package to install", (name, args, command) => {
-    const { status, errors } = bare.run("npx", "--no", "lockstep", ...args);
+    const { status, errors } = bareProject.run("npx", "--no", "lockstep", ...args);
     expect(errors).toContain(`lockstep ${name}: `);
     expect(errors).toContain(command);
     expect(status).toBe(2);
   });
 
   it("without fast-check has lockstep/conformance throw a MissingPackageError that says what to install", () => {
-    bare.write(
+    bareProject.write(
       "missing.mjs",
       `import { MissingPackageError } from "lockstep";
       const error = await import("lockstep/conformance").catch((error) => error);
       console.log(error instanceof MissingPackageError, error.code, error.message);`,
     );
-    const output = outputOf(bare, process.execPath, "missing.mjs");
+    const output = outputOf(bareProject, process.execPath, "missing.mjs");
     expect(output).toMatch(/^true MISSING_PACKAGE lockstep\/conformance needs fast-check/);
     expect(output).toContain(install("fast-check"));
   });
@@ -78,7 +78,7 @@ describe("an install", () => {
 
 describe("lockstep/conformance", () => {
   it("exports the same names and the same objects for import and for require", () => {
-    full.write(
+    fullProject.write(
       "names.cjs",
       `const required = require("lockstep/conformance");
       import("lockstep/conformance").then((imported) => {
@@ -86,13 +86,13 @@ describe("lockstep/conformance", () => {
         console.log(names.length > 40, names.join() === Object.keys(required).join(), names.every((name) => imported[name] === required[name]));
       });`,
     );
-    expect(outputOf(full, process.execPath, "names.cjs")).toBe("true true true\n");
+    expect(outputOf(fullProject, process.execPath, "names.cjs")).toBe("true true true\n");
   });
 });
 
 describe.each([20, 22, 24])("on Node %i", (major) => {
   const node = nodeOf(major);
-  const run = (file: string): string => outputOf(full, "path" in node ? node.path : "", file);
+  const run = (file: string): string => outputOf(fullProject, "path" in node ? node.path : "", file);
 
   it.for([
     ["ESM imports it", "imported.mjs"],
@@ -105,8 +105,8 @@ describe.each([20, 22, 24])("on Node %i", (major) => {
 
   it("the program lockstep conform passes all laws on the reference", ({ skip }) => {
     if ("missing" in node) return skip(node.missing);
-    const program = join(full.folder, "node_modules/lockstep", manifest.bin.lockstep);
-    const output = outputOf(full, node.path, program, "conform", "--runs", "2", "--quiet");
+    const program = join(fullProject.folder, "node_modules/lockstep", manifest.bin.lockstep);
+    const output = outputOf(fullProject, node.path, program, "conform", "--runs", "2", "--quiet");
     expect(output).toMatch(/^(\d+) of \1 laws hold for wasm/);
   });
 });
@@ -128,25 +128,25 @@ describe("TypeScript", () => {
       ...options,
     };
     const typeRoots = [join(ROOT, "node_modules/@types")];
-    full.write(file, TYPED.replace("main();", ""));
-    const configFile = full.write(
+    fullProject.write(file, TYPED.replace("main();", ""));
+    const configFile = fullProject.write(
       `tsconfig.${file}.json`,
       JSON.stringify({ compilerOptions: { ...config, typeRoots, outDir: "typed" }, files: [file] }),
     );
-    expect(full.run(bin("tsc"), "-p", configFile)).toEqual({ status: 0, output: "", errors: "" });
+    expect(fullProject.run(bin("tsc"), "-p", configFile)).toEqual({ status: 0, output: "", errors: "" });
   });
 });
 
 describe("a bundle", () => {
   it("by Vite, for browsers, computes the same on one thread", async () => {
-    const entry = full.write("vite-entry.js", PROGRAMS.onOneThread);
+    const entry = fullProject.write("vite-entry.js", PROGRAMS.onOneThread);
     await buildWithVite({
-      root: full.folder,
+      root: fullProject.folder,
       configFile: false,
       logLevel: "error",
       build: { outDir: "vite", rollupOptions: { input: entry, output: { entryFileNames: "bundle.mjs" } } },
     });
-    expect(outputOf(full, process.execPath, "vite/bundle.mjs")).toBe(answer.replace(/^2/, "1"));
+    expect(outputOf(fullProject, process.execPath, "vite/bundle.mjs")).toBe(answer.replace(/^2/, "1"));
   });
 
   const kinds = {
@@ -161,9 +161,9 @@ describe("a bundle", () => {
   } as const;
 
   it.each(Object.entries(kinds))("by esbuild, as %s, computes the same", async (name, [program, options]) => {
-    const entry = full.write("esbuild-entry.js", PROGRAMS[program]);
+    const entry = fullProject.write("esbuild-entry.js", PROGRAMS[program]);
     const outfile = join(
-      full.folder,
+      fullProject.folder,
       `esbuild/${name.replace(/\W+/g, "-")}.${options.format === "cjs" ? "cjs" : "mjs"}`,
     );
     await bundle({
@@ -175,11 +175,11 @@ describe("a bundle", () => {
       ...options,
     });
     const expected = options.platform === "browser" ? answer.replace(/^2/, "1") : answer;
-    expect(outputOf(full, process.execPath, outfile)).toBe(expected);
+    expect(outputOf(fullProject, process.execPath, outfile)).toBe(expected);
   });
 
   it("without calls of the reference is small: importing names of tables does not include the reference", async () => {
-    const entry = full.write(
+    const entry = fullProject.write(
       "small-entry.js",
       `import { DATAPATHS } from "lockstep"; console.log(Object.keys(DATAPATHS));`,
     );
@@ -196,13 +196,13 @@ describe("a bundle", () => {
 
 describe("the package's form", () => {
   it("passes publint, including its suggestions", () => {
-    expect(full.run(bin("publint"), "run", "--strict", tarball)).toMatchObject({ status: 0 });
+    expect(fullProject.run(bin("publint"), "run", "--strict", tarball)).toMatchObject({ status: 0 });
   });
 
   // cjs-resolves-to-esm is ignored because require() returns an ES module on purpose (tests above run it on each Node
   // version); the profile is node16 because node10 resolution does not know subpath exports
   it("has types that pass arethetypeswrong in every module resolution that supports exports", () => {
-    const found = full.run(
+    const tarballNames = fullProject.run(
       bin("attw"),
       tarball,
       "--profile",
@@ -210,6 +210,6 @@ describe("the package's form", () => {
       "--ignore-rules",
       "cjs-resolves-to-esm",
     );
-    expect(found).toMatchObject({ status: 0 });
+    expect(tarballNames).toMatchObject({ status: 0 });
   });
 });

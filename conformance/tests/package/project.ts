@@ -22,14 +22,14 @@ export class Project {
   }
 
   write(path: string, text: string): string {
-    const full = join(this.folder, path);
-    mkdirSync(dirname(full), { recursive: true });
-    writeFileSync(full, text);
-    return full;
+    const fullPath = join(this.folder, path);
+    mkdirSync(dirname(fullPath), { recursive: true });
+    writeFileSync(fullPath, text);
+    return fullPath;
   }
 
-  install(...what: readonly string[]): void {
-    npm(this.folder, "install", "--omit=dev", "--no-audit", "--no-fund", ...what);
+  install(...packages: readonly string[]): void {
+    npm(this.folder, "install", "--omit=dev", "--no-audit", "--no-fund", ...packages);
   }
 
   /** The names of the installed packages. */

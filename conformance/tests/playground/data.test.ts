@@ -69,13 +69,15 @@ describe("lines of numbers", () => {
         lines,
         fc.constantFrom(" ", ", ", ";", "\t"),
         fc.constantFrom("\n", "\r\n", "\n\n"),
-        (rows, apart, end) => {
+        (rows, areSeparate, end) => {
           const columns = Math.max(...rows.map((row) => row.length));
           const expected = rows.flatMap((row) => [
             ...row,
             ...new Array<number>(columns - row.length).fill(0),
           ]);
-          const text = rows.map((row) => row.map((x) => (Object.is(x, -0) ? "-0" : x)).join(apart)).join(end);
+          const text = rows
+            .map((row) => row.map((x) => (Object.is(x, -0) ? "-0" : x)).join(areSeparate))
+            .join(end);
           expect(parseLines(text)).toEqual({
             rows: rows.length,
             columns,
@@ -108,25 +110,25 @@ describe("a distribution", () => {
         fc.integer({ min: 8, max: 200 }),
         fc.bigInt({ min: 0n, max: 2n ** 53n }),
         (text, count, seed) => {
-          const drawn = drawNumbers(text, count, seed);
-          expect(drawn).toHaveLength(count);
-          expect(drawNumbers(text, count, seed)).toEqual(drawn);
-          expect(drawNumbers(text, count, seed + 1n)).not.toEqual(drawn);
+          const numbers = drawNumbers(text, count, seed);
+          expect(numbers).toHaveLength(count);
+          expect(drawNumbers(text, count, seed)).toEqual(numbers);
+          expect(drawNumbers(text, count, seed + 1n)).not.toEqual(numbers);
         },
       ),
       { numRuns: draws(30) },
     );
   });
 
-  it("has the mean, the deviation, the range and the outliers that were asked for", () => {
+  it("has the requested mean, deviation, range and outliers", () => {
     const count = 2 ** 16;
     const momentsOf = (text: string) => {
-      const drawn = drawNumbers(text, count, 7n) as Float32Array;
-      const mean = drawn.reduce((sum, x) => sum + x, 0) / count;
+      const numbers = drawNumbers(text, count, 7n) as Float32Array;
+      const mean = numbers.reduce((sum, x) => sum + x, 0) / count;
       return {
-        drawn,
+        drawn: numbers,
         mean,
-        deviation: Math.sqrt(drawn.reduce((sum, x) => sum + (x - mean) ** 2, 0) / count),
+        deviation: Math.sqrt(numbers.reduce((sum, x) => sum + (x - mean) ** 2, 0) / count),
       };
     };
     const normal = momentsOf("normal(3, 0.5)");
@@ -134,9 +136,9 @@ describe("a distribution", () => {
     expect(normal.deviation).toBeCloseTo(0.5, 1);
     // the variance of Student's t is degrees / (degrees - 2)
     expect(momentsOf("student(10, 2)").deviation).toBeCloseTo(2 * Math.sqrt(10 / 8), 1);
-    const { drawn } = momentsOf("uniform(2, 4) + outliers(1%, 100)");
-    expect(Math.min(...drawn)).toBeGreaterThanOrEqual(2);
-    expect(drawn.filter((x) => x > 4).length / count).toBeCloseTo(0.01, 2);
+    const { drawn: samples } = momentsOf("uniform(2, 4) + outliers(1%, 100)");
+    expect(Math.min(...samples)).toBeGreaterThanOrEqual(2);
+    expect(samples.filter((x) => x > 4).length / count).toBeCloseTo(0.01, 2);
     expect(Array.from(drawNumbers("ramp(-1, 1)", 5, 0n) as Float32Array)).toEqual([-1, -0.5, 0, 0.5, 1]);
     expect(Array.from(drawNumbers("first(448, 0.5)", 3, 0n) as Float32Array)).toEqual([448, 0.5, 0.5]);
   });
@@ -161,8 +163,8 @@ describe("the address", () => {
     const names = Object.keys(defaults) as (keyof typeof defaults)[];
     const changes = fc.dictionary(fc.constantFrom(...names), fc.string({ unit: "grapheme" }));
     fc.assert(
-      fc.property(changes, (changed) => {
-        const params = { ...defaults, ...changed };
+      fc.property(changes, (changedBytes) => {
+        const params = { ...defaults, ...changedBytes };
         expect(readParams(writeParams(params))).toEqual(params);
         expect(readParams(`${writeParams(params)}&unknown=1`)).toEqual(params);
       }),

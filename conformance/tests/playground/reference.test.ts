@@ -43,7 +43,7 @@ afterAll(async () => {
 });
 
 /** Any f32, and often one near the values of a narrow format: few bits of fraction, and exponents near 0. */
-const single = fc.oneof(
+const singleRow = fc.oneof(
   fc.integer({ min: 0, max: 2 ** 32 - 1 }).map(floatOf),
   fc
     .record({
@@ -59,7 +59,7 @@ const matrix = fc
   .record({
     rows: fc.integer({ min: 1, max: 70 }),
     columns: fc.integer({ min: 1, max: 140 }),
-    seed: fc.array(single.filter(Number.isFinite), { minLength: 1, maxLength: 40 }),
+    seed: fc.array(singleRow.filter(Number.isFinite), { minLength: 1, maxLength: 40 }),
     dtype: fc.constantFrom("bf16", "f32", "f16"),
   })
   .map(
@@ -80,28 +80,30 @@ describe("a quantized matrix", () => {
     "under $dialect, $quantizer, $format, $tile has the codes, scales and values of the dialect",
     (choice) => {
       fc.assert(
-        fc.property(matrix, (given) => {
-          const { rows, columns } = given;
-          const made = quantize(backend, given, choice);
+        fc.property(matrix, (input) => {
+          const { rows, columns } = input;
+          const quantizedInput = quantize(backend, input, choice);
           const { multiple }: BlockFormat = BLOCK_FORMATS[choice.quantizer];
           const width = Math.ceil(columns / multiple) * multiple;
-          const padded = Float32Array.from({ length: rows * width }, (_, i) => {
+          const paddedValues = Float32Array.from({ length: rows * width }, (_, i) => {
             const [row, column] = [Math.floor(i / width), i % width];
-            return column < columns ? (given.values[row * columns + column] as number) : 0;
+            return column < columns ? (input.values[row * columns + column] as number) : 0;
           });
           const scope = new Scope();
-          const wide = tensor(backend, padded, [rows, width]);
+          const wide = tensor(backend, paddedValues, [rows, width]);
           const x =
-            given.dtype === "f32" ? wide : encode(wide, { format: given.dtype, overflow: "nonfinite" });
+            input.dtype === "f32" ? wide : encode(wide, { format: input.dtype, overflow: "nonfinite" });
           const { dialect, quantizer, format, tile } = choice;
           const quantized = quantizerOf({ dialect, quantizer, format, tile }).quantize(x);
           const values = (dequantizeAs(quantized, { dialect, dtype: "f32" }) as Tensor<"f32">).dataSync();
           const elements = decode(quantized.copy("rowwise").data).dataSync();
           for (let row = 0; row < rows; row++)
             for (let column = 0; column < columns; column++) {
-              const [at, from] = [row * columns + column, row * width + column];
-              if (!Object.is(made.values[at], values[from])) throw new Error(`value ${at}`);
-              if (!Object.is(made.elements[at], elements[from])) throw new Error(`element ${at}`);
+              const [position, from] = [row * columns + column, row * width + column];
+              if (!Object.is(quantizedInput.values[position], values[from]))
+                throw new Error(`value ${position}`);
+              if (!Object.is(quantizedInput.elements[position], elements[from]))
+                throw new Error(`element ${position}`);
             }
           scope.dispose();
         }),
@@ -113,33 +115,39 @@ describe("a quantized matrix", () => {
   it("differs from another where codes or values do, and its elements are explained as they are", () => {
     const choices = fc.constantFrom(...CHOICES);
     fc.assert(
-      fc.property(matrix, choices, choices, fc.nat(), (given, first, second, where) => {
-        const pair = compare(quantize(backend, given, first), quantize(backend, given, second));
+      fc.property(matrix, choices, choices, fc.nat(), (drawnInput, firstChoice, secondChoice, where) => {
+        const pair = compare(
+          quantize(backend, drawnInput, firstChoice),
+          quantize(backend, drawnInput, secondChoice),
+        );
         const { a, b } = pair;
-        const at = where % a.inputs.length;
-        const place = [Math.floor(at / a.columns), at % a.columns] as const;
-        const [one, other] = [explainElement(a, ...place), explainElement(b, ...place)];
-        const difference = differenceAt(a, b, at);
-        expect(pair.different.includes(at)).toBe(!Object.is(a.values[at], b.values[at]));
-        if (difference !== "none") expect(explainDifference(one, other).words).not.toEqual([]);
-        for (const [q, explained] of [[a, one] as const, [b, other] as const]) {
-          const scale = scaleIndex(q, ...place);
-          expect(explained.input).toBe(q.inputs[at]);
-          expect(explained.code).toBe(q.codes[at]);
+        const position = where % a.inputs.length;
+        const coordinates = [Math.floor(position / a.columns), position % a.columns] as const;
+        const [firstSteps, secondSteps] = [
+          explainElement(a, ...coordinates),
+          explainElement(b, ...coordinates),
+        ];
+        const difference = differenceAt(a, b, position);
+        expect(pair.different.includes(position)).toBe(!Object.is(a.values[position], b.values[position]));
+        if (difference !== "none") expect(explainDifference(firstSteps, secondSteps).words).not.toEqual([]);
+        for (const [q, explained] of [[a, firstSteps] as const, [b, secondSteps] as const]) {
+          const scale = scaleIndex(q, ...coordinates);
+          expect(explained.input).toBe(q.inputs[position]);
+          expect(explained.code).toBe(q.codes[position]);
           expect(explained.scale.code).toBe(q.scales.codes[scale]);
-          expect(explained.dequantized.value).toBe(q.values[at]);
+          expect(explained.dequantized.value).toBe(q.values[position]);
           const { top = 0, bottom = q.rows, left = 0, right = q.columns } = explained.block ?? {};
           const { block, scales } = q;
           expect([top, left]).toEqual([
-            place[0] - (place[0] % Math.max(block.rows, scales.lineRows)),
-            place[1] - (place[1] % block.columns),
+            coordinates[0] - (coordinates[0] % Math.max(block.rows, scales.lineRows)),
+            coordinates[1] - (coordinates[1] % block.columns),
           ]);
-          expect(place[0] < bottom && place[1] < right).toBe(true);
+          expect(coordinates[0] < bottom && coordinates[1] < right).toBe(true);
           const { error, largestError, codesUsed } = costOf(q);
           expect(codesUsed).toBe(new Set(q.codes).size);
-          const input = q.inputs[at] as number;
+          const input = q.inputs[position] as number;
           if (Number.isFinite(input) && !Number.isNaN(largestError))
-            expect(largestError).toBeGreaterThanOrEqual(Math.abs((q.values[at] as number) - input));
+            expect(largestError).toBeGreaterThanOrEqual(Math.abs((q.values[position] as number) - input));
           expect(error >= 0 || q.values.some(Number.isNaN)).toBe(true);
         }
       }),
@@ -160,11 +168,11 @@ describe("a dot product", () => {
   const settings = fc.record({
     depth: fc.integer({ min: 1, max: 500 }),
     x: fc.array(
-      single.filter((x) => Math.abs(x) < 500),
+      singleRow.filter((x) => Math.abs(x) < 500),
       { minLength: 1, maxLength: 30 },
     ),
     w: fc.array(
-      single.filter((x) => Math.abs(x) < 500),
+      singleRow.filter((x) => Math.abs(x) < 500),
       { minLength: 1, maxLength: 31 },
     ),
     operands: fc.constantFrom(...OPERANDS),
@@ -174,36 +182,42 @@ describe("a dot product", () => {
   } as const);
 
   it("has the sum of gemm for operands with and without scales, or the reason why there is none", () => {
-    const seen = new Set<string>();
+    const quantizers = new Set<string>();
     fc.assert(
       fc.property(
         settings,
-        ({ depth, x, w, operands: [first, second], datapath, splitAccumulator, splitK }) => {
-          const long = (values: readonly number[]) =>
+        ({ depth, x, w, operands: [firstOperand, secondOperand], datapath, splitAccumulator, splitK }) => {
+          const longRows = (values: readonly number[]) =>
             Float32Array.from({ length: depth }, (_, i) => values[i % values.length] as number);
           const answer = answerOrReason(() =>
-            explainProduct(backend, long(x), long(w), {
-              ...{ x: first, w: second, datapath, splitAccumulator, splitK },
+            explainProduct(backend, longRows(x), longRows(w), {
+              ...{ x: firstOperand, w: secondOperand, datapath, splitAccumulator, splitK },
             }),
           );
           const scope = new Scope();
-          const operand = (values: readonly number[], of: Operand) => {
+          const operand = (values: readonly number[], choice: Operand) => {
             const multiple =
-              typeof of === "string" ? 2 : (BLOCK_FORMATS[of.quantizer] as BlockFormat).multiple;
-            const both = Math.max(multiple, 128);
-            const all = new Float32Array(Math.ceil(depth / both) * both);
-            all.set(long(values));
-            const made = tensor(backend, all, [1, all.length]);
-            return typeof of === "string" ? encode(made, { format: of }) : quantizerOf(of).quantize(made);
+              typeof choice === "string" ? 2 : (BLOCK_FORMATS[choice.quantizer] as BlockFormat).multiple;
+            const paddedMultiple = Math.max(multiple, 128);
+            const paddedValues = new Float32Array(Math.ceil(depth / paddedMultiple) * paddedMultiple);
+            paddedValues.set(longRows(values));
+            const paddedRow = tensor(backend, paddedValues, [1, paddedValues.length]);
+            return typeof choice === "string"
+              ? encode(paddedRow, { format: choice })
+              : quantizerOf(choice).quantize(paddedRow);
           };
           const result = answerOrReason(() => {
-            const given = { x: operand(x, first), w: operand(w, second), outDtype: "f32" } as const;
-            return gemm({ ...given, datapath, useSplitAccumulator: splitAccumulator, splitK: 1 });
+            const products = {
+              x: operand(x, firstOperand),
+              w: operand(w, secondOperand),
+              outDtype: "f32",
+            } as const;
+            return gemm({ ...products, datapath, useSplitAccumulator: splitAccumulator, splitK: 1 });
           });
           if (typeof answer === "string") expect(answer).not.toBe("");
           else {
-            seen.add(
-              `${answer.explained.plan.datapath} ${typeof first === "string" ? "plain" : first.quantizer}`,
+            quantizers.add(
+              `${answer.explained.plan.datapath} ${typeof firstOperand === "string" ? "plain" : firstOperand.quantizer}`,
             );
             expect(answer.depth).toBe(depth);
             if (splitK === 1 && typeof result === "object") {
@@ -222,22 +236,29 @@ describe("a dot product", () => {
       { numRuns: 250 },
     );
     for (const quantizer of ["fp8-current", "fp8-block", "mxfp8", "nvfp4"])
-      expect([...seen].filter((each) => each.endsWith(` ${quantizer}`)).length).toBeGreaterThan(1);
+      expect([...quantizers].filter((name) => name.endsWith(` ${quantizer}`)).length).toBeGreaterThan(1);
   });
 
   it("shows what Hopper's FP8 sums lose: 255 products below the last bit of a large one", () => {
-    const first = (value: number) => Float32Array.from({ length: 256 }, (_, i) => (i === 0 ? value : 0.5));
-    const { explained, exact, fp32, steps } = explainProduct(backend, first(448), first(16), {
+    const withFirst = (value: number) =>
+      Float32Array.from({ length: 256 }, (_, i) => (i === 0 ? value : 0.5));
+    const {
+      explained,
+      exact: exactResult,
+      fp32,
+      steps,
+    } = explainProduct(backend, withFirst(448), withFirst(16), {
       ...{ x: "e4m3", w: "e4m3", datapath: "hopper", splitAccumulator: false, splitK: 1 },
     });
-    expect([explained, exact, fp32].map(({ out }) => out.value)).toEqual([7168, 7231.75, 7231.75]);
+    expect([explained, exactResult, fp32].map(({ out }) => out.value)).toEqual([7168, 7231.75, 7231.75]);
     expect(steps[0]?.step.grid).toBe(12 - 13);
     expect(steps[1]?.step.terms.every(({ kept, value }) => kept === 0 && value === 0.25)).toBe(true);
   });
 
   it("in two splits of K loses only in the first, which has the large product", () => {
-    const first = (value: number) => Float32Array.from({ length: 256 }, (_, i) => (i === 0 ? value : 0.5));
-    const { explained, steps } = explainProduct(backend, first(448), first(16), {
+    const withFirst = (value: number) =>
+      Float32Array.from({ length: 256 }, (_, i) => (i === 0 ? value : 0.5));
+    const { explained, steps } = explainProduct(backend, withFirst(448), withFirst(16), {
       ...{ x: "e4m3", w: "e4m3", datapath: "hopper", splitAccumulator: false, splitK: 2 },
     });
     // 128 products of 0.25 are exact in the second split

@@ -48,19 +48,22 @@ describe("the value that is quantized", () => {
 
   testInScope("current scaling and NVFP4 cast the rounded value by the amax of the f32 one", () => {
     const x = encode(tensor(backend(), new Float32Array(256).fill(1.0234375), [16, 16]), { format: "bf16" });
-    const exact = activation(x, { kind: "gelu", outDtype: "f32" }).dataSync()[0] as number;
-    const rounded = activation(x, { kind: "gelu" });
+    const exactResult = activation(x, { kind: "gelu", outDtype: "f32" }).dataSync()[0] as number;
+    const roundedResult = activation(x, { kind: "gelu" });
     const scale = new Float8CurrentScalingQuantizer().activationQuantize(x, { kind: "gelu" }).copy("rowwise");
-    expect(scale.scaleInv.dataSync()[0]).toBe(Math.fround(1 / Math.fround(448 / exact)));
+    expect(scale.scaleInv.dataSync()[0]).toBe(Math.fround(1 / Math.fround(448 / exactResult)));
     expect(scale.scaleInv.dataSync()[0]).not.toBe(
-      new Float8CurrentScalingQuantizer().quantize(rounded).copy("rowwise").scaleInv.dataSync()[0],
+      new Float8CurrentScalingQuantizer().quantize(roundedResult).copy("rowwise").scaleInv.dataSync()[0],
     );
-    const two = new NVFP4Quantizer({ columnwise: true }).activationQuantize(x, { kind: "gelu" });
-    expect([two.rowwise, two.columnwise].map((copy) => copy?.amax?.dataSync()[0])).toEqual([exact, exact]);
+    const twoSteps = new NVFP4Quantizer({ columnwise: true }).activationQuantize(x, { kind: "gelu" });
+    expect([twoSteps.rowwise, twoSteps.columnwise].map((copy) => copy?.amax?.dataSync()[0])).toEqual([
+      exactResult,
+      exactResult,
+    ]);
     const transformed = new NVFP4Quantizer({ columnwise: true, rht: true });
     assertSameAnswer(
       downloadQuantized(transformed.activationQuantize(x, { kind: "gelu" })),
-      downloadQuantized(transformed.quantize(rounded)),
+      downloadQuantized(transformed.quantize(roundedResult)),
     );
   });
 
@@ -75,9 +78,9 @@ describe("the value that is quantized", () => {
     const x = { data: Float32Array.of(1 + 2 ** -9, 1), shape: [1, 2] as const, dtype: "bf16" as const };
     const spec = { quantizer: "fp8-delayed", scale: 448 / 453, format: "e5m2" } as const;
     expect(quantizeActivated(x, spec).amax).toBe(0x3f804000);
-    const current = quantizeActivated(x, { quantizer: "fp8-current" }).rowwise?.scale;
+    const currentScale = quantizeActivated(x, { quantizer: "fp8-current" }).rowwise?.scale;
     const stored = quantizeActivated({ ...x, data: Float32Array.of(1, 1) }, { quantizer: "fp8-current" });
-    expect(current).not.toEqual(stored.rowwise?.scale);
+    expect(currentScale).not.toEqual(stored.rowwise?.scale);
   });
 });
 
@@ -96,8 +99,8 @@ describe("the result", () => {
   testInScope("may be empty", () => {
     const amax = tensor(backend(), [3]);
     const quantizer = new Float8Quantizer({ scale: tensor(backend(), [4]), amax });
-    const none = quantizer.activationQuantize(tensor(backend(), [], [0, 8]), { kind: "sigmoid" });
-    expect([none.copy("rowwise").scaleInv.dataSync()[0], amax.dataSync()[0]]).toEqual([0.25, 3]);
+    const emptyTensor = quantizer.activationQuantize(tensor(backend(), [], [0, 8]), { kind: "sigmoid" });
+    expect([emptyTensor.copy("rowwise").scaleInv.dataSync()[0], amax.dataSync()[0]]).toEqual([0.25, 3]);
   });
 });
 
@@ -138,8 +141,8 @@ describe("refuses", () => {
   });
 });
 
-testEqualBits("threads do not change a bit", useThreads(), (each) => {
-  const x = wave(256, 512, each);
+testEqualBits("threads do not change a bit", useThreads(), (backend) => {
+  const x = wave(256, 512, backend);
   const quantizer = new MXFP8Quantizer({ columnwise: true });
   return downloadQuantized(quantizer.activationQuantize(x, { kind: "gelu", gated: true }));
 });

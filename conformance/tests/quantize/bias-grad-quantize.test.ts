@@ -98,36 +98,36 @@ const SIZES = { rows: 32, from: 32, to: 64, middle: 64 };
 
 describe.each(rowsWhere(({ products }) => products !== undefined))("%s", (_, row) => {
   /** The number of fused gradient quantizations in a step, and the number of separate column sums. */
-  function summed(recipe: Parameters<typeof autocast>[0]["recipe"], biased = true) {
+  function columnSums(recipe: Parameters<typeof autocast>[0]["recipe"], biased = true) {
     using _scope = new Scope();
-    using built = row.build(backend(), SIZES);
-    for (const [name, parameter] of built.module.namedParameters()) {
+    using builtModule = row.build(backend(), SIZES);
+    for (const [name, parameter] of builtModule.module.namedParameters()) {
       if (!biased && /bias$/i.test(name)) parameter.requiresGrad = false;
     }
-    const inputs = createInputs(backend(), built, SIZES);
-    const y = autocast({ recipe }, () => combineResults(built.run(inputs)));
+    const inputs = createInputs(backend(), builtModule, SIZES);
+    const y = autocast({ recipe }, () => combineResults(builtModule.run(inputs)));
     const dy = randomGradient(y, 4);
     const operations = operationsOf(() => y.backward(dy));
     for (const x of inputs) x.zeroGrad();
-    const count = (wanted: OpName): number => operations.filter((op) => op === wanted).length;
+    const count = (expectedOp: OpName): number => operations.filter((op) => op === expectedOp).length;
     return [count("biasGradQuantize"), count("columnSum")];
   }
 
   it.each(GRADIENT_RECIPE_NAMES)("%s quantizes a gradient with the sums of its columns", (name) => {
-    const [fused] = summed(recipeByName(name));
+    const [fused] = columnSums(recipeByName(name));
     expect(fused).toBeGreaterThan(0);
-    expect(summed(recipeByName(name), false)).toEqual([0, 0]);
+    expect(columnSums(recipeByName(name), false)).toEqual([0, 0]);
   });
 
   it("the caller's own quantizers get only the gradient", () => {
     const recipe = new CustomRecipe({ quantizerFactory: () => new MXFP8Quantizer() });
-    const [fused, alone] = summed(recipe);
-    expect([fused, alone]).toEqual([0, row.products?.(SIZES).length]);
+    const [fused, separate] = columnSums(recipe);
+    expect([fused, separate]).toEqual([0, row.products?.(SIZES).length]);
   });
 });
 
-testEqualBits("threads do not change a bit", useThreads(), (each) => {
-  const grad = drawnTensor(each, 9, [1000, 512], "bf16");
+testEqualBits("threads do not change a bit", useThreads(), (backend) => {
+  const grad = drawnTensor(backend, 9, [1000, 512], "bf16");
   const { out, biasGrad } = new Float8BlockQuantizer(BOTH).biasGradQuantize(grad, "f32");
   return { ...downloadQuantized(out), biasGrad: download(biasGrad) };
 });

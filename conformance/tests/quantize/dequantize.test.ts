@@ -29,12 +29,12 @@ const QUANTIZERS: Readonly<Record<string, (options: QuantizerOptions) => Quantiz
 };
 
 /** Integers from -6 to 6, with a 6 in each block of 16 along rows and columns. Every format represents them exactly. */
-function whole(rows: number, columns: number): Tensor<"f32"> {
+function wholeMatrix(rows: number, columns: number): Tensor<"f32"> {
   const values = [0, 1, -2, 3, -4, 6, -6, 1.5];
-  const at = (row: number, column: number): number =>
+  const valueAt = (row: number, column: number): number =>
     (row + column) % 16 === 0 ? 6 : (values[(7 * row + 3 * column) % values.length] as number);
   const data = Float32Array.from({ length: rows * columns }, (_, i) =>
-    at(Math.floor(i / columns), i % columns),
+    valueAt(Math.floor(i / columns), i % columns),
   );
   return tensor(backend(), data, [rows, columns]);
 }
@@ -45,12 +45,12 @@ describe("results do not depend on the number of threads", () => {
   const bits = fromCodes(
     "bf16",
     [640, 704],
-    words(3, 640 * 704).map((word) => (word & 0x83ff) | 0x3c00),
+    words(3, 640 * 704).map((bits) => (bits & 0x83ff) | 0x3c00),
   );
   for (const [name, make] of Object.entries(QUANTIZERS)) {
     for (const usage of [{}, { rowwise: false, columnwise: true }]) {
-      testEqualBits(`${name}, ${"rowwise" in usage ? "columnwise" : "rowwise"}`, threads, (each) => ({
-        values: download(make(usage).quantize(upload(each, bits)).dequantize("f32")),
+      testEqualBits(`${name}, ${"rowwise" in usage ? "columnwise" : "rowwise"}`, threads, (backend) => ({
+        values: download(make(usage).quantize(upload(backend, bits)).dequantize("f32")),
       }));
     }
   }
@@ -59,9 +59,9 @@ describe("results do not depend on the number of threads", () => {
 describe("dequantized values", () => {
   testInScope("have the nominal type of the quantized tensor unless another is given", () => {
     for (const dtype of WIDE_DTYPES) {
-      const t = new MXFP8Quantizer().makeEmpty(backend(), [2, 32], dtype);
-      expect(dequantize(t).dtype).toBe(dtype);
-      for (const given of WIDE_DTYPES) expect(dequantize(t, given).dtype).toBe(given);
+      const quantizedTensor = new MXFP8Quantizer().makeEmpty(backend(), [2, 32], dtype);
+      expect(dequantize(quantizedTensor).dtype).toBe(dtype);
+      for (const dtype of WIDE_DTYPES) expect(dequantize(quantizedTensor, dtype).dtype).toBe(dtype);
     }
   });
 
@@ -69,16 +69,16 @@ describe("dequantized values", () => {
     testInScope(
       `${name}: values that the format has are unchanged by quantize and dequantize, from either copy, in every scale layout`,
       () => {
-        const x = whole(64, 96);
+        const x = wholeMatrix(64, 96);
         const layouts = name.startsWith("fp8")
           ? (["logical", "padded"] as const)
           : (["logical", "padded", "swizzled"] as const);
         for (const scaleLayout of layouts) {
           for (const rowwise of [true, false]) {
-            const t = make({ rowwise, columnwise: !rowwise, scaleLayout }).quantize(x);
+            const quantizedTensor = make({ rowwise, columnwise: !rowwise, scaleLayout }).quantize(x);
             assertSame(
               `${scaleLayout}, ${rowwise ? "rowwise" : "columnwise"}`,
-              download(t.dequantize()),
+              download(quantizedTensor.dequantize()),
               download(x),
             );
           }
@@ -89,43 +89,45 @@ describe("dequantized values", () => {
 
   testInScope("have the source's type by default, and are rounded once", () => {
     const x = upload(backend(), fromCodes("f16", [1, 3], [0x3c01, 0x3c00, 0x0001]));
-    const t = new Float8CurrentScalingQuantizer().quantize(x);
-    expect(t.dtype).toBe("f16");
-    expect(t.dequantize().dtype).toBe("f16");
+    const quantizedTensor = new Float8CurrentScalingQuantizer().quantize(x);
+    expect(quantizedTensor.dtype).toBe("f16");
+    expect(quantizedTensor.dequantize().dtype).toBe("f16");
     for (const dtype of ["f32", "bf16", "f16"] as const)
-      expect(dequantize(t, dtype)).toMatchObject({ dtype, shape: [1, 3] });
+      expect(dequantize(quantizedTensor, dtype)).toMatchObject({ dtype, shape: [1, 3] });
   });
 
   testInScope("are in bf16 the rounded product of code and scale, not a product by the rounded scale", () => {
-    const t = new Float8CurrentScalingQuantizer().makeEmpty(backend(), [1], "f32");
-    t.copy("rowwise").data.write(Uint8Array.of(0x3c));
-    t.copy("rowwise").scaleInv.write(Float32Array.of(1 + 2 ** -8));
-    expect(t.dequantize("f32").dataSync()).toEqual(Float32Array.of(1.5 + 1.5 * 2 ** -8));
-    expect(t.dequantize("bf16").dataSync()).toEqual(Uint16Array.of(0x3fc1));
+    const quantizedTensor = new Float8CurrentScalingQuantizer().makeEmpty(backend(), [1], "f32");
+    quantizedTensor.copy("rowwise").data.write(Uint8Array.of(0x3c));
+    quantizedTensor.copy("rowwise").scaleInv.write(Float32Array.of(1 + 2 ** -8));
+    expect(quantizedTensor.dequantize("f32").dataSync()).toEqual(Float32Array.of(1.5 + 1.5 * 2 ** -8));
+    expect(quantizedTensor.dequantize("bf16").dataSync()).toEqual(Uint16Array.of(0x3fc1));
   });
 
   testInScope("are those of the rowwise copy if there are both", () => {
-    const t = new Float8CurrentScalingQuantizer({ columnwise: true }).quantize(tensor(backend(), [448]));
-    t.copy("columnwise").data.write(Uint8Array.of(0));
-    expect(t.dequantize().dataSync()).toEqual(Float32Array.of(448));
-    t.updateUsage({ rowwise: false });
-    expect(t.dequantize().dataSync()).toEqual(Float32Array.of(0));
+    const quantizedTensor = new Float8CurrentScalingQuantizer({ columnwise: true }).quantize(
+      tensor(backend(), [448]),
+    );
+    quantizedTensor.copy("columnwise").data.write(Uint8Array.of(0));
+    expect(quantizedTensor.dequantize().dataSync()).toEqual(Float32Array.of(448));
+    quantizedTensor.updateUsage({ rowwise: false });
+    expect(quantizedTensor.dequantize().dataSync()).toEqual(Float32Array.of(0));
   });
 });
 
 describe("a tensor without the copy to dequantize is refused", () => {
-  const quantized = (): QuantizedTensor =>
+  const newQuantized = (): QuantizedTensor =>
     new Float8CurrentScalingQuantizer().quantize(tensor(backend(), [1]));
 
   testInScope("a tensor whose copies were dropped", () => {
-    const t = quantized().updateUsage({ rowwise: false });
-    expect(() => t.dequantize()).toThrow(ArgumentError);
-    expect(() => t.backend).toThrow(ArgumentError);
+    const quantizedTensor = newQuantized().updateUsage({ rowwise: false });
+    expect(() => quantizedTensor.dequantize()).toThrow(ArgumentError);
+    expect(() => quantizedTensor.backend).toThrow(ArgumentError);
   });
 
   testInScope("a disposed tensor", () => {
-    const t = quantized();
-    t.dispose();
-    expect(() => t.dequantize()).toThrow(DisposedError);
+    const quantizedTensor = newQuantized();
+    quantizedTensor.dispose();
+    expect(() => quantizedTensor.dequantize()).toThrow(DisposedError);
   });
 });

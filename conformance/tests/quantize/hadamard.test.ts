@@ -15,10 +15,10 @@ const backend = useBackend();
 const threads = useThreads();
 
 /** Integers of at most three bits, whose transforms bf16 represents exactly. */
-const small = fromCodes(
+const smallValues = fromCodes(
   "bf16",
   [48, 5],
-  words(9, 48 * 5).map((word) => ((word & 0x8000) | 0x3f80) + (word & 0x60)),
+  words(9, 48 * 5).map((bits) => ((bits & 0x8000) | 0x3f80) + (bits & 0x60)),
 );
 
 describeLaws(backend, ["hadamard"], { runs: 150, seed: derivedSeed(17) });
@@ -26,29 +26,29 @@ describeLaws(backend, ["hadamard"], { runs: 150, seed: derivedSeed(17) });
 describe("results do not depend on the number of threads", () => {
   const x = fromCodes("bf16", [640, 704], words(5, 640 * 704));
   for (const signs of [0, RHT_SIGNS]) {
-    testEqualBits(`signs 0x${signs.toString(16)}`, threads, (each) => ({
-      out: download(hadamard(upload(each, x), signs)),
+    testEqualBits(`signs 0x${signs.toString(16)}`, threads, (backend) => ({
+      out: download(hadamard(upload(backend, x), signs)),
     }));
   }
 });
 
 describe("the matrix", () => {
   testInScope("is its own inverse without signs: twice is the transpose", () => {
-    const x = upload(backend(), small);
+    const x = upload(backend(), smallValues);
     const twice = hadamard(transpose(hadamard(x, 0)), 0);
     assertSame("twice", download(twice), download(transpose(x)));
   });
 
   testInScope("has the fixed signs by default", () => {
-    const x = upload(backend(), small);
+    const x = upload(backend(), smallValues);
     assertSame("the default", download(hadamard(x)), download(hadamard(x, RHT_SIGNS)));
     expect(download(hadamard(x)).codes).not.toEqual(download(hadamard(x, 0)).codes);
   });
 
   testInScope("negates the inputs whose bit is set before anything else", () => {
-    const first = new Float32Array(16 * 16);
-    for (let i = 0; i < 16; i++) first[17 * i] = 1;
-    const identity = encode(tensor(backend(), first, [16, 16]), { format: "bf16" });
+    const identityRows = new Float32Array(16 * 16);
+    for (let i = 0; i < 16; i++) identityRows[17 * i] = 1;
+    const identity = encode(tensor(backend(), identityRows, [16, 16]), { format: "bf16" });
     const firstColumn = (signs: number): number[] =>
       Array.from({ length: 16 }, (_, i) => decode(hadamard(identity, signs)).dataSync()[16 * i] as number);
     expect(firstColumn(0)).toEqual(Array(16).fill(0.25));
@@ -72,15 +72,15 @@ describe("the matrix", () => {
 
 describe("shapes and types", () => {
   testInScope("leading dimensions are rows", () => {
-    const x = upload(backend(), small);
+    const x = upload(backend(), smallValues);
     assertSame("[3,16,5]", download(hadamard(x.reshape([3, 16, 5]))), download(hadamard(x)));
     expect(hadamard(empty(backend(), "bf16", [0, 4]))).toMatchObject({ dtype: "bf16", shape: [4, 0] });
     expect(hadamard(empty(backend(), "bf16", [16, 0]))).toMatchObject({ dtype: "bf16", shape: [0, 16] });
   });
 
   testInScope("zeros fill the last 16 rows", () => {
-    const ones = tensor(backend(), new Uint16Array(17).fill(0x3f80), [17, 1], "bf16");
-    const out = hadamard(ones, 0);
+    const onesTensor = tensor(backend(), new Uint16Array(17).fill(0x3f80), [17, 1], "bf16");
+    const out = hadamard(onesTensor, 0);
     expect(out.shape).toEqual([1, 32]);
     // 1, …, 1 gives 16/4 and zeros; 1, 0, …, 0 gives 1/4 everywhere
     expect([...decode(out).dataSync()]).toEqual([

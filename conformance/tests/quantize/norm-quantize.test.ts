@@ -21,7 +21,7 @@ function multiplesMatrix(rows: number, columns: number): Tensor<"bf16"> {
   return encode(tensor(backend(), values, [rows, columns]), { format: "bf16" }) as Tensor<"bf16">;
 }
 
-function ramp(columns: number): Tensor<"f32"> {
+function rampValues(columns: number): Tensor<"f32"> {
   return tensor(
     backend(),
     Float32Array.from({ length: columns }, (_, i) => 0.5 + i / columns),
@@ -30,7 +30,7 @@ function ramp(columns: number): Tensor<"f32"> {
 
 describe("the value that is quantized", () => {
   testInScope("delayed FP8 casts the f32 value, and records its amax", () => {
-    const [x, gamma, beta] = [multiplesMatrix(32, 64), ramp(64), ramp(64)];
+    const [x, gamma, beta] = [multiplesMatrix(32, 64), rampValues(64), rampValues(64)];
     const record = tensor(backend(), [0]);
     const quantizer = new Float8Quantizer({ scale: tensor(backend(), [64]), amax: record, columnwise: true });
     const fused = quantizer.normQuantize(x, { gamma, beta, eps: 1e-3, zeroCenteredGamma: true });
@@ -41,10 +41,10 @@ describe("the value that is quantized", () => {
     const wide = layerNorm(x, gamma, beta, { ...options, outDtype: "f32" });
     assertSameAnswer(downloadQuantized(fused.out), downloadQuantized(quantizer.quantize(wide.out)));
     assertSameAnswer({ amax: recorded }, { amax: download(record) });
-    for (const part of ["mean", "rstd"] as const) {
+    for (const statistic of ["mean", "rstd"] as const) {
       assertSameAnswer(
-        { [part]: download(fused[part] as Tensor) },
-        { [part]: download(wide[part] as Tensor) },
+        { [statistic]: download(fused[statistic] as Tensor) },
+        { [statistic]: download(wide[statistic] as Tensor) },
       );
     }
     const narrow = quantizer.quantize(layerNorm(x, gamma, beta, options).out);
@@ -54,35 +54,38 @@ describe("the value that is quantized", () => {
   });
 
   testInScope("current scaling and NVFP4 cast the rounded value by its own amax, or by the one given", () => {
-    const [x, gamma] = [multiplesMatrix(32, 64), ramp(64)];
-    const rounded = rmsNorm(x, gamma).out;
-    const largest = (of: Tensor): number =>
-      (of.dataSync() as Float32Array).reduce((most, value) => Math.max(most, Math.abs(value)), 0);
-    const [stored, exact] = [largest(decode(rounded)), largest(rmsNorm(x, gamma, { outDtype: "f32" }).out)];
-    expect(stored).not.toBe(exact);
+    const [x, gamma] = [multiplesMatrix(32, 64), rampValues(64)];
+    const roundedNorm = rmsNorm(x, gamma).out;
+    const largest = (x: Tensor): number =>
+      (x.dataSync() as Float32Array).reduce((maximum, value) => Math.max(maximum, Math.abs(value)), 0);
+    const [stored, exactMaximum] = [
+      largest(decode(roundedNorm)),
+      largest(rmsNorm(x, gamma, { outDtype: "f32" }).out),
+    ];
+    expect(stored).not.toBe(exactMaximum);
     const { out } = new Float8CurrentScalingQuantizer().normQuantize(x, { gamma });
     expect(out.copy("rowwise").scaleInv.dataSync()[0]).toBe(Math.fround(1 / Math.fround(448 / stored)));
-    const two = new Float8CurrentScalingQuantizer().quantize(rounded);
-    assertSameAnswer(downloadQuantized(out), downloadQuantized(two));
+    const twoSteps = new Float8CurrentScalingQuantizer().quantize(roundedNorm);
+    assertSameAnswer(downloadQuantized(out), downloadQuantized(twoSteps));
     const fp4 = new NVFP4Quantizer({ columnwise: true }).normQuantize(x, { gamma }).out;
     expect([fp4.rowwise, fp4.columnwise].map((copy) => copy?.amax?.dataSync()[0])).toEqual([stored, stored]);
-    const given = new Float8CurrentScalingQuantizer({ amax: tensor(backend(), [3]), columnwise: true });
+    const quantizer = new Float8CurrentScalingQuantizer({ amax: tensor(backend(), [3]), columnwise: true });
     assertSameAnswer(
-      downloadQuantized(given.normQuantize(x, { gamma }).out),
-      downloadQuantized(given.quantize(rounded)),
+      downloadQuantized(quantizer.normQuantize(x, { gamma }).out),
+      downloadQuantized(quantizer.quantize(roundedNorm)),
     );
   });
 
   testInScope(
     "MXFP8 and NVFP4 quantize the value rounded to the input's type, and take their amax of it",
     () => {
-      const [x, gamma] = [multiplesMatrix(32, 64), ramp(64)];
-      const both = { rowwise: true, columnwise: true };
-      for (const quantizer of [new MXFP8Quantizer(both), new NVFP4Quantizer({ ...both, rht: true })]) {
+      const [x, gamma] = [multiplesMatrix(32, 64), rampValues(64)];
+      const usage = { rowwise: true, columnwise: true };
+      for (const quantizer of [new MXFP8Quantizer(usage), new NVFP4Quantizer({ ...usage, rht: true })]) {
         const fused = quantizer.normQuantize(x, { gamma });
         expect(fused.mean).toBeUndefined();
-        const two = quantizer.quantize(rmsNorm(x, gamma).out);
-        assertSameAnswer(downloadQuantized(fused.out), downloadQuantized(two));
+        const twoSteps = quantizer.quantize(rmsNorm(x, gamma).out);
+        assertSameAnswer(downloadQuantized(fused.out), downloadQuantized(twoSteps));
       }
     },
   );
@@ -90,7 +93,7 @@ describe("the value that is quantized", () => {
   testInScope("an empty tensor has amax 0 and the inverse of the given scale", () => {
     const record = tensor(backend(), [0]);
     const quantizer = new Float8Quantizer({ scale: tensor(backend(), [4]), amax: record });
-    const { out, rstd } = quantizer.normQuantize(tensor(backend(), [], [0, 16]), { gamma: ramp(16) });
+    const { out, rstd } = quantizer.normQuantize(tensor(backend(), [], [0, 16]), { gamma: rampValues(16) });
     expect(out.copy("rowwise").scaleInv.dataSync()).toEqual(Float32Array.of(0.25));
     expect([record.dataSync()[0], rstd.shape]).toEqual([0, [0]]);
   });
@@ -98,22 +101,22 @@ describe("the value that is quantized", () => {
 
 describe("refuses", () => {
   testInScope("parameters that do not fit, before anything is quantized", () => {
-    const [x, gamma] = [multiplesMatrix(32, 64), ramp(64)];
+    const [x, gamma] = [multiplesMatrix(32, 64), rampValues(64)];
     const record = tensor(backend(), [0]);
     const quantizer = new Float8Quantizer({ scale: tensor(backend(), [64]), amax: record });
-    expect(() => quantizer.normQuantize(x, { gamma: ramp(32) })).toThrow(
+    expect(() => quantizer.normQuantize(x, { gamma: rampValues(32) })).toThrow(
       "normQuantize: gamma is [32]; it must be [64]",
     );
-    expect(() => quantizer.normQuantize(x, { gamma, beta: ramp(65) })).toThrow(ShapeError);
+    expect(() => quantizer.normQuantize(x, { gamma, beta: rampValues(65) })).toThrow(ShapeError);
     const narrow = encode(gamma, { format: "bf16" });
     expect(() => quantizer.normQuantize(x, { gamma, beta: narrow })).toThrow(
       "normQuantize: gamma is f32 and beta bf16; give both in one type",
     );
     expect(() => quantizer.normQuantize(x, { gamma, eps: -1 })).toThrow(ArgumentError);
     expect(() => quantizer.normQuantize(encode(x, { format: "e4m3" }), { gamma })).toThrow(DTypeError);
-    expect(() => new MXFP8Quantizer().normQuantize(multiplesMatrix(32, 48), { gamma: ramp(48) })).toThrow(
-      /multiple of/,
-    );
+    expect(() =>
+      new MXFP8Quantizer().normQuantize(multiplesMatrix(32, 48), { gamma: rampValues(48) }),
+    ).toThrow(/multiple of/);
     expect(record.dataSync()[0]).toBe(0);
   });
 });

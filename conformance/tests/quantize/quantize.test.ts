@@ -22,46 +22,49 @@ import { derivedSeed } from "../harness/draws.js";
 import { describeLaws, testEqualBits, testInScope, useBackend, useThreads } from "../harness/suite.js";
 
 const backend = useBackend();
-const other = useBackend();
+const otherBackend = useBackend();
 const threads = useThreads();
 const BOTH = { rowwise: true, columnwise: true } as const;
-const one = (value: number, on = backend()): Tensor<"f32"> => tensor(on, [value]);
+const oneElement = (value: number, tensorBackend = backend()): Tensor<"f32"> =>
+  tensor(tensorBackend, [value]);
 
 /** Elements of all magnitudes from 2^-15 to 2^16. */
-function source(on: Backend, shape: Shape, seed = 1): Tensor<"bf16"> {
+function source(tensorBackend: Backend, shape: Shape, seed = 1): Tensor<"bf16"> {
   const count = shape.reduce((product, size) => product * size, 1);
   const codes = words(seed, count).map(
-    (word) => (word & 0x80ff) | (((112 + ((word >>> 16) & 31)) << 7) & 0x7f80),
+    (bits) => (bits & 0x80ff) | (((112 + ((bits >>> 16) & 31)) << 7) & 0x7f80),
   );
-  return upload(on, fromCodes("bf16", shape, codes));
+  return upload(tensorBackend, fromCodes("bf16", shape, codes));
 }
 
 /** Every quantizer, named after its special property. */
-const QUANTIZERS: Readonly<Record<string, (options: QuantizerOptions, on: Backend) => Quantizer>> = {
-  "fp8-delayed": (options, on) => new Float8Quantizer({ ...options, scale: one(0.5, on) }),
-  "fp8-current": (options) => new Float8CurrentScalingQuantizer({ ...options, format: "e5m2" }),
-  "fp8-block 1x128": (options) => new Float8BlockQuantizer(options),
-  "fp8-block 1x128 compact": (options) => new Float8BlockQuantizer({ ...options, dataLayout: "COMPACT" }),
-  "fp8-block 128x128": (options) => new Float8BlockQuantizer({ ...options, tile: "128x128" }),
-  mxfp8: (options) => new MXFP8Quantizer(options),
-  "mxfp8 32x32": (options) => new MXFP8Quantizer({ ...options, tile: "32x32" }),
-  mxfp6: (options) => new MXFP6Quantizer(options),
-  mxfp4: (options) => new MXFP4Quantizer(options),
-  nvfp4: (options) => new NVFP4Quantizer(options),
-  "nvfp4 transformed, stochastic": (options) =>
-    new NVFP4Quantizer({ ...options, rht: true, stochastic: true, random: new RandomState(7n) }),
-  "nvfp4 16x16, 4over6": (options) => new NVFP4Quantizer({ ...options, tile: "16x16", fourOverSix: "mse" }),
-};
+const QUANTIZERS: Readonly<Record<string, (options: QuantizerOptions, tensorBackend: Backend) => Quantizer>> =
+  {
+    "fp8-delayed": (options, tensorBackend) =>
+      new Float8Quantizer({ ...options, scale: oneElement(0.5, tensorBackend) }),
+    "fp8-current": (options) => new Float8CurrentScalingQuantizer({ ...options, format: "e5m2" }),
+    "fp8-block 1x128": (options) => new Float8BlockQuantizer(options),
+    "fp8-block 1x128 compact": (options) => new Float8BlockQuantizer({ ...options, dataLayout: "COMPACT" }),
+    "fp8-block 128x128": (options) => new Float8BlockQuantizer({ ...options, tile: "128x128" }),
+    mxfp8: (options) => new MXFP8Quantizer(options),
+    "mxfp8 32x32": (options) => new MXFP8Quantizer({ ...options, tile: "32x32" }),
+    mxfp6: (options) => new MXFP6Quantizer(options),
+    mxfp4: (options) => new MXFP4Quantizer(options),
+    nvfp4: (options) => new NVFP4Quantizer(options),
+    "nvfp4 transformed, stochastic": (options) =>
+      new NVFP4Quantizer({ ...options, rht: true, stochastic: true, random: new RandomState(7n) }),
+    "nvfp4 16x16, 4over6": (options) => new NVFP4Quantizer({ ...options, tile: "16x16", fourOverSix: "mse" }),
+  };
 const NAMES = Object.keys(QUANTIZERS);
-const make = (name: string, options: QuantizerOptions = BOTH, on = backend()): Quantizer =>
-  (QUANTIZERS[name] as (typeof QUANTIZERS)[string])(options, on);
+const make = (name: string, options: QuantizerOptions = BOTH, tensorBackend = backend()): Quantizer =>
+  (QUANTIZERS[name] as (typeof QUANTIZERS)[string])(options, tensorBackend);
 
 describeLaws(backend, ["quantize"], { runs: 200, seed: derivedSeed(12) });
 
 describe("results do not depend on the number of threads", () => {
   for (const name of NAMES) {
-    testEqualBits(name, threads, (each) =>
-      downloadQuantized(make(name, BOTH, each).quantize(source(each, [640, 704]))),
+    testEqualBits(name, threads, (backend) =>
+      downloadQuantized(make(name, BOTH, backend).quantize(source(backend, [640, 704]))),
     );
   }
 });
@@ -75,9 +78,9 @@ describe("shapes", () => {
         [2, 32, 32],
         [4, 1, 16, 32],
       ]) {
-        const t = make(name).quantize(flat.reshape(shape));
-        expect(t).toMatchObject({ shape, dtype: "bf16" });
-        assertSameAnswer(downloadQuantized(t), expected);
+        const quantizedTensor = make(name).quantize(flat.reshape(shape));
+        expect(quantizedTensor).toMatchObject({ shape, dtype: "bf16" });
+        assertSameAnswer(downloadQuantized(quantizedTensor), expected);
       }
     });
 
@@ -87,26 +90,29 @@ describe("shapes", () => {
         [32, 0],
         [2, 0, 32],
       ]) {
-        const t = make(name).quantize(source(backend(), shape));
-        expect(t.usage).toEqual(BOTH);
-        expect([t.copy("rowwise").data.byteLength, t.copy("columnwise").data.byteLength]).toEqual([0, 0]);
-        expect(t.dequantize()).toMatchObject({ shape, dtype: "bf16" });
+        const quantizedTensor = make(name).quantize(source(backend(), shape));
+        expect(quantizedTensor.usage).toEqual(BOTH);
+        expect([
+          quantizedTensor.copy("rowwise").data.byteLength,
+          quantizedTensor.copy("columnwise").data.byteLength,
+        ]).toEqual([0, 0]);
+        expect(quantizedTensor.dequantize()).toMatchObject({ shape, dtype: "bf16" });
       }
     });
 
     testInScope(`${name}: makeEmpty gives a tensor that quantize_ can fill`, () => {
       const x = source(backend(), [64, 32]);
-      const made = make(name).makeEmpty(backend(), [64, 32]);
-      make(name).updateQuantized(x, made);
-      assertSameAnswer(downloadQuantized(made), downloadQuantized(make(name).quantize(x)));
+      const quantized = make(name).makeEmpty(backend(), [64, 32]);
+      make(name).updateQuantized(x, quantized);
+      assertSameAnswer(downloadQuantized(quantized), downloadQuantized(make(name).quantize(x)));
     });
   }
 
   testInScope("one dimension is one row", () => {
-    const t = new Float8BlockQuantizer(BOTH).quantize(source(backend(), [130]));
-    expect(t.copy("rowwise").scaleInv.shape).toEqual([1, 2]);
-    expect(t.copy("columnwise").data.shape).toEqual([130, 1]);
-    expect(t.copy("columnwise").scaleInv.shape).toEqual([130, 1]);
+    const quantizedTensor = new Float8BlockQuantizer(BOTH).quantize(source(backend(), [130]));
+    expect(quantizedTensor.copy("rowwise").scaleInv.shape).toEqual([1, 2]);
+    expect(quantizedTensor.copy("columnwise").data.shape).toEqual([130, 1]);
+    expect(quantizedTensor.copy("columnwise").scaleInv.shape).toEqual([130, 1]);
     const fp4 = new NVFP4Quantizer(BOTH).quantize(source(backend(), [32]));
     expect(fp4.copy("rowwise").data.shape).toEqual([1, 32]);
     expect(fp4.copy("rowwise").scaleInv.shape).toEqual([1, 2]);
@@ -139,14 +145,16 @@ describe("shapes", () => {
 
 describe("fp8 per tensor", () => {
   testInScope("delayed scaling uses the given scale and stores its reciprocal", () => {
-    const t = new Float8Quantizer({ scale: one(4) }).quantize(tensor(backend(), [1, -0, 1000], [3]));
-    expect(t.copy("rowwise").data.dataSync()).toEqual(Uint8Array.of(0x48, 0x80, 0x7e));
-    expect(t.copy("rowwise").scaleInv.dataSync()).toEqual(Float32Array.of(0.25));
+    const quantizedTensor = new Float8Quantizer({ scale: oneElement(4) }).quantize(
+      tensor(backend(), [1, -0, 1000], [3]),
+    );
+    expect(quantizedTensor.copy("rowwise").data.dataSync()).toEqual(Uint8Array.of(0x48, 0x80, 0x7e));
+    expect(quantizedTensor.copy("rowwise").scaleInv.dataSync()).toEqual(Float32Array.of(0.25));
   });
 
   testInScope("delayed scaling raises the amax record, never lowers it, and ignores NaN", () => {
-    const amax = one(2);
-    const quantizer = new Float8Quantizer({ scale: one(1), amax });
+    const amax = oneElement(2);
+    const quantizer = new Float8Quantizer({ scale: oneElement(1), amax });
     const record = (...values: number[]): number | undefined => {
       quantizer.quantize(tensor(backend(), values));
       return amax.dataSync()[0];
@@ -159,7 +167,7 @@ describe("fp8 per tensor", () => {
 
   testInScope("a given amax replaces the tensor's own", () => {
     const x = tensor(backend(), [1, 2]);
-    const { scaleInv, data } = new Float8CurrentScalingQuantizer({ amax: one(448) })
+    const { scaleInv, data } = new Float8CurrentScalingQuantizer({ amax: oneElement(448) })
       .quantize(x)
       .copy("rowwise");
     expect(scaleInv.dataSync()).toEqual(Float32Array.of(1));
@@ -168,8 +176,10 @@ describe("fp8 per tensor", () => {
 
   testInScope("an amax of zero, infinity or NaN scales by one", () => {
     for (const amax of [0, Infinity, Number.NaN]) {
-      const t = new Float8CurrentScalingQuantizer({ amax: one(amax) }).quantize(tensor(backend(), [1]));
-      expect(t.copy("rowwise").scaleInv.dataSync()).toEqual(Float32Array.of(1));
+      const quantizedTensor = new Float8CurrentScalingQuantizer({ amax: oneElement(amax) }).quantize(
+        tensor(backend(), [1]),
+      );
+      expect(quantizedTensor.copy("rowwise").scaleInv.dataSync()).toEqual(Float32Array.of(1));
     }
   });
 
@@ -213,8 +223,8 @@ describe("fp8 per block", () => {
         [140, 200],
         [140, 2],
       ]);
-      const [kept, turned] = [compact.data.dataSync(), ready.data.dataSync()];
-      kept.forEach((code, i) => {
+      const [compactCodes, turned] = [compact.data.dataSync(), ready.data.dataSync()];
+      compactCodes.forEach((code, i) => {
         if (code !== turned[(i % 140) * 200 + Math.floor(i / 140)]) throw new Error(`element ${i} differs`);
       });
     },
@@ -246,10 +256,10 @@ describe("nvfp4", () => {
           .quantize(x)
           .copy("rowwise")
           .data.dataSync();
-      const [first, second] = [draw(), draw()];
+      const [firstDraw, secondDraw] = [draw(), draw()];
       expect(random.offset).toBe(42n);
-      expect(first).not.toEqual(second);
-      expect([first, second]).toEqual([draw(40n), draw(41n)]);
+      expect(firstDraw).not.toEqual(secondDraw);
+      expect([firstDraw, secondDraw]).toEqual([draw(40n), draw(41n)]);
       new NVFP4Quantizer({ random }).quantize(x);
       expect(random.offset).toBe(42n);
     },
@@ -264,18 +274,22 @@ describe("nvfp4", () => {
       const values = Float32Array.from({ length: size * size }, (_, i) =>
         (Math.floor(i / size) + i) % 16 === 0 ? 6 : 2.3,
       );
-      const t = new NVFP4Quantizer({ ...BOTH, stochastic: true, random: new RandomState(11n) }).quantize(
-        tensor(backend(), values, [size, size]),
-      );
+      const quantizedTensor = new NVFP4Quantizer({
+        ...BOTH,
+        stochastic: true,
+        random: new RandomState(11n),
+      }).quantize(tensor(backend(), values, [size, size]));
       const deviation = 5 * Math.sqrt((size * size * (15 / 16) * (76 / 256) * (180 / 256)) / 16);
       for (const usage of DIRECTIONS) {
-        const codes = unpack(t.copy(usage).data.dataSync() as Uint8Array);
+        const codes = unpack(quantizedTensor.copy(usage).data.dataSync() as Uint8Array);
         expect(new Set(codes)).toEqual(new Set([4, 5, 7]));
-        for (let place = 0; place < 16; place++) {
-          const own = codes.filter((code, i) => i % 16 === place && code !== 7);
-          const up = own.filter((code) => code === 5).length;
-          expect(own.length).toBe((size * size * 15) / 256);
-          expect(Math.abs(up - own.length * (76 / 256)), `${usage} ${place}`).toBeLessThan(deviation);
+        for (let position = 0; position < 16; position++) {
+          const positionCodes = codes.filter((code, i) => i % 16 === position && code !== 7);
+          const upCount = positionCodes.filter((code) => code === 5).length;
+          expect(positionCodes.length).toBe((size * size * 15) / 256);
+          expect(Math.abs(upCount - positionCodes.length * (76 / 256)), `${usage} ${position}`).toBeLessThan(
+            deviation,
+          );
         }
       }
     },
@@ -283,17 +297,21 @@ describe("nvfp4", () => {
 
   testInScope("given amaxes replace both copies' own", () => {
     const x = source(backend(), [16, 16]);
-    const t = new NVFP4Quantizer({ ...BOTH, amax: one(2 ** 20), amaxColumnwise: one(2 ** 21) }).quantize(x);
-    expect(t.copy("rowwise").amax?.dataSync()).toEqual(Float32Array.of(2 ** 20));
-    expect(t.copy("columnwise").amax?.dataSync()).toEqual(Float32Array.of(2 ** 21));
+    const quantizedTensor = new NVFP4Quantizer({
+      ...BOTH,
+      amax: oneElement(2 ** 20),
+      amaxColumnwise: oneElement(2 ** 21),
+    }).quantize(x);
+    expect(quantizedTensor.copy("rowwise").amax?.dataSync()).toEqual(Float32Array.of(2 ** 20));
+    expect(quantizedTensor.copy("columnwise").amax?.dataSync()).toEqual(Float32Array.of(2 ** 21));
   });
 
   testInScope("the amax of a transformed copy is that of the transformed values", () => {
-    const ones = new Float32Array(16 * 16).fill(1);
-    const x = encode(tensor(backend(), ones, [16, 16]), { format: "bf16" });
-    const t = new NVFP4Quantizer({ ...BOTH, rht: true, randomSigns: false }).quantize(x);
-    expect(t.copy("rowwise").amax?.dataSync()).toEqual(Float32Array.of(1));
-    expect(t.copy("columnwise").amax?.dataSync()).toEqual(Float32Array.of(4));
+    const onesArray = new Float32Array(16 * 16).fill(1);
+    const x = encode(tensor(backend(), onesArray, [16, 16]), { format: "bf16" });
+    const quantizedTensor = new NVFP4Quantizer({ ...BOTH, rht: true, randomSigns: false }).quantize(x);
+    expect(quantizedTensor.copy("rowwise").amax?.dataSync()).toEqual(Float32Array.of(1));
+    expect(quantizedTensor.copy("columnwise").amax?.dataSync()).toEqual(Float32Array.of(4));
   });
 
   testInScope(
@@ -311,13 +329,15 @@ describe("nvfp4", () => {
     },
   );
 
-  for (const [what, options] of [
+  for (const [description, options] of [
     ["4over6 with the transform", { fourOverSix: "mse", rht: true }],
     ["4over6 with stochastic rounding", { fourOverSix: "mae", stochastic: true }],
     ["the transform of square tiles", { rht: true, tile: "16x16" }],
     ["a block scale of at most 256 without 4over6", { e4m3Max: 256 }],
   ] as const) {
-    testInScope(`${what} is refused`, () => expect(() => new NVFP4Quantizer(options)).toThrow(ArgumentError));
+    testInScope(`${description} is refused`, () =>
+      expect(() => new NVFP4Quantizer(options)).toThrow(ArgumentError),
+    );
   }
 });
 
@@ -344,11 +364,11 @@ describe("a tensor or option that quantize does not support is refused", () => {
   testInScope(
     "element formats and tiles that the quantizer does not have, and a negative amaxEpsilon",
     () => {
-      const wrong = (fields: object) => () => new Float8BlockQuantizer(fields);
-      expect(wrong({ format: "e2m1" })).toThrow(/format e2m1 is not one of e4m3, e5m2/);
-      expect(wrong({ format: "e9m9" })).toThrow(ArgumentError);
-      expect(wrong({ tile: "1x32" })).toThrow(/tile 1x32 is not one of 1x128, 128x128/);
-      for (const amaxEpsilon of [-1, Number.NaN]) expect(wrong({ amaxEpsilon })).toThrow(ArgumentError);
+      const makeWith = (fields: object) => () => new Float8BlockQuantizer(fields);
+      expect(makeWith({ format: "e2m1" })).toThrow(/format e2m1 is not one of e4m3, e5m2/);
+      expect(makeWith({ format: "e9m9" })).toThrow(ArgumentError);
+      expect(makeWith({ tile: "1x32" })).toThrow(/tile 1x32 is not one of 1x128, 128x128/);
+      for (const amaxEpsilon of [-1, Number.NaN]) expect(makeWith({ amaxEpsilon })).toThrow(ArgumentError);
     },
   );
 
@@ -359,19 +379,21 @@ describe("a tensor or option that quantize does not support is refused", () => {
       /scale is \[0\]/,
     );
     const integer = tensor(backend(), Uint32Array.of(1), [1], "u32") as Tensor as Tensor<"f32">;
-    expect(() => new Float8Quantizer({ scale: one(1), amax: integer }).quantize(x)).toThrow(DTypeError);
+    expect(() => new Float8Quantizer({ scale: oneElement(1), amax: integer }).quantize(x)).toThrow(
+      DTypeError,
+    );
   });
 
   testInScope("tensors of another backend", () => {
     const x = source(backend(), [32, 32]);
-    const foreign = one(1, other());
+    const foreign = oneElement(1, otherBackend());
     const quantizer = new Float8CurrentScalingQuantizer();
     expect(() => new Float8Quantizer({ scale: foreign }).quantize(x)).toThrow(ArgumentError);
     expect(() => new Float8Quantizer({ scale: foreign }).quantize(x)).toThrow(/different backends.*data\(\)/);
     expect(() => new Float8CurrentScalingQuantizer({ amax: foreign }).quantize(x)).toThrow(ArgumentError);
-    const target = quantizer.makeEmpty(other(), [32, 32]);
+    const target = quantizer.makeEmpty(otherBackend(), [32, 32]);
     expect(() => quantizer.updateQuantized(x, target)).toThrow(ArgumentError);
-    const own = quantizer.makeEmpty(backend(), [32, 32]);
-    expect(() => quantizer.updateQuantized(x, own, { noop: foreign })).toThrow(ArgumentError);
+    const emptyTensor = quantizer.makeEmpty(backend(), [32, 32]);
+    expect(() => quantizer.updateQuantized(x, emptyTensor, { noop: foreign })).toThrow(ArgumentError);
   });
 });

@@ -62,24 +62,24 @@ const perTensor = ({ format, scaleRule, elementScaling, pow2Scales, amaxEpsilon 
 
 describe("a row", () => {
   it("is quantized as a tensor of its own, whatever its length", () => {
-    const drawn = fc.tuple(
+    const choices = fc.tuple(
       fc.constantFrom(...OF_TENSORS),
       fc.constantFrom(...LENGTHS),
       fc.integer({ min: 1, max: 3 }),
       fc.nat({ max: 1000 }),
     );
     fc.assert(
-      fc.property(drawn, ([spec, length, rows, seed]) => {
+      fc.property(choices, ([spec, length, rows, seed]) => {
         using _scope = new Scope();
         const lines = Array.from({ length: rows }, (_, i) => lineOf(length, seed + i));
         const x = tensor(backend(), Float32Array.from(lines.flatMap((line) => [...line])), [rows, length]);
         const { data, scaleInv } = new SpecQuantizer(spec, ROWWISE).quantize(x).copy("rowwise");
         lines.forEach((line, i) => {
-          const alone = perTensor(spec)
+          const separateQuantized = perTensor(spec)
             .quantize(tensor(backend(), line, [1, length]))
             .copy("rowwise");
-          sameBytes(data.slice(i * length, [1, length]), alone.data);
-          sameBytes(scaleInv.slice(i, [1]), alone.scaleInv);
+          sameBytes(data.slice(i * length, [1, length]), separateQuantized.data);
+          sameBytes(scaleInv.slice(i, [1]), separateQuantized.scaleInv);
         });
       }),
       { numRuns: draws(25) },
@@ -87,7 +87,7 @@ describe("a row", () => {
   });
 
   it("of a columnwise copy is a row of the transpose", () => {
-    const drawn = quantizeSpec([NAME]).chain((spec) =>
+    const choices = quantizeSpec([NAME]).chain((spec) =>
       fc
         .tuple(fc.constantFrom(1, 2, 17, 33, 300), fc.constantFrom(1, 5, 16, 31, 70), wideType())
         .chain(([rows, columns, dtype]) =>
@@ -98,11 +98,11 @@ describe("a row", () => {
         ),
     );
     fc.assert(
-      fc.property(drawn, ([spec, x]) => {
+      fc.property(choices, ([spec, x]) => {
         using _scope = new Scope();
-        const given = upload(backend(), x);
-        const columns = new SpecQuantizer(spec, COLUMNWISE).quantize(given).copy("columnwise");
-        const rows = new SpecQuantizer(spec, ROWWISE).quantize(transpose(given)).copy("rowwise");
+        const input = upload(backend(), x);
+        const columns = new SpecQuantizer(spec, COLUMNWISE).quantize(input).copy("columnwise");
+        const rows = new SpecQuantizer(spec, ROWWISE).quantize(transpose(input)).copy("rowwise");
         for (const member of ["data", "scaleInv"] as const)
           assertSame(member, download(columns[member]), download(rows[member]));
       }),
@@ -125,16 +125,18 @@ describe("a row", () => {
 
   it("has no scale if it has no elements", () => {
     using _scope = new Scope();
-    const t = quantizerNamed(NAME, { columnwise: true }).quantize(tensor(backend(), [], [3, 0]));
-    expect(t.copy("rowwise").scaleInv.shape).toEqual([3, 0]);
-    expect(t.copy("columnwise").scaleInv.shape).toEqual([0, 1]);
+    const quantizedTensor = quantizerNamed(NAME, { columnwise: true }).quantize(
+      tensor(backend(), [], [3, 0]),
+    );
+    expect(quantizedTensor.copy("rowwise").scaleInv.shape).toEqual([3, 0]);
+    expect(quantizedTensor.copy("columnwise").scaleInv.shape).toEqual([0, 1]);
   });
 });
 
 describe("the limit of the amax", () => {
   it("changes no row whose amax is within it, and gives all others the scale of the limit", () => {
     const limit = 1200;
-    const drawn = fc.tuple(
+    const choices = fc.tuple(
       fc.constantFrom(
         ...specsOf(NAME).filter(({ amaxLimit, amaxEpsilon }) => amaxLimit === 0 && amaxEpsilon <= 1),
       ),
@@ -142,7 +144,7 @@ describe("the limit of the amax", () => {
       fc.constantFrom("f32", "bf16", "f16"),
     );
     fc.assert(
-      fc.property(drawn, ([spec, amaxes, dtype]) => {
+      fc.property(choices, ([spec, amaxes, dtype]) => {
         using _scope = new Scope();
         const withAmaxes = (values: readonly number[]): Tensor =>
           castTo(
@@ -171,7 +173,7 @@ const POWERS = fc.integer({ min: -20, max: 20 }).map((exponent) => 2 ** exponent
 
 describe("a product", () => {
   it("of rows that have one power of two as their scale is that of tensors that have it", () => {
-    const drawn = fc.tuple(
+    const choices = fc.tuple(
       fc.constantFrom("hopper", "exact", "fp32", "ada", "blackwell"),
       fc.integer({ min: 1, max: 20 }),
       fc.integer({ min: 1, max: 300 }),
@@ -181,31 +183,38 @@ describe("a product", () => {
       fc.boolean(),
     );
     fc.assert(
-      fc.property(drawn, ([datapath, lines, depth, scales, alpha, beta, isMixed]) => {
+      fc.property(choices, ([datapath, lines, depth, scales, alpha, beta, isMixed]) => {
         using _scope = new Scope();
-        const codes = (by: number, count: number): Tensor =>
+        const codes = (codesFrom: number, count: number): Tensor =>
           upload(
             backend(),
             fromCodes(
               "e4m3",
               [count, depth],
-              Array.from({ length: count * depth }, (_, i) => ((i * 37 + by) * 13) % 127),
+              Array.from({ length: count * depth }, (_, i) => ((i * 37 + codesFrom) * 13) % 127),
             ),
           );
         const [x, w] = [codes(1, lines), codes(2, 7)];
-        const c =
+        const addend =
           beta === 0 ? {} : { beta, c: tensor(backend(), new Float32Array(lines * 7).fill(0.1), [lines, 7]) };
-        const whole = (data: Tensor, scale: number) => ({ data, scaleInv: tensor(backend(), [scale]) });
+        const scaledTensor = (data: Tensor, scale: number) => ({
+          data,
+          scaleInv: tensor(backend(), [scale]),
+        });
         const rows = (data: Tensor, count: number, scale: number) => ({
           data,
           scaleInv: tensor(backend(), new Float32Array(count).fill(scale), [count, 1]),
           tile: "1xK" as const,
         });
-        const about = { datapath, alpha, ...c, outDtype: "f32" } as const;
-        const expected = gemm({ ...about, x: whole(x, scales[0]), w: whole(w, scales[1]) }).out;
-        const other = isMixed ? whole(w, scales[1]) : rows(w, 7, scales[1]);
-        const made = gemm({ ...about, x: rows(x, lines, scales[0]), w: other }).out;
-        assertSame("out", download(made), download(expected));
+        const options = { datapath, alpha, ...addend, outDtype: "f32" } as const;
+        const expected = gemm({
+          ...options,
+          x: scaledTensor(x, scales[0]),
+          w: scaledTensor(w, scales[1]),
+        }).out;
+        const otherOperand = isMixed ? scaledTensor(w, scales[1]) : rows(w, 7, scales[1]);
+        const result = gemm({ ...options, x: rows(x, lines, scales[0]), w: otherOperand }).out;
+        assertSame("out", download(result), download(expected));
       }),
       { numRuns: draws(100) },
     );
@@ -219,10 +228,10 @@ function itAgrees<I>(name: string, arbitrary: fc.Arbitrary<I>, { run, oracle }: 
     fc.assert(
       fc.property(arbitrary, (input) => {
         using _scope = new Scope();
-        const [made, expected] = [run(backend(), input), oracle(input)];
-        expect(Object.keys(made).sort()).toEqual(Object.keys(expected).sort());
-        for (const [part, wanted] of Object.entries(expected))
-          assertSame(part, made[part] as PlainTensor, wanted as PlainTensor);
+        const [actual, expected] = [run(backend(), input), oracle(input)];
+        expect(Object.keys(actual).sort()).toEqual(Object.keys(expected).sort());
+        for (const [field, expectedField] of Object.entries(expected))
+          assertSame(field, actual[field] as PlainTensor, expectedField as PlainTensor);
       }),
       { numRuns: RUNS },
     );

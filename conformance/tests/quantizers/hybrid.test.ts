@@ -48,7 +48,8 @@ function source(seed: number, dtype: WideDType): Tensor<WideDType> {
 
 /** All tensors of a value. */
 const bits = (value: Value | undefined): unknown =>
-  value && (value instanceof QuantizedTensor ? value.members : [value]).map((each) => [...each.dataSync()]);
+  value &&
+  (value instanceof QuantizedTensor ? value.members : [value]).map((member) => [...member.dataSync()]);
 
 /** One copy by its own quantizer. */
 function copyOf(name: keyof typeof MAKE, x: Tensor, direction: "rowwise" | "columnwise"): Value {
@@ -76,14 +77,24 @@ const CASES = [
     ...({ rowwise: "current", columnwise: "identity", columnwiseSource: "rowwiseDequantized" } as const),
     ...({ usage: "columnwise", dtype: "bf16" } as const),
   },
-  ...pairwise(TABLE, (n) => {
+  ...pairwise(TABLE, (bound) => {
     state = (Math.imul(state, 1664525) + 1013904223) >>> 0;
-    return (state >>> 8) % n;
+    return (state >>> 8) % bound;
   }),
 ];
 
 it.each(
-  CASES.map((of, i) => [of.rowwise, of.columnwise, of.columnwiseSource, of.usage, of.dtype, i] as const),
+  CASES.map(
+    (hybridCase, i) =>
+      [
+        hybridCase.rowwise,
+        hybridCase.columnwise,
+        hybridCase.columnwiseSource,
+        hybridCase.usage,
+        hybridCase.dtype,
+        i,
+      ] as const,
+  ),
 )(
   "makes the rowwise copy by %s, and the columnwise one by %s from the %s values: %s of %s",
   (rowwise, columnwise, columnwiseSource, usage, dtype, i) => {
@@ -94,19 +105,20 @@ it.each(
       columnwiseSource,
     });
     const [hasRowwise, hasColumnwise] = [usage !== "columnwise", usage !== "rowwise"];
-    const t = hybrid.setUsage({ rowwise: hasRowwise, columnwise: hasColumnwise }).quantize(x);
-    const first = copyOf(rowwise, x, "rowwise");
-    const values = first instanceof QuantizedTensor ? first.dequantize() : wideOf("t", first);
-    const second = copyOf(columnwise, columnwiseSource === "original" ? x : values, "columnwise");
-    expect(bits(t.rowwise)).toEqual(hasRowwise ? bits(first) : undefined);
-    expect(bits(t.columnwise)).toEqual(hasColumnwise ? bits(second) : undefined);
-    const decoded = hasRowwise ? first : second;
-    expect(bits(t.dequantize("f32"))).toEqual(
+    const quantizedTensor = hybrid.setUsage({ rowwise: hasRowwise, columnwise: hasColumnwise }).quantize(x);
+    const rowwiseCopy = copyOf(rowwise, x, "rowwise");
+    const values =
+      rowwiseCopy instanceof QuantizedTensor ? rowwiseCopy.dequantize() : wideOf("t", rowwiseCopy);
+    const columnwiseCopy = copyOf(columnwise, columnwiseSource === "original" ? x : values, "columnwise");
+    expect(bits(quantizedTensor.rowwise)).toEqual(hasRowwise ? bits(rowwiseCopy) : undefined);
+    expect(bits(quantizedTensor.columnwise)).toEqual(hasColumnwise ? bits(columnwiseCopy) : undefined);
+    const decoded = hasRowwise ? rowwiseCopy : columnwiseCopy;
+    expect(bits(quantizedTensor.dequantize("f32"))).toEqual(
       bits(
         decoded instanceof QuantizedTensor ? decoded.dequantize("f32") : castTo(wideOf("t", decoded), "f32"),
       ),
     );
-    expect([t.shape, t.dtype]).toEqual([[...SHAPE], dtype]);
+    expect([quantizedTensor.shape, quantizedTensor.dtype]).toEqual([[...SHAPE], dtype]);
   },
 );
 
@@ -142,23 +154,30 @@ it("gives copies that the caller owns", () => {
   using _ = new Scope();
   const options = { rowwiseQuantizer: new MXFP8Quantizer(), columnwiseQuantizer: new IdentityQuantizer() };
   const x = source(1, "bf16");
-  const before = backend().memoryUse().live;
+  const liveBefore = backend().memoryUse().live;
   {
-    using t = new HybridQuantizer({ ...options, columnwiseSource: "rowwiseDequantized" }).quantize(x);
-    expect((t.columnwise as Tensor).disposed).toBe(false);
+    using quantizedTensor = new HybridQuantizer({
+      ...options,
+      columnwiseSource: "rowwiseDequantized",
+    }).quantize(x);
+    expect((quantizedTensor.columnwise as Tensor).disposed).toBe(false);
   }
-  expect(backend().memoryUse().live).toBe(before);
+  expect(backend().memoryUse().live).toBe(liveBefore);
   using shared = new IdentityQuantizer().quantize(x);
   x.write(source(2, "bf16").dataSync());
   expect(bits(shared)).toEqual(bits(x));
 });
 
 describe("HybridQuantizer", () => {
-  const one = new MXFP8Quantizer();
+  const quantizer = new MXFP8Quantizer();
   const make = (options: Partial<HybridQuantizerOptions>) =>
-    new HybridQuantizer({ rowwiseQuantizer: one, columnwiseQuantizer: new MXFP8Quantizer(), ...options });
+    new HybridQuantizer({
+      rowwiseQuantizer: quantizer,
+      columnwiseQuantizer: new MXFP8Quantizer(),
+      ...options,
+    });
   refusals("refuses", [
-    ["one object twice", () => make({ columnwiseQuantizer: one }), ArgumentError, ["one object"]],
+    ["one object twice", () => make({ columnwiseQuantizer: quantizer }), ArgumentError, ["one object"]],
     ["null", () => make({ rowwiseQuantizer: untyped(null) }), ArgumentError, ["rowwiseQuantizer", "null"]],
     [
       "a hybrid one",

@@ -47,7 +47,7 @@ const tiles = fc.oneof(fc.constantFrom(...TILES), strangers) as fc.Arbitrary<Til
 /** A recipe of any row that requests any format and tile. */
 class AnyRecipe extends StandardRecipe {
   constructor(
-    private readonly own: Pick<RecipeRow, "quantizer">,
+    private readonly recipeRow: Pick<RecipeRow, "quantizer">,
     private readonly element: ScalarFormat,
     private readonly tile: Tile,
     options: RecipeOptions = {},
@@ -56,7 +56,7 @@ class AnyRecipe extends StandardRecipe {
   }
 
   override get row(): RecipeRow {
-    return { ...RECIPES.mxfp8, ...this.own };
+    return { ...RECIPES.mxfp8, ...this.recipeRow };
   }
 
   override elementFormat(): ScalarFormat {
@@ -104,10 +104,10 @@ testInScope("the name, format and tile of a row give its quantizer; any others a
 testInScope("the name of every row gives a quantizer of its first format and tile", () => {
   const scale = tensor(backend(), [1]);
   for (const name of BLOCK_FORMAT_NAMES) {
-    const { elements, tiles: own, scaleSource } = blockFormat(name);
-    const [format, tile] = [elements[0], own[0]];
-    const given = scaleSource === "given" ? { scale } : {};
-    expect(quantizerNamed(name, given).spec).toMatchObject({ quantizer: name, format, tile });
+    const { elements, tiles: formatTiles, scaleSource } = blockFormat(name);
+    const [format, tile] = [elements[0], formatTiles[0]];
+    const scaleOptions = scaleSource === "given" ? { scale } : {};
+    expect(quantizerNamed(name, scaleOptions).spec).toMatchObject({ quantizer: name, format, tile });
   }
 });
 
@@ -132,20 +132,22 @@ const choices = fc.record(
 
 /** Pairs of enabled options, for each row that has both. */
 const PAIRS = BLOCK_FORMAT_NAMES.flatMap((name) => {
-  const on = Object.entries(ON).filter(([key]) => blockFormat(name).options.some((option) => option === key));
-  return on.flatMap(([key, value], i) =>
-    on
+  const switchedOptions = Object.entries(ON).filter(([key]) =>
+    blockFormat(name).options.some((option) => option === key),
+  );
+  return switchedOptions.flatMap(([key, value], i) =>
+    switchedOptions
       .slice(i + 1)
-      .map(([other, second]): [BlockFormatName, Partial<typeof ON>] => [
+      .map(([first, second]): [BlockFormatName, Partial<typeof ON>] => [
         name,
-        { [key]: value, [other]: second },
+        { [key]: value, [first]: second },
       ]),
   );
 });
 
 testInScope("an option is in the spec if the row has it, and else refused unless it is off", () => {
   const scale = tensor(backend(), [1]);
-  const off = {
+  const noOptions = {
     pow2Scales: false,
     amaxEpsilon: 0,
     rht: false,
@@ -155,18 +157,19 @@ testInScope("an option is in the spec if the row has it, and else refused unless
     rowScaled: false,
   };
   fc.assert(
-    fc.property(fc.constantFrom(...BLOCK_FORMAT_NAMES), choices, (name, chosen) => {
+    fc.property(fc.constantFrom(...BLOCK_FORMAT_NAMES), choices, (name, fields) => {
       const { options } = blockFormat(name);
-      const alien = Object.entries(chosen).some(
-        ([key, value]) => !options.some((option) => option === key) && value !== off[key as keyof typeof off],
+      const alien = Object.entries(fields).some(
+        ([key, value]) =>
+          !options.some((option) => option === key) && value !== noOptions[key as keyof typeof noOptions],
       );
       const contradicts =
-        (chosen.fourOverSix === "mae" && (chosen.rht || chosen.stochastic)) ||
-        (chosen.e4m3Max === 256 && chosen.fourOverSix !== "mae") ||
-        (chosen.rowScaled && (chosen.rht || chosen.stochastic));
-      const make = () => quantizerNamed(name, { ...chosen, scale, random: new RandomState(1n) });
+        (fields.fourOverSix === "mae" && (fields.rht || fields.stochastic)) ||
+        (fields.e4m3Max === 256 && fields.fourOverSix !== "mae") ||
+        (fields.rowScaled && (fields.rht || fields.stochastic));
+      const make = () => quantizerNamed(name, { ...fields, scale, random: new RandomState(1n) });
       if (alien || contradicts) expect(make).toThrow(ArgumentError);
-      else expect(make().spec).toMatchObject(chosen);
+      else expect(make().spec).toMatchObject(fields);
     }),
     // every pair of options of a row, compatible or not
     { numRuns: draws(300) + PAIRS.length, examples: PAIRS },
@@ -183,7 +186,7 @@ testInScope("unknown names and tiles are refused by name", () => {
 });
 
 testInScope(
-  "rows that will be gathered keep the order of the input, in the one tile that could be stored otherwise",
+  "rows that will be gathered keep the order of the input, in the only tile with a choice of order",
   () => {
     const scale = tensor(backend(), [1]);
     for (const name of BLOCK_FORMAT_NAMES)

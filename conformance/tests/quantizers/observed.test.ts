@@ -32,7 +32,8 @@ function source(seed: number): Tensor<WideDType> {
   return castTo(tensor(backend(), values, SHAPE), "bf16");
 }
 
-const bits = (t: QuantizedTensor): unknown => t.members.map((each) => [...each.dataSync()]);
+const bits = (quantizedTensor: QuantizedTensor): unknown =>
+  quantizedTensor.members.map((member) => [...member.dataSync()]);
 
 /** A call: into a new tensor, or into the previous one with the flag `noop` absent, 0 or 1. */
 const call = fc.record({
@@ -51,7 +52,7 @@ it("reports every quantization while the observer is active: codes of the source
       const reports: (readonly [codes: unknown, source: readonly number[]])[] = [];
       const quantizer = new ObservedQuantizer(make(), {
         isActive: () => isActive,
-        record: (t, x) => reports.push([bits(t), [...x.dataSync()]]),
+        record: (quantizedTensor, x) => reports.push([bits(quantizedTensor), [...x.dataSync()]]),
       });
       const expected: typeof reports = [];
       let target = quantizer.quantize(source(0));

@@ -28,30 +28,30 @@ const MAKERS: readonly (() => Quantizer)[] = [
   () => new Float8CurrentScalingQuantizer(),
   () => new NVFP4Quantizer({ stochastic: true, random: new RandomState(3n) }),
 ];
-const bitsOf = (t: QuantizedTensor): unknown => [
-  t.shape,
-  t.spec,
-  ...t.members.map((each) => String(each.dataSync())),
+const bitsOf = (quantizedTensor: QuantizedTensor): unknown => [
+  quantizedTensor.shape,
+  quantizedTensor.spec,
+  ...quantizedTensor.members.map((member) => String(member.dataSync())),
 ];
 const values = (rows: number): Float32Array => normal({ seed: 1n, offset: BigInt(rows) }, rows * COLUMNS, 1);
 const matrix = (rows: number): Tensor =>
   encode(tensor(backend(), values(rows), [rows, COLUMNS]), { format: "bf16" });
 
-const parts = fc.array(fc.tuple(fc.integer({ min: 0, max: 40 }), fc.constantFrom(...MAKERS)), {
+const groups = fc.array(fc.tuple(fc.integer({ min: 0, max: 40 }), fc.constantFrom(...MAKERS)), {
   maxLength: 5,
 });
 
 it("multiQuantize has the results of each quantizer", () => {
   fc.assert(
-    fc.property(parts, (drawn) => {
+    fc.property(groups, (choices) => {
       using _ = new Scope();
-      const tensors = drawn.map(([rows]) => matrix(rows));
+      const tensors = choices.map(([rows]) => matrix(rows));
       const results = multiQuantize(
         tensors,
-        drawn.map(([, make]) => make()),
+        choices.map(([, make]) => make()),
       );
       expect(results.map(bitsOf)).toEqual(
-        drawn.map(([, make], i) => bitsOf(make().quantize(tensors[i] as Tensor))),
+        choices.map(([, make], i) => bitsOf(make().quantize(tensors[i] as Tensor))),
       );
     }),
     { numRuns: draws(40) },
@@ -60,20 +60,20 @@ it("multiQuantize has the results of each quantizer", () => {
 
 it("splitQuantize has the results of a copy of each part", () => {
   fc.assert(
-    fc.property(parts, fc.boolean(), (drawn, isDeep) => {
+    fc.property(groups, fc.boolean(), (choices, isDeep) => {
       using _ = new Scope();
-      const rows = drawn.reduce((sum, [count]) => sum + count, 0);
+      const rows = choices.reduce((sum, [count]) => sum + count, 0);
       const x = isDeep ? matrix(rows).reshape([rows, 1, COLUMNS]) : matrix(rows);
       const results = splitQuantize(
         x,
-        drawn.map(([count]) => count),
-        drawn.map(([, make]) => make()),
+        choices.map(([count]) => count),
+        choices.map(([, make]) => make()),
       );
-      let first = 0;
-      const expected = drawn.map(([count, make]) => {
-        const part = x.slice(first * COLUMNS, [count, COLUMNS]);
-        first += count;
-        return bitsOf(make().quantize(part));
+      let begin = 0;
+      const expected = choices.map(([count, make]) => {
+        const groupRows = x.slice(begin * COLUMNS, [count, COLUMNS]);
+        begin += count;
+        return bitsOf(make().quantize(groupRows));
       });
       expect(results.map(bitsOf)).toEqual(expected);
     }),
@@ -92,10 +92,10 @@ it("lists that do not fit are refused, and nothing is left", () => {
   expect(() => splitQuantize(x, [4, 5], [q, q])).toThrow(
     "splitQuantize: splits add up to 9, and x [8,64] has 8 rows",
   );
-  const before = backend().memoryUse().live;
+  const liveBefore = backend().memoryUse().live;
   const narrow = tensor(backend(), new Float32Array(16), [1, 16]);
   const created = backend().memoryUse().live;
   expect(() => multiQuantize([x, narrow], [q, q])).toThrow(ShapeError);
   expect(backend().memoryUse().live).toBe(created);
-  expect(created).toBeGreaterThan(before);
+  expect(created).toBeGreaterThan(liveBefore);
 });

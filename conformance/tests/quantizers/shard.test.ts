@@ -27,7 +27,7 @@ import { cast, type Matrix } from "../../oracle/training/matrix.js";
 import { differenceOf } from "../../values/difference.js";
 import { fromCodes, type PlainTensor } from "../../values/plain.js";
 import { draws } from "../harness/draws.js";
-import { partOf, read, useRanks } from "../modules/tensor-parallel/ranks.js";
+import { partOf, readPlain, useRanks } from "../modules/tensor-parallel/ranks.js";
 
 const MOST = 8;
 const groups = useRanks(MOST, "exact");
@@ -73,12 +73,13 @@ const drawnOf = (choices: fc.Arbitrary<QuantizeSpec>): fc.Arbitrary<Drawn> =>
       .map(({ along, across, anyRows, ...rest }) => {
         const unit = Math.max(16, tileSize(spec.tile)[1], BLOCK_FORMATS[spec.quantizer].multiple);
         const pieces = rest.dimension === "columns" ? rest.pieces : 1;
-        const large = unit * rest.ranks > 64;
-        const [divided, other] = [
-          unit * rest.ranks * pieces * (large ? 1 : along),
-          unit * (large ? 1 : across),
+        const isLarge = unit * rest.ranks > 64;
+        const [dividedSize, otherSize] = [
+          unit * rest.ranks * pieces * (isLarge ? 1 : along),
+          unit * (isLarge ? 1 : across),
         ];
-        const [rows, columns] = rest.dimension === "rows" ? [divided, other] : [anyRows ?? other, divided];
+        const [rows, columns] =
+          rest.dimension === "rows" ? [dividedSize, otherSize] : [anyRows ?? otherSize, dividedSize];
         return { ...rest, pieces, rows, columns };
       }),
   );
@@ -87,13 +88,13 @@ const drawnOf = (choices: fc.Arbitrary<QuantizeSpec>): fc.Arbitrary<Drawn> =>
 function valuesOf({ spec, rows, columns, seed, outlier, ranks, dimension, pieces }: Drawn): Matrix {
   const data = normal({ seed, offset: 1n }, rows * columns, 1);
   if (outlier !== undefined) {
-    const places = rankIndices(
+    const positions = rankIndices(
       { ranks, pieces, mode: "column", sequence: false },
       outlier % ranks,
       dimension === "rows" ? rows : columns,
     );
-    const at = places[3] as number;
-    data[dimension === "rows" ? at * columns + 5 : (5 % rows) * columns + at] = 1e4;
+    const position = positions[3] as number;
+    data[dimension === "rows" ? position * columns + 5 : (5 % rows) * columns + position] = 1e4;
   }
   return cast({ data, shape: [rows, columns], dtype: "f32" }, spec.rht ? "bf16" : "f32");
 }
@@ -105,11 +106,11 @@ function quantizerOf(
 ): Quantizer {
   const { quantizer, compact, rhtSigns: _, ...settings } = spec;
   const { options } = BLOCK_FORMATS[quantizer] as { readonly options: readonly string[] };
-  const own = Object.fromEntries(
+  const ownTensors = Object.fromEntries(
     Object.entries(settings).filter(([name]) => name === "format" || options.includes(name)),
   );
   return quantizerNamed(quantizer, {
-    ...own,
+    ...ownTensors,
     ...{ ...copies, scaleLayout: layout, gathered: compact, shard },
     ...(options.includes("stochastic") ? { random: new RandomState(seed, offset) } : {}),
   });
@@ -118,26 +119,28 @@ function quantizerOf(
 type Read = ReadonlyMap<string, PlainTensor>;
 
 /** Returns the codes and scales of all copies of the whole tensor, with their geometries. */
-function wholeOf({ backend }: ProcessGroup, whole: Matrix, plan: Drawn): () => Promise<Read> {
+function wholeOf({ backend }: ProcessGroup, matrix: Matrix, plan: Drawn): () => Promise<Read> {
   using scope = new Scope();
-  const x = wideTensor(backend, whole.data, whole.shape, whole.dtype);
+  const x = wideTensor(backend, matrix.data, matrix.shape, matrix.dtype);
   return reader(scope, [
     ["own", quantizerOf(plan, undefined).quantize(x)],
     ["whole", quantizerOf({ ...plan, spec: { ...plan.spec, compact: false } }, undefined).quantize(x)],
   ]);
 }
 
-function start(group: ProcessGroup, whole: Matrix, plan: Drawn): () => Promise<Read> {
+function start(group: ProcessGroup, matrix: Matrix, plan: Drawn): () => Promise<Read> {
   using scope = new Scope();
   const { dimension, pieces, ranks } = plan;
-  const own = partOf(whole, dimension, { ranks, pieces, mode: "column", sequence: false }, group.rank);
-  const x = wideTensor(group.backend, own.data, own.shape, own.dtype);
+  const ownMatrix = partOf(matrix, dimension, { ranks, pieces, mode: "column", sequence: false }, group.rank);
+  const x = wideTensor(group.backend, ownMatrix.data, ownMatrix.shape, ownMatrix.dtype);
   const quantizer = quantizerOf(plan, { group, dimension, pieces });
   const derives = isDirectionless(plan.spec);
-  const made = quantizer.setUsage(derives ? { rowwise: true } : {}).quantize(x);
-  const sent =
-    dimension === "rows" && pieces === 1 ? gatherQuantized(group, made, plan.usage, quantizer) : undefined;
-  return reader(scope, [["own", made], ...(sent ? [["whole", sent] as const] : [])]);
+  const quantized = quantizer.setUsage(derives ? { rowwise: true } : {}).quantize(x);
+  const sentTensor =
+    dimension === "rows" && pieces === 1
+      ? gatherQuantized(group, quantized, plan.usage, quantizer)
+      : undefined;
+  return reader(scope, [["own", quantized], ...(sentTensor ? [["whole", sentTensor] as const] : [])]);
 }
 
 /** Reads the tensors of quantized tensors after all ranks have contributed to them. */
@@ -145,23 +148,23 @@ function reader(
   scope: Scope,
   tensors: readonly (readonly [name: string, t: QuantizedTensor])[],
 ): () => Promise<Read> {
-  const kept = new Map<string, Tensor>();
+  const keptTensors = new Map<string, Tensor>();
   for (const [name, t] of tensors) {
     for (const direction of DIRECTIONS) {
       const copy = t[direction];
-      for (const part of ["data", "scaleInv", "amax"] as const) {
-        const made = copy?.[part];
-        if (made) kept.set(`${name} ${direction} ${part}`, scope.keep(made.clone()));
+      for (const field of ["data", "scaleInv", "amax"] as const) {
+        const tensor = copy?.[field];
+        if (tensor) keptTensors.set(`${name} ${direction} ${field}`, scope.keep(tensor.clone()));
       }
     }
   }
   return async () => {
-    const seen = new Map<string, PlainTensor>();
-    for (const [name, t] of kept) {
-      seen.set(name, await read(t));
-      t.dispose();
+    const results = new Map<string, PlainTensor>();
+    for (const [name, tensor] of keptTensors) {
+      results.set(name, await readPlain(tensor));
+      tensor.dispose();
     }
-    return seen;
+    return results;
   };
 }
 
@@ -171,14 +174,14 @@ function slice(x: PlainTensor, plan: Drawn, rank: number, transposed: boolean): 
   const { codes } = x;
   const { dimension, ranks, pieces } = plan;
   const cuts = (dimension === "rows") !== transposed ? 0 : 1;
-  const divided = { ranks, pieces, mode: "column", sequence: false } as const;
-  const all = (count: number): number[] => Array.from({ length: count }, (_, i) => i);
-  const r = cuts === 0 ? rankIndices(divided, rank, rows) : all(rows);
-  const c = cuts === 1 ? rankIndices(divided, rank, columns) : all(columns);
+  const division = { ranks, pieces, mode: "column", sequence: false } as const;
+  const indicesUpTo = (count: number): number[] => Array.from({ length: count }, (_, i) => i);
+  const rowIndices = cuts === 0 ? rankIndices(division, rank, rows) : indicesUpTo(rows);
+  const columnIndices = cuts === 1 ? rankIndices(division, rank, columns) : indicesUpTo(columns);
   return fromCodes(
     x.dtype,
-    [r.length, c.length],
-    r.flatMap((i) => c.map((j) => codes[i * columns + j] as number)),
+    [rowIndices.length, columnIndices.length],
+    rowIndices.flatMap((i) => columnIndices.map((j) => codes[i * columns + j] as number)),
   );
 }
 
@@ -186,38 +189,40 @@ function slice(x: PlainTensor, plan: Drawn, rank: number, transposed: boolean): 
 async function requireSlices(plan: Drawn): Promise<void> {
   const values = valuesOf(plan);
   const members = groups(plan.ranks);
-  const whole = await wholeOf(members[0] as ProcessGroup, values, plan)();
-  const results = await Promise.all(members.map((group) => start(group, values, plan)).map((each) => each()));
-  const said = (rank: number, name: string): string =>
+  const fullResults = await wholeOf(members[0] as ProcessGroup, values, plan)();
+  const results = await Promise.all(
+    members.map((group) => start(group, values, plan)).map((finish) => finish()),
+  );
+  const description = (rank: number, name: string): string =>
     `rank ${rank}, ${name} of ${JSON.stringify(plan, (_, value) => (typeof value === "bigint" ? `${value}n` : value))}`;
-  for (const [rank, seen] of results.entries()) {
-    for (const [name, found] of seen) {
-      const wanted = whole.get(name);
+  for (const [rank, tensors] of results.entries()) {
+    for (const [name, actual] of tensors) {
+      const expectedTensor = fullResults.get(name);
       // this copy is derived from the other one
-      if (!wanted) continue;
-      const [which, direction, part] = name.split(" ") as [string, (typeof DIRECTIONS)[number], string];
-      const isOne = part === "amax" || wanted.shape.length === 1;
-      const laidOut = part === "scaleInv" && plan.scaleLayout !== "logical" && !plan.spec.compact;
-      if (which === "own" && laidOut && !isOne) continue;
+      if (!expectedTensor) continue;
+      const [usage, direction, field] = name.split(" ") as [string, (typeof DIRECTIONS)[number], string];
+      const isOne = field === "amax" || expectedTensor.shape.length === 1;
+      const laidOut = field === "scaleInv" && plan.scaleLayout !== "logical" && !plan.spec.compact;
+      if (usage === "own" && laidOut && !isOne) continue;
       const { columnwise } = BLOCK_FORMATS[plan.spec.quantizer];
-      const place = plan.spec.compact ? "inPlace" : columnwise[part === "data" ? "data" : "scale"];
+      const divisionMode = plan.spec.compact ? "inPlace" : columnwise[field === "data" ? "data" : "scale"];
       const expected =
-        which === "whole" || isOne
-          ? wanted
-          : slice(wanted, plan, rank, direction === "columnwise" && place === "transposed");
-      expect(differenceOf(found, expected), said(rank, name)).toBeUndefined();
+        usage === "whole" || isOne
+          ? expectedTensor
+          : slice(expectedTensor, plan, rank, direction === "columnwise" && divisionMode === "transposed");
+      expect(differenceOf(actual, expected), description(rank, name)).toBeUndefined();
     }
   }
 }
 
-it("equal slices of the whole for any quantizer, dimension and number of ranks, with an amax of 1e4 on any one rank", async () => {
+it("shards equal slices of the full result for any quantizer, dimension and number of ranks, with an amax of 1e4 on any one rank", async () => {
   await fc.assert(fc.asyncProperty(drawnOf(specs), requireSlices), {
     numRuns: draws(60),
     endOnFailure: true,
   });
 });
 
-it("of columns in pieces take the random bits of their columns, on more ranks than pieces", async () => {
+it("shards of columns in pieces take the random bits of their columns, on more ranks than pieces", async () => {
   const stochastic = drawnOf(specs.filter((spec) => spec.stochastic)).filter(
     ({ dimension, pieces, ranks }) => dimension === "columns" && ranks > pieces && pieces > 1,
   );

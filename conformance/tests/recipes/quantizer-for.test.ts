@@ -34,18 +34,18 @@ const backend = useBackend({ threads: 1, datapath: "exact" });
 const EVERY: readonly Role[] = [...ROLES.forward, ...ROLES.backward];
 const isGradient = (role: Role): boolean => role.startsWith("grad");
 
-type Given = Record<string, unknown>;
+type OptionValues = Record<string, unknown>;
 
 interface Subject {
-  readonly make: (options: Given) => StandardRecipe;
+  readonly make: (options: OptionValues) => StandardRecipe;
   readonly formats: readonly string[];
   /** Every option of the recipe with its values, the default first. */
   readonly options: Readonly<Record<string, readonly unknown[]>>;
   readonly split: readonly boolean[];
   /** For a role, the fields in which its quantizer differs from one with all options off. */
-  readonly qparams: (role: Role, options: Given) => Given;
+  readonly qparams: (role: Role, options: OptionValues) => OptionValues;
   /** Whether the options are compatible. */
-  readonly valid?: (options: Given) => boolean;
+  readonly valid?: (options: OptionValues) => boolean;
   /**
    * Whether an MLP fuses the gradient of its activation with its quantization: `ungated` for an activation that is not gated,
    * `alone` for any activation without a bias.
@@ -130,13 +130,13 @@ const SUBJECTS: Readonly<Record<string, Subject>> = {
     split: [false, true, true],
     qparams: (role, options) => {
       const chooses = SCOPED[options.fourOverSix as string]?.includes(role);
-      const small = chooses && SCOPED[options.e4m3Use256 as string]?.includes(role);
+      const usesSmallMax = chooses && SCOPED[options.e4m3Use256 as string]?.includes(role);
       return {
         tile: role === "weight" && !options.disable2dQuantization ? "16x16" : "1x16",
         rht: role !== "weight" && !options.disableRht,
         stochastic: isGradient(role) && !options.disableStochasticRounding,
         fourOverSix: chooses ? options.fourOverSixErrMode : "none",
-        e4m3Max: small ? 256 : 448,
+        e4m3Max: usesSmallMax ? 256 : 448,
         rowScaled: options.rowScaledActivation === true && (role === "input" || role === "output"),
       };
     },
@@ -166,7 +166,7 @@ const ELEMENTS: Readonly<Record<string, readonly [forward: string, backward: str
  * which means the default.
  */
 function optionsFor({ options, formats, split, valid = () => true }: Subject) {
-  const own = Object.fromEntries(
+  const ownOptions = Object.fromEntries(
     Object.entries(options).map(([name, values]) => [name, fc.constantFrom(...values)]),
   );
   const accumulation = fc.record({ useSplitAccumulator: split[0] ? fc.constant(true) : fc.boolean() });
@@ -175,8 +175,8 @@ function optionsFor({ options, formats, split, valid = () => true }: Subject) {
     backwardOverride: fc.constantFrom(...BACKWARD_OVERRIDES),
   };
   return fc
-    .record({ ...own, ...products, format: fc.constantFrom(...formats) }, { requiredKeys: [] })
-    .map((given: Given) => ({
+    .record({ ...ownOptions, ...products, format: fc.constantFrom(...formats) }, { requiredKeys: [] })
+    .map((given: OptionValues) => ({
       given,
       full: {
         ...Object.fromEntries(Object.entries(options).map(([name, [first]]) => [name, first])),
@@ -184,17 +184,17 @@ function optionsFor({ options, formats, split, valid = () => true }: Subject) {
         format: formats[0],
         backwardOverride: "none",
         ...given,
-      } as Given,
+      } as OptionValues,
     }))
     .filter(({ full }) => valid(full));
 }
 
 describe.each(Object.entries(SUBJECTS))("%s", (name, subject) => {
-  const drawn = optionsFor(subject);
+  const subjectOptions = optionsFor(subject);
 
-  it("has the options it was given, and decides by them alone how each tensor is quantized", () => {
+  it("has the options of its constructor, which alone decide how each tensor is quantized", () => {
     fc.assert(
-      fc.property(drawn, ({ given, full }) => {
+      fc.property(subjectOptions, ({ given, full }) => {
         const recipe = subject.make(given);
         expect(recipe).toMatchObject(full);
         const [forward, backward] = ELEMENTS[full.format as string] ?? [];
@@ -208,30 +208,36 @@ describe.each(Object.entries(SUBJECTS))("%s", (name, subject) => {
   });
 
   it("has the key of recipes of its class with the same options, and of no others", () => {
-    const key = (options: Given) => subject.make(options).key;
+    const key = (options: OptionValues) => subject.make(options).key;
     const steps = Object.entries({
       ...{ ...subject.options, format: subject.formats },
       backwardOverride: BACKWARD_OVERRIDES,
     });
     fc.assert(
-      fc.property(drawn, fc.constantFrom(...steps), fc.nat(), ({ given, full }, [option, values], which) => {
-        expect(key(given)).toBe(key(given));
-        expect(key(full)).toBe(key(given));
-        const value = values[which % values.length];
-        const other = { ...full, [option]: value };
-        if (subject.valid?.(other) ?? true) expect(key(other) === key(full)).toBe(value === full[option]);
-      }),
+      fc.property(
+        subjectOptions,
+        fc.constantFrom(...steps),
+        fc.nat(),
+        ({ given, full }, [option, values], index) => {
+          expect(key(given)).toBe(key(given));
+          expect(key(full)).toBe(key(given));
+          const value = values[index % values.length];
+          const otherOptions = { ...full, [option]: value };
+          if (subject.valid?.(otherOptions) ?? true)
+            expect(key(otherOptions) === key(full)).toBe(value === full[option]);
+        },
+      ),
     );
     class Heir extends Float8CurrentScaling {}
     expect(new Heir().key).toBe(new Heir().key);
     expect(new Heir().key).not.toBe(new Float8CurrentScaling().key);
-    const others = Object.values(SUBJECTS).filter((each) => each !== subject);
-    for (const each of others) expect(each.make({}).key).not.toBe(key({}));
+    const otherSubjects = Object.values(SUBJECTS).filter((candidate) => candidate !== subject);
+    for (const otherSubject of otherSubjects) expect(otherSubject.make({}).key).not.toBe(key({}));
   });
 
   testInScope("gives for each role the quantizer that its options determine", () => {
     fc.assert(
-      fc.property(drawn, fc.constantFrom(...EVERY), ({ given, full }, role) => {
+      fc.property(subjectOptions, fc.constantFrom(...EVERY), ({ given, full }, role) => {
         const recipe = subject.make(given);
         const random = new RandomState(1n);
         const quantizer = quantizerFor(recipe, role, { scale: tensor(backend(), [1]), random });
@@ -352,8 +358,8 @@ it("the caller's own quantizers accumulate as those of Float8CurrentScaling by d
   expect(split(new CustomRecipe({ quantizerFactory }))).toEqual([false, true, true]);
   for (const [i, product] of PRODUCTS.entries())
     for (const useSplitAccumulator of [false, true]) {
-      const told = split(new CustomRecipe({ quantizerFactory, [product]: { useSplitAccumulator } }));
-      expect(told).toEqual([false, true, true].with(i, useSplitAccumulator));
+      const splits = split(new CustomRecipe({ quantizerFactory, [product]: { useSplitAccumulator } }));
+      expect(splits).toEqual([false, true, true].with(i, useSplitAccumulator));
     }
   const recipe = new CustomRecipe({ quantizerFactory });
   expect([recipe.kind, recipe.row, checkRecipeSupport(recipe, backend())]).toEqual([
@@ -389,25 +395,25 @@ const SUPPORT: Readonly<Record<(typeof DATAPATH_FAMILIES)[number], readonly stri
 
 describe.each(DATAPATH_FAMILIES)("on the datapath %s", (datapath) => {
   it("each recipe is supported, emulated, or refused with a reason, and the backend is asked once", async () => {
-    const opened: Backend = await openBackend("wasm", { threads: 1, datapath });
+    const openedBackend: Backend = await openBackend("wasm", { threads: 1, datapath });
     try {
-      const ask = vi.spyOn(opened, "supports");
+      const ask = vi.spyOn(openedBackend, "supports");
       const answers = Object.values(SUBJECTS).map(({ make }) => {
-        const [support, times] = [checkRecipeSupport(make({}), opened), ask.mock.calls.length];
-        expect(checkRecipeSupport(make({}), opened)).toBe(support);
+        const [support, times] = [checkRecipeSupport(make({}), openedBackend), ask.mock.calls.length];
+        expect(checkRecipeSupport(make({}), openedBackend)).toBe(support);
         expect(ask.mock.calls.length).toBe(times);
-        const enter = () => autocast({ backend: opened, recipe: make({}) }, () => undefined);
+        const enter = () => autocast({ backend: openedBackend, recipe: make({}) }, () => undefined);
         if (support.ok) enter();
         else expect(enter).toThrow(UnsupportedError);
         if (!support.ok) expect(support.reason).toMatch(/^fprop: /);
         return support.ok ? (support.emulated === undefined ? "yes" : "emulated") : "no";
       });
       expect(answers).toEqual(SUPPORT[datapath]);
-      const f32 = checkRecipeSupport(new Float8BlockScaling({ useF32Scales: true }), opened);
+      const f32 = checkRecipeSupport(new Float8BlockScaling({ useF32Scales: true }), openedBackend);
       expect(f32.ok).toBe(!["ada", "blackwell"].includes(datapath));
-      expect(opened.memoryUse().blocks).toBe(0);
+      expect(openedBackend.memoryUse().blocks).toBe(0);
     } finally {
-      await opened.dispose();
+      await openedBackend.dispose();
     }
   });
 });

@@ -42,12 +42,12 @@ afterEach(() => {
 
 describe("4over6", () => {
   const SCOPES = ["none", "weights", "activations", "all"] as const;
-  const of = (scope: (typeof SCOPES)[number], role: string): boolean =>
+  const isInScope = (scope: (typeof SCOPES)[number], role: string): boolean =>
     scope === "all" ||
     (scope === "weights" ? role === "weight" : scope === "activations" && role !== "weight");
 
   it.each(SCOPES)(
-    "of %s applies to those tensors of the forward pass, with each tensor's own scale",
+    "of %s applies to these tensors of the forward pass, with the scale of each tensor",
     (scope) => {
       for (const e4m3Use256 of SCOPES) {
         for (const fourOverSixErrMode of ["mae", "mse"] as const) {
@@ -59,11 +59,11 @@ describe("4over6", () => {
           });
           for (const role of ["input", "weight", "output", "gradOutput", "gradInput"] as const) {
             const forward = !role.startsWith("grad");
-            const chooses = forward && of(scope, role);
+            const chooses = forward && isInScope(scope, role);
             const { fourOverSix, e4m3Max } = recipe.qparams(role);
             expect([fourOverSix, e4m3Max], `${scope} ${e4m3Use256} ${role}`).toEqual([
               chooses ? fourOverSixErrMode : "none",
-              chooses && of(e4m3Use256, role) ? 256 : 448,
+              chooses && isInScope(e4m3Use256, role) ? 256 : 448,
             ]);
             using _scope = new Scope();
             const { spec } = quantizerFor(recipe, role, { random: new RandomState(0n) });
@@ -92,20 +92,20 @@ describe("the environment", () => {
   ] as const satisfies readonly (readonly [string, () => StandardRecipe, string, string])[];
 
   it.each(switches)(
-    "%s=1 changes the recipes made from then on, and nothing else of them",
+    "%s=1 changes only the recipes that are created later, and only this option",
     (name, make, role, field) => {
       vi.stubEnv(name, undefined);
-      const [before, wanted] = [make(), make().qparams(role)];
-      for (const off of ["0", "", "true"]) {
-        vi.stubEnv(name, off);
-        expect(make().key).toBe(before.key);
+      const [qparamsBefore, expectedQparams] = [make(), make().qparams(role)];
+      for (const value of ["0", "", "true"]) {
+        vi.stubEnv(name, value);
+        expect(make().key).toBe(qparamsBefore.key);
       }
       vi.stubEnv(name, "1");
       const switched = make().qparams(role);
-      expect(switched[field]).not.toBe(wanted[field]);
-      expect({ ...switched, [field]: wanted[field] }).toEqual(wanted);
-      expect(before.qparams(role)).toEqual(wanted);
-      expect(make().key).not.toBe(before.key);
+      expect(switched[field]).not.toBe(expectedQparams[field]);
+      expect({ ...switched, [field]: expectedQparams[field] }).toEqual(expectedQparams);
+      expect(qparamsBefore.qparams(role)).toEqual(expectedQparams);
+      expect(make().key).not.toBe(qparamsBefore.key);
     },
   );
 
@@ -114,10 +114,10 @@ describe("the environment", () => {
     vi.stubEnv("NVTE_NVFP4_4OVER6", "activations");
     vi.stubEnv("NVTE_NVFP4_4OVER6_E4M3_USE_256", "weights");
     vi.stubEnv("NVTE_NVFP4_4OVER6_ERR_MODE", "MSE");
-    const read = { fourOverSix: "activations", e4m3Use256: "weights", fourOverSixErrMode: "mse" } as const;
-    expect(new NVFP4BlockScaling()).toMatchObject(read);
-    const given = { fourOverSix: "all", e4m3Use256: "none", fourOverSixErrMode: "mae" } as const;
-    expect(new NVFP4BlockScaling(given)).toMatchObject(given);
+    const changes = { fourOverSix: "activations", e4m3Use256: "weights", fourOverSixErrMode: "mse" } as const;
+    expect(new NVFP4BlockScaling()).toMatchObject(changes);
+    const settings = { fourOverSix: "all", e4m3Use256: "none", fourOverSixErrMode: "mae" } as const;
+    expect(new NVFP4BlockScaling(settings)).toMatchObject(settings);
     vi.stubEnv("NVTE_NVFP4_4OVER6", "1");
     expect(() => new NVFP4BlockScaling()).toThrow(/NVTE_NVFP4_4OVER6 "1" is not one of none, weights/);
   });
@@ -130,13 +130,15 @@ describe("the environment", () => {
     (value, expected) => {
       const quantizerFactory = () => new MXFP8Quantizer();
       const make = [...Object.values(RECIPES), () => new CustomRecipe({ quantizerFactory })];
-      const before = make.map((each) => each());
+      const recipesBefore = make.map((makeRecipe) => makeRecipe());
       vi.stubEnv("NVTE_BACKWARD_OVERRIDE", value);
-      expect(before.map(({ backwardOverride }) => backwardOverride)).toEqual(before.map(() => "none"));
-      for (const each of make) expect(each().backwardOverride).toBe(expected);
-      const none = { backwardOverride: "none" } as const;
-      expect(new CustomRecipe({ quantizerFactory, ...none }).backwardOverride).toBe("none");
-      expect(new DelayedScaling(none).key).not.toBe(new DelayedScaling().key);
+      expect(recipesBefore.map(({ backwardOverride }) => backwardOverride)).toEqual(
+        recipesBefore.map(() => "none"),
+      );
+      for (const makeRecipe of make) expect(makeRecipe().backwardOverride).toBe(expected);
+      const noOverride = { backwardOverride: "none" } as const;
+      expect(new CustomRecipe({ quantizerFactory, ...noOverride }).backwardOverride).toBe("none");
+      expect(new DelayedScaling(noOverride).key).not.toBe(new DelayedScaling().key);
       vi.stubEnv("NVTE_BACKWARD_OVERRIDE", "bf16");
       expect(() => new DelayedScaling()).toThrow(
         /DelayedScaling: NVTE_BACKWARD_OVERRIDE "bf16" is not one of high_precision, dequantized/,
@@ -148,13 +150,13 @@ describe("the environment", () => {
     for (const [name] of switches) vi.stubEnv(name, "1");
     expect(new Float8CurrentScaling({ pow2Scales: false }).pow2Scales).toBe(false);
     expect(new Float8BlockScaling({ useF32Scales: false }).useF32Scales).toBe(false);
-    const off = {
+    const noOptions = {
       disableRht: false,
       disableStochasticRounding: false,
       disable2dQuantization: false,
       rowScaledActivation: false,
     };
-    expect(new NVFP4BlockScaling(off)).toMatchObject(off);
+    expect(new NVFP4BlockScaling(noOptions)).toMatchObject(noOptions);
   });
 });
 
@@ -166,7 +168,7 @@ function bitsOf(layer: Linear, recipe: Recipe, number: number, isFirstMicrobatch
   });
 }
 
-function fresh(recipe: Recipe, number: number): number[] {
+function bitsOfNewLayer(recipe: Recipe, number: number): number[] {
   using layer = createLinear(backend(), 1);
   return bitsOf(layer, recipe, number);
 }
@@ -183,10 +185,10 @@ describe("another recipe in the next iteration", () => {
       }
     }
     using layer = createLinear(backend(), 1);
-    const given = bitsOf(layer, new Float8CurrentScaling(), 1);
+    const expectedBits = bitsOf(layer, new Float8CurrentScaling(), 1);
     const tighter = bitsOf(layer, new Tighter(), 1);
-    expect(tighter).toEqual(fresh(new Tighter(), 1));
-    expect(tighter).not.toEqual(given);
+    expect(tighter).toEqual(bitsOfNewLayer(new Tighter(), 1));
+    expect(tighter).not.toEqual(expectedBits);
     expect(new Tighter().key).toBe(new Tighter().key);
   });
 
@@ -196,7 +198,7 @@ describe("another recipe in the next iteration", () => {
     bitsOf(layer, RECIPES.delayed(), 1, true);
     expect(warned).not.toHaveBeenCalled();
     for (const recipe of [RECIPES.current(), RECIPES.mxfp8(), RECIPES.nvfp4(), RECIPES.block()])
-      expect(bitsOf(layer, recipe, 2, false)).toEqual(fresh(recipe, 2));
+      expect(bitsOf(layer, recipe, 2, false)).toEqual(bitsOfNewLayer(recipe, 2));
     expect(warned.mock.calls.map(([text]) => text.includes("scales and histories"))).not.toContain(false);
     expect(warned.mock.calls.map(([text]) => /from (\w+) to (\w+)/.exec(text)?.slice(1))).toEqual([
       ["DelayedScaling", "Float8CurrentScaling"],
@@ -211,10 +213,10 @@ describe("another recipe in the next iteration", () => {
     const warned = vi.spyOn(console, "warn").mockImplementation(() => {});
     const commands = fc.array(fc.constantFrom("delayed", "current", "mxfp8", "restore"), { maxLength: 8 });
     fc.assert(
-      fc.property(commands, (each) => {
+      fc.property(commands, (sequence) => {
         using layer = createLinear(backend(), 1, {}, SIZE);
         let last: string | undefined;
-        for (const command of each) {
+        for (const command of sequence) {
           warned.mockClear();
           if (command === "restore")
             linearQuantization(layer).restore(linearQuantization(layer).snapshotSync());
@@ -240,11 +242,11 @@ describe("another recipe in the next iteration", () => {
       [new NVFP4BlockScaling(), new NVFP4BlockScaling({ disable2dQuantization: true })],
       [new Float8CurrentScaling(), new Float8CurrentScaling({ pow2Scales: true })],
     ] as const;
-    for (const [before, after] of pairs) {
-      bitsOf(layer, before, 1, true);
+    for (const [recipeBefore, recipeAfter] of pairs) {
+      bitsOf(layer, recipeBefore, 1, true);
       warned.mockClear();
-      expect(bitsOf(layer, after, 2, false)).toEqual(fresh(after, 2));
-      expect(fresh(before, 2)).not.toEqual(fresh(after, 2));
+      expect(bitsOf(layer, recipeAfter, 2, false)).toEqual(bitsOfNewLayer(recipeAfter, 2));
+      expect(bitsOfNewLayer(recipeBefore, 2)).not.toEqual(bitsOfNewLayer(recipeAfter, 2));
       expect(warned).not.toHaveBeenCalled();
     }
   });
@@ -264,31 +266,31 @@ describe("another recipe in the next iteration", () => {
           return factor;
         },
       });
-    const own = (factor: number) =>
+    const recipeWith = (factor: number) =>
       new (class Own extends Float8CurrentScaling {
         override qparams(role: Role) {
           return { ...super.qparams(role), amaxEpsilon: factor };
         }
       })();
-    for (const make of [amax, scale, own]) {
+    for (const make of [amax, scale, recipeWith]) {
       const run = (recipes: readonly Recipe[]): string => {
         using layer = createLinear(backend(), 1);
         // the last pass uses the scale that the previous pass computed
         const bits = recipes.map((recipe) => bitsOf(layer, recipe, 1)).at(-1);
         return JSON.stringify([bits, stateOf(layer)]);
       };
-      const [one, other] = [make(1), make(64)];
-      const alone = run([other, other, other]);
-      expect(run([one, one, one]) === alone).toBe(false);
-      expect(run([one, other, other]) === alone).toBe(true);
+      const [firstRecipe, secondRecipe] = [make(1), make(64)];
+      const steadyResults = run([secondRecipe, secondRecipe, secondRecipe]);
+      expect(run([firstRecipe, firstRecipe, firstRecipe]) === steadyResults).toBe(false);
+      expect(run([firstRecipe, secondRecipe, secondRecipe]) === steadyResults).toBe(true);
     }
   });
 
   it("that is equal keeps the cached weight, even if it is another object", () => {
     using layer = createLinear(backend(), 1);
-    const before = bitsOf(layer, new Float8CurrentScaling(), 1, true);
+    const bitsBefore = bitsOf(layer, new Float8CurrentScaling(), 1, true);
     layer.weight.tensor.write(new Uint8Array(layer.weight.tensor.byteLength));
-    expect(bitsOf(layer, new Float8CurrentScaling(), 1, false)).toEqual(before);
+    expect(bitsOf(layer, new Float8CurrentScaling(), 1, false)).toEqual(bitsBefore);
   });
 
   it("of delayed scaling keeps scales, and the first rows of the history, or adds empty ones", () => {
@@ -303,22 +305,22 @@ describe("another recipe in the next iteration", () => {
             layer.forward(drawMatrix(backend(), 3, undefined, 1 + i + pass / 8)),
           ),
         );
-      const before = stateOf(layer)?.forward;
+      const stateBefore = stateOf(layer)?.forward;
       // after a change of recipe, the new state exists already in the first forward pass, before its first update
       const recipe = new DelayedScaling({ amaxHistoryLen });
-      let after: typeof before;
+      let stateAfter: typeof stateBefore;
       scopedRun(() =>
         autocast({ recipe }, () => {
           layer.forward(new Variable(drawMatrix(backend(), 3)));
-          after = stateOf(layer)?.forward;
+          stateAfter = stateOf(layer)?.forward;
         }),
       );
-      const rows = [...(before?.amaxHistory ?? []), ...new Array<number>(15).fill(0)];
+      const rows = [...(stateBefore?.amaxHistory ?? []), ...new Array<number>(15).fill(0)];
       const ofInput = rows.filter((_, j) => j % 3 === 0).slice(1, rowCount / 3);
       expect(new Set(ofInput).size).toBe(ofInput.length);
-      expect(after?.scale).toEqual(before?.scale);
-      expect(after?.amaxHistory.slice(3)).toEqual(rows.slice(3, 3 * amaxHistoryLen));
-      return after?.amaxHistory.length;
+      expect(stateAfter?.scale).toEqual(stateBefore?.scale);
+      expect(stateAfter?.amaxHistory.slice(3)).toEqual(rows.slice(3, 3 * amaxHistoryLen));
+      return stateAfter?.amaxHistory.length;
     });
     expect(lengths).toEqual([9, 15, 6, 9]);
   });
@@ -326,10 +328,10 @@ describe("another recipe in the next iteration", () => {
 
 describe("the caller's own quantizers", () => {
   it("are created once for each role of each layer", () => {
-    const asked: string[] = [];
+    const requests: string[] = [];
     const recipe = new CustomRecipe({
       quantizerFactory: (role) => {
-        asked.push(role);
+        requests.push(role);
         return currentQuantizer(role);
       },
     });
@@ -339,11 +341,11 @@ describe("the caller's own quantizers", () => {
         model.learn(model.loss((x, [a, b]) => autocast({ recipe }, () => b.forward(a.forward(x))))),
       );
     const roles = ["input", "weight", "output", "gradOutput", "gradInput"];
-    expect(asked).toEqual([...roles, ...roles]);
+    expect(requests).toEqual([...roles, ...roles]);
   });
 
   it("like those of Float8CurrentScaling train to the same bits", () => {
-    const [custom, current] = [RECIPES.custom(), RECIPES.current()].map((recipe) => {
+    const [custom, currentQuantizer] = [RECIPES.custom(), RECIPES.current()].map((recipe) => {
       using model = new Learner(backend(), 1);
       const losses = [1, 2, 3].map(() =>
         scopedRun(() =>
@@ -352,21 +354,21 @@ describe("the caller's own quantizers", () => {
       );
       return { losses, layers: layerStates(model.layers) };
     });
-    expect(custom).toEqual(current);
+    expect(custom).toEqual(currentQuantizer);
   });
 
   testInScope("whose creation fails leave the layer unchanged", () => {
     using layer = createLinear(backend(), 1);
     const delayed = RECIPES.delayed();
     bitsOf(layer, delayed, 1, true);
-    const before = stateOf(layer);
+    const stateBefore = stateOf(layer);
     const broken = new CustomRecipe({
       quantizerFactory: () => {
         throw new RangeError("no quantizer today");
       },
     });
     expect(() => bitsOf(layer, broken, 1)).toThrow("no quantizer today");
-    expect(stateOf(layer)).toEqual(before);
+    expect(stateOf(layer)).toEqual(stateBefore);
     layer.weight.tensor.write(new Uint8Array(layer.weight.tensor.byteLength));
     expect(bitsOf(layer, delayed, 1, false).some((code) => code !== 0)).toBe(true);
   });
@@ -386,9 +388,9 @@ describe("between a forward and a backward pass", () => {
           for (const recipe of [RECIPES.block(), new DelayedScaling({ amaxHistoryLen: 7 }), RECIPES.block()])
             bitsOf(layer, recipe, 2);
         y.backward(drawMatrix(backend(), 3));
-        const made = [x.grad, layer.weight.grad].map((each) => digest(each?.dataSync()));
+        const digests = [x.grad, layer.weight.grad].map((tensor) => digest(tensor?.dataSync()));
         x.zeroGrad();
-        return made;
+        return digests;
       });
       expect(disturbed).toEqual(calm);
     },

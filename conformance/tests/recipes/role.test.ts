@@ -42,18 +42,18 @@ class Model extends Module {
 it("each factory call names the layer as namedQuantizations does, once for each role", () => {
   using _ = new Scope();
   using model = new Model();
-  const seen: QuantizerRole[] = [];
+  const roles: QuantizerRole[] = [];
   const recipe = new CustomRecipe({
     quantizerFactory: (role, where) => {
       expect(where.tensorType).toBe(role);
       expect(Object.isFrozen(where)).toBe(true);
-      seen.push(where);
+      roles.push(where);
       return new MXFP8Quantizer();
     },
   });
   const run = (): void => {
-    const h = model.layers.forward(zeros(backend(), "bf16", [32, SIZE]));
-    model.experts.forward(h, [16, 16]);
+    const hidden = model.layers.forward(zeros(backend(), "bf16", [32, SIZE]));
+    model.experts.forward(hidden, [16, 16]);
     model.attention.forward(zeros(backend(), "bf16", [32, 1, SIZE]));
   };
   autocast({ recipe }, run);
@@ -63,11 +63,11 @@ it("each factory call names the layer as namedQuantizations does, once for each 
   const expected = names.flatMap((name) =>
     ROLES.map((tensorType) => `${kindOf(name)} ${name} ${tensorType}`),
   );
-  const found = seen.map(({ moduleType, name, tensorType }) => `${moduleType} ${name} ${tensorType}`);
-  expect(found.sort()).toEqual(expected.sort());
-  expect(found).toContain("linear layers.1.fc2 weight");
+  const descriptions = roles.map(({ moduleType, name, tensorType }) => `${moduleType} ${name} ${tensorType}`);
+  expect(descriptions.sort()).toEqual(expected.sort());
+  expect(descriptions).toContain("linear layers.1.fc2 weight");
   autocast({ recipe }, run);
-  expect(seen.length).toBe(expected.length);
+  expect(roles.length).toBe(expected.length);
 });
 
 it("a layer without a model has the name of its product, and one of the caller's own has the name of its option", () => {
@@ -82,10 +82,10 @@ it("a layer without a model has the name of its product, and one of the caller's
   using layer = new Linear(backend(), SIZE, SIZE);
   autocast({ recipe }, () => layer.forward(zeros(backend(), "bf16", [32, SIZE])));
   expect(new Set(names.splice(0))).toEqual(new Set(["linear"]));
-  const own = new LayerQuantization(layer.weight, { name: "mine" });
-  autocast({ recipe }, () => own.begin());
+  const ownQuantization = new LayerQuantization(layer.weight, { name: "mine" });
+  autocast({ recipe }, () => ownQuantization.begin());
   expect(new Set(names.splice(0))).toEqual(new Set(["mine"]));
-  own.dispose();
+  ownQuantization.dispose();
   recipe.quantizer("input");
   checkRecipeSupport(recipe, backend());
   expect(new Set(names)).toEqual(new Set([""]));

@@ -18,16 +18,16 @@ import {
 } from "../../../src/index.js";
 import { drawnTensor } from "../harness/drawn-tensor.js";
 
-const opened: Backend[] = [];
+const backends: Backend[] = [];
 afterEach(async () => {
-  for (const backend of opened.splice(0)) await backend.dispose();
+  for (const backend of backends.splice(0)) await backend.dispose();
 });
 
 describe.each(DATAPATH_FAMILIES)("on the datapath %s", (datapath) => {
   const expected = datapath === "blackwell" ? MXFP8BlockScaling : DelayedScaling;
   const open = async (): Promise<Backend> => {
     const backend = await openBackend("wasm", { threads: 1, datapath });
-    opened.push(backend);
+    backends.push(backend);
     return backend;
   };
 
@@ -45,9 +45,9 @@ describe.each(DATAPATH_FAMILIES)("on the datapath %s", (datapath) => {
       using _region = autocastScope({ backend });
       expect(currentRegion()?.recipe).toBeInstanceOf(expected);
     }
-    const given = new MXFP8BlockScaling();
-    if (checkRecipeSupport(given, backend).ok)
-      expect(autocast({ backend, recipe: given }, () => currentRegion()?.recipe)).toBe(given);
+    const defaultRecipe = new MXFP8BlockScaling();
+    if (checkRecipeSupport(defaultRecipe, backend).ok)
+      expect(autocast({ backend, recipe: defaultRecipe }, () => currentRegion()?.recipe)).toBe(defaultRecipe);
   });
 
   it("a layer computes by the default recipe", async () => {

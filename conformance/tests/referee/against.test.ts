@@ -30,11 +30,15 @@ describe("the comparison of two runs", () => {
   });
 
   it("names the first output that differs", () => {
-    const other = run.with(2, operation("aten::add.Tensor", "02", "04"));
-    const first = { index: 2, schema: "aten::add.Tensor", what: "output 1, F32 [2], has other bytes" };
-    expect(compareRuns(run, other)).toEqual({ compared: 2, different: 1, first });
-    const both = other.with(0, operation("aten::mm", "05"));
-    expect(compareRuns(run, both)).toMatchObject({ different: 2, first: { index: 0 } });
+    const otherRun = run.with(2, operation("aten::add.Tensor", "02", "04"));
+    const firstDifference = {
+      index: 2,
+      schema: "aten::add.Tensor",
+      what: "output 1, F32 [2], has other bytes",
+    };
+    expect(compareRuns(run, otherRun)).toEqual({ compared: 2, different: 1, first: firstDifference });
+    const twiceChanged = otherRun.with(0, operation("aten::mm", "05"));
+    expect(compareRuns(run, twiceChanged)).toMatchObject({ different: 2, first: { index: 0 } });
   });
 
   it.each([
@@ -48,8 +52,8 @@ describe("the comparison of two runs", () => {
       0,
       "output 0 is F32 [2] against F32 [3]",
     ],
-  ])("names %s", (_, other, index, what) => {
-    expect(compareRuns(run, other).first).toMatchObject({ index, what });
+  ])("names %s", (_, otherRun, index, description) => {
+    expect(compareRuns(run, otherRun).first).toMatchObject({ index, what: description });
   });
 
   it("leaves out outputs that PyTorch does not write", () => {
@@ -62,27 +66,27 @@ describe("the comparison of two runs", () => {
   });
 
   it("compares the hashes of all bytes where a run has no digests", () => {
-    const hashed = (sha256: string): RecordedOperation[] => [
+    const withHashes = (sha256: string): RecordedOperation[] => [
       { ...operation("aten::mm"), outputs: [{ dtype: "F32", shape: [2], sha256 }] },
     ];
-    expect(compareRuns(hashed("a"), hashed("a"))).toEqual({ compared: 1, different: 0 });
-    expect(compareRuns(hashed("a"), hashed("b"))).toMatchObject({ different: 1 });
+    expect(compareRuns(withHashes("a"), withHashes("a"))).toEqual({ compared: 1, different: 0 });
+    expect(compareRuns(withHashes("a"), withHashes("b"))).toMatchObject({ different: 1 });
   });
 });
 
 describe("lockstep replay --against", () => {
   it("exits with 0 for the same run, and with 1 at the first operation that differs", async () => {
-    const same = await w.run("replay", runPath("block"), "--against", runPath("block"));
-    expect(same).toMatchObject({
+    const sameRun = await w.run("replay", runPath("block"), "--against", runPath("block"));
+    expect(sameRun).toMatchObject({
       status: 0,
       stdout: expect.stringMatching(/^against .*: the outputs of \d+ operations are the same\n/),
     });
-    const changed = await RecordedRun.read("block");
-    const index = changed.operations.findIndex(({ schema }) => schema === "aten::mm");
-    const [output] = changed.operations[index]?.outputs ?? [];
+    const changedRun = await RecordedRun.read("block");
+    const index = changedRun.operations.findIndex(({ schema }) => schema === "aten::mm");
+    const [output] = changedRun.operations[index]?.outputs ?? [];
     if (!output) throw new Error("the run has no product");
     output.digest = "0".repeat(16);
-    await changed.write(w.path("run"));
+    await changedRun.write(w.path("run"));
     const { status, stdout } = await w.run("replay", runPath("block"), "--against", "@run", "--json");
     expect({ status, against: JSON.parse(stdout).against }).toMatchObject({
       status: 1,
@@ -91,12 +95,12 @@ describe("lockstep replay --against", () => {
   });
 
   it("needs no operation that has a model", async () => {
-    const bare = await RecordedRun.read("block");
-    for (const each of bare.operations) {
-      each.args = each.args.map((argument) => (typeof argument === "object" ? null : argument));
-      each.schema = `other::${each.schema}`;
+    const blockRun = await RecordedRun.read("block");
+    for (const operation of blockRun.operations) {
+      operation.args = operation.args.map((argument) => (typeof argument === "object" ? null : argument));
+      operation.schema = `other::${operation.schema}`;
     }
-    await bare.write(w.path("run"));
+    await blockRun.write(w.path("run"));
     expect((await w.run("replay", "@run")).status).toBe(2);
     expect((await w.run("replay", "@run", "--against", "@run")).status).toBe(0);
   });

@@ -15,19 +15,19 @@ beforeAll(async () => {
 });
 afterAll(() => backend.dispose());
 
-function modelled(run: RecordedRun, operation: LoggedOperation): ReturnType<typeof computeOperation> {
+function modelResult(run: RecordedRun, operation: LoggedOperation): ReturnType<typeof computeOperation> {
   const file = new MemorySource("memory", [...run.tensors.values()]);
   return computeOperation({ backend, file }, "a fault", readOperation("a fault", operation));
 }
 
 /** The result of the model for an operation that differs from the recorded one. */
 async function resultOf(run: RecordedRun, operation: LoggedOperation): Promise<Value> {
-  return (await modelled(run, operation)).results[0] as Value;
+  return (await modelResult(run, operation)).results[0] as Value;
 }
 
 /** A product whose K is in two splits. */
 async function inTwoSplits(operation: LoggedOperation, run: RecordedRun): Promise<Value> {
-  const { row, call } = await modelled(run, operation);
+  const { row, call } = await modelResult(run, operation);
   using _ = new Scope();
   if (!row.product) throw new Error(`${operation.schema} is no product`);
   return toValue(gemm({ ...row.product(call), splitK: 2 }).out);
@@ -45,7 +45,7 @@ function withArguments(
 const args = (change: (list: readonly unknown[]) => unknown[]): Plant =>
   withArguments((operation) => ({ args: change(operation.args) }));
 
-function recorded({ outputs }: LoggedOperation, run: RecordedRun): Value {
+function outputValue({ outputs }: LoggedOperation, run: RecordedRun): Value {
   const [output] = outputs;
   if (!output) throw new Error("no output");
   return { ...output, bytes: run.tensorBytes(output).slice() } as Value;
@@ -54,18 +54,18 @@ function recorded({ outputs }: LoggedOperation, run: RecordedRun): Value {
 /** The recorded output with changed bytes. */
 function bytes(change: (bytes: Uint8Array) => void): Plant {
   return (operation, run) => {
-    const value = recorded(operation, run);
+    const value = outputValue(operation, run);
     change(value.bytes);
     return value;
   };
 }
 
 /** The elements of the recorded output in 16 bits, one of which is changed. */
-const words = (change: (words: Uint16Array) => void): Plant =>
-  bytes((all) => change(new Uint16Array(all.buffer, all.byteOffset, all.length / 2)));
+const plantWords = (change: (values: Uint16Array) => void): Plant =>
+  bytes((data) => change(new Uint16Array(data.buffer, data.byteOffset, data.length / 2)));
 
 /** An operand with the order of its elements along K reversed, so that the same products are summed in another order. */
-function reversed(run: RecordedRun, operand: unknown, dim: number): unknown {
+function reverseValues(run: RecordedRun, operand: unknown, dim: number): unknown {
   const tensor = operand as { dtype: "BF16"; shape: number[] };
   const [rows = 0, columns = 0] = tensor.shape;
   const source = new Uint16Array(run.tensorBytes(tensor).slice().buffer);
@@ -79,11 +79,11 @@ function reversed(run: RecordedRun, operand: unknown, dim: number): unknown {
 }
 
 /** One ulp toward zero in the first ordinary element, as if the cast truncated. */
-const truncated: Plant = words((all) => {
-  const i = all.findIndex(
-    (word) => (word & 0x7f80) !== 0x7f80 && (word & 0x7f) !== 0 && (word & 0x7f80) !== 0,
+const truncated: Plant = plantWords((values) => {
+  const i = values.findIndex(
+    (bits) => (bits & 0x7f80) !== 0x7f80 && (bits & 0x7f) !== 0 && (bits & 0x7f80) !== 0,
   );
-  all[i] = (all[i] as number) - 1;
+  values[i] = (values[i] as number) - 1;
 });
 
 interface Fault {
@@ -91,7 +91,7 @@ interface Fault {
   readonly run: "operators" | "block" | "moves";
   readonly schema: string;
   /** The index among the operations of the schema. Default: the first. */
-  readonly which?: number;
+  readonly occurrence?: number;
   readonly plant: Plant;
   /** The words that the explanation must contain. */
   readonly says?: RegExp;
@@ -102,15 +102,15 @@ const FAULTS: readonly Fault[] = [
     name: "a flipped bit in one element of a product",
     run: "block",
     schema: "aten::mm",
-    which: 3,
-    plant: words((all) => (all[7] = (all[7] as number) ^ 1)),
+    occurrence: 3,
+    plant: plantWords((values) => (values[7] = (values[7] as number) ^ 1)),
     says: /1 of \d+ elements differ; first at \[0,7\]/,
   },
   {
     name: "a flipped sign in the last element",
     run: "block",
     schema: "aten::bmm",
-    plant: bytes((all) => (all[all.length - 1] = (all.at(-1) as number) ^ 0x80)),
+    plant: bytes((data) => (data[data.length - 1] = (data.at(-1) as number) ^ 0x80)),
   },
   {
     name: "another split of K",
@@ -130,7 +130,7 @@ const FAULTS: readonly Fault[] = [
     run: "operators",
     schema: "aten::mm.dtype",
     plant: withArguments(({ args: [a, b, dtype] }, run) => ({
-      args: [reversed(run, a, 1), reversed(run, b, 0), dtype],
+      args: [reverseValues(run, a, 1), reverseValues(run, b, 0), dtype],
     })),
   },
   {
@@ -155,14 +155,14 @@ const FAULTS: readonly Fault[] = [
     name: "another alpha",
     run: "operators",
     schema: "aten::addmm",
-    which: 1,
+    occurrence: 1,
     plant: withArguments(() => ({ kwargs: { beta: 0.5, alpha: 1.0 } })),
   },
   {
     name: "a wrong scale",
     run: "operators",
     schema: "aten::_scaled_mm",
-    plant: withArguments((operation, run) => scaleChanged(operation, run)),
+    plant: withArguments((operation, run) => changeScale(operation, run)),
   },
   {
     name: "the other accumulator",
@@ -175,29 +175,29 @@ const FAULTS: readonly Fault[] = [
     name: "scales of rows in another order",
     run: "operators",
     schema: "aten::_scaled_mm",
-    which: 2,
-    plant: withArguments((operation, run) => scaleChanged(operation, run, true)),
+    occurrence: 2,
+    plant: withArguments((operation, run) => changeScale(operation, run, true)),
   },
-  { name: "a cast that truncates", run: "block", schema: "aten::_to_copy", which: 1, plant: truncated },
+  { name: "a cast that truncates", run: "block", schema: "aten::_to_copy", occurrence: 1, plant: truncated },
   {
     name: "a cast that saturates",
     run: "operators",
     schema: "aten::_to_copy",
-    which: 2,
-    plant: bytes((all) => (all[all.findIndex((code) => (code & 0x7f) === 0x7f)] = 0x7e)),
+    occurrence: 2,
+    plant: bytes((data) => (data[data.findIndex((code) => (code & 0x7f) === 0x7f)] = 0x7e)),
     says: /self = /,
   },
   {
     name: "an exponential of another driver",
     run: "operators",
     schema: "aten::exp",
-    plant: bytes((all) => (all[4 * 20] = (all[4 * 20] as number) ^ 1)),
+    plant: bytes((data) => (data[4 * 20] = (data[4 * 20] as number) ^ 1)),
   },
   {
     name: "a flushed subnormal",
     run: "operators",
     schema: "aten::add.Tensor",
-    plant: bytes((all) => all.fill(0, 4 * 4, 4 * 5)),
+    plant: bytes((data) => data.fill(0, 4 * 4, 4 * 5)),
   },
   {
     name: "a reciprocal instead of a division",
@@ -222,14 +222,14 @@ const FAULTS: readonly Fault[] = [
     run: "moves",
     schema: "aten::stack",
     plant: args(([list, ...rest]) => [(list as unknown[]).toReversed(), ...rest]),
-    which: 1,
+    occurrence: 1,
   },
   {
     name: "a transposition that was left out",
     run: "moves",
     schema: "aten::transpose.int",
     plant: (operation, run) => ({
-      ...recorded(operation, run),
+      ...outputValue(operation, run),
       bytes: run.tensorBytes(operation.args[0] as never),
     }),
   },
@@ -243,19 +243,19 @@ const FAULTS: readonly Fault[] = [
     name: "the row of another index",
     run: "moves",
     schema: "aten::embedding",
-    plant: bytes((all) => all.copyWithin(0, 32, 64)),
+    plant: bytes((data) => data.copyWithin(0, 32, 64)),
   },
   {
     name: "a zero that became negative",
     run: "operators",
     schema: "aten::relu",
-    plant: bytes((all) => (all[3] = 0x80)),
+    plant: bytes((data) => (data[3] = 0x80)),
     says: /recorded -0 \(0x80000000\), computed 0/,
   },
 ];
 
 async function splitProduct(operation: LoggedOperation, run: RecordedRun): Promise<Value> {
-  const half = (operand: unknown, dim: number, part: number): unknown => {
+  const half = (operand: unknown, dim: number, index: number): unknown => {
     const tensor = operand as { dtype: "BF16"; shape: number[] };
     const depth = (tensor.shape[dim] as number) / 2;
     const [rows = 0, columns = 0] = tensor.shape.with(dim, depth);
@@ -264,21 +264,21 @@ async function splitProduct(operation: LoggedOperation, run: RecordedRun): Promi
     const target = Uint16Array.from({ length: rows * columns }, (_, i) => {
       const [row, column] = [Math.floor(i / columns), i % columns];
       return source[
-        (row + (dim === 0 ? part * depth : 0)) * width + column + (dim === 1 ? part * depth : 0)
+        (row + (dim === 0 ? index * depth : 0)) * width + column + (dim === 1 ? index * depth : 0)
       ] as number;
     });
     return run.add({ dtype: "BF16", shape: [rows, columns], bytes: new Uint8Array(target.buffer) });
   };
   const [a, b, dtype] = operation.args;
-  const parts = [0, 1].map((part) =>
-    resultOf(run, { ...structuredClone(operation), args: [half(a, 1, part), half(b, 0, part), dtype] }),
+  const halves = [0, 1].map((index) =>
+    resultOf(run, { ...structuredClone(operation), args: [half(a, 1, index), half(b, 0, index), dtype] }),
   );
-  const [x, y] = (await Promise.all(parts)).map(({ bytes: all }) => new Float32Array(all.slice().buffer));
-  const sums = x?.map((each, i) => each + (y?.[i] as number)) ?? new Float32Array();
-  return { ...recorded(operation, run), bytes: new Uint8Array(sums.buffer) };
+  const [x, y] = (await Promise.all(halves)).map(({ bytes: data }) => new Float32Array(data.slice().buffer));
+  const sums = x?.map((value, i) => value + (y?.[i] as number)) ?? new Float32Array();
+  return { ...outputValue(operation, run), bytes: new Uint8Array(sums.buffer) };
 }
 
-function scaleChanged(
+function changeScale(
   operation: LoggedOperation,
   run: RecordedRun,
   isReversed = false,
@@ -286,19 +286,23 @@ function scaleChanged(
   const inKwargs = "scale_a" in operation.kwargs;
   const scale = (inKwargs ? operation.kwargs.scale_a : operation.args[2]) as Value;
   const values = new Float32Array(run.tensorBytes(scale as never).slice().buffer);
-  const changed = isReversed ? values.toReversed() : values.map((each) => each * 2);
-  const wrong = run.add({ dtype: "F32", shape: scale.shape, bytes: new Uint8Array(changed.buffer) });
+  const changedValues = isReversed ? values.toReversed() : values.map((value) => value * 2);
+  const changedScale = run.add({
+    dtype: "F32",
+    shape: scale.shape,
+    bytes: new Uint8Array(changedValues.buffer),
+  });
   return inKwargs
-    ? { kwargs: { ...operation.kwargs, scale_a: wrong } }
-    : { args: operation.args.with(2, wrong) };
+    ? { kwargs: { ...operation.kwargs, scale_a: changedScale } }
+    : { args: operation.args.with(2, changedScale) };
 }
 
 async function reciprocalProduct(operation: LoggedOperation, run: RecordedRun): Promise<Value> {
   const [x, y] = operation.args.map(
     (argument) => new Float32Array(run.tensorBytes(argument as never).slice().buffer),
   );
-  const values = x?.map((each, i) => each * Math.fround(1 / (y?.[i] as number))) ?? new Float32Array();
-  return { ...recorded(operation, run), bytes: new Uint8Array(values.buffer) };
+  const values = x?.map((value, i) => value * Math.fround(1 / (y?.[i] as number))) ?? new Float32Array();
+  return { ...outputValue(operation, run), bytes: new Uint8Array(values.buffer) };
 }
 
 describe("a planted fault", () => {
@@ -308,10 +312,10 @@ describe("a planted fault", () => {
 
   it.each(FAULTS.map((fault) => [fault.name, fault] as const))(
     "%s is named",
-    async (_, { run: name, schema, which = 0, plant, says }) => {
+    async (_, { run: name, schema, occurrence = 0, plant, says }) => {
       const run = await RecordedRun.read(name);
-      const places = run.operations.flatMap((operation, i) => (operation.schema === schema ? [i] : []));
-      const index = places[which] as number;
+      const positions = run.operations.flatMap((operation, i) => (operation.schema === schema ? [i] : []));
+      const index = positions[occurrence] as number;
       const operation = run.operations[index] as LoggedOperation;
       operation.outputs = [run.add(await plant(operation, run)), ...operation.outputs.slice(1)];
       await run.write(w.path("run"));

@@ -5,49 +5,49 @@ import { computeDigest } from "../../../src/referee/digest.js";
 
 /** The digest by arithmetic of big integers. */
 function byDefinition(bytes: Uint8Array): string {
-  const all = [...bytes, 0, 0, 0].slice(0, 4 * Math.ceil(bytes.length / 4));
+  const paddedBytes = [...bytes, 0, 0, 0].slice(0, 4 * Math.ceil(bytes.length / 4));
   const low = (x: bigint): bigint => x & 0xffffffffn;
-  let [first, second] = [0n, 0n];
-  for (let i = 0n; i < BigInt(all.length / 4); i++) {
-    const word = all
+  let [lowSum, highSum] = [0n, 0n];
+  for (let i = 0n; i < BigInt(paddedBytes.length / 4); i++) {
+    const digestWords = paddedBytes
       .slice(Number(4n * i), Number(4n * i) + 4)
       .reduceRight((sum, byte) => 256n * sum + BigInt(byte), 0n);
-    let t = low(word + i * 0x9e3779b1n);
-    t ^= t >> 16n;
-    t = low(t * 0x7feb352dn);
-    t ^= t >> 15n;
-    first = low(first + t);
-    second = low(second + t * (2n * i + 1n));
+    let mixed = low(digestWords + i * 0x9e3779b1n);
+    mixed ^= mixed >> 16n;
+    mixed = low(mixed * 0x7feb352dn);
+    mixed ^= mixed >> 15n;
+    lowSum = low(lowSum + mixed);
+    highSum = low(highSum + mixed * (2n * i + 1n));
   }
-  return [first, second].map((sum) => sum.toString(16).padStart(8, "0")).join("");
+  return [lowSum, highSum].map((sum) => sum.toString(16).padStart(8, "0")).join("");
 }
 
 const bytes = fc.uint8Array({ maxLength: 64 });
 
-it("has the value of the formula in its documentation", () => {
-  fc.assert(fc.property(bytes, (each) => computeDigest(each) === byDefinition(each)));
+it("the digest has the value of the formula in its documentation", () => {
+  fc.assert(fc.property(bytes, (data) => computeDigest(data) === byDefinition(data)));
 });
 
-it("has the value that Python computes", () => {
+it("the digest has the value that Python computes", () => {
   // python -c 'from lockstep._digest import digest_of; print(digest_of(bytes(range(10))))'
   expect(computeDigest(Uint8Array.from({ length: 10 }, (_, i) => i))).toBe("6cab67a95095bb17");
   expect(computeDigest(new Uint8Array())).toBe("0000000000000000");
 });
 
-it("changes with each bit, and with the order of words", () => {
+it("the digest changes with each bit, and with the order of words", () => {
   fc.assert(
-    fc.property(bytes, fc.nat(), fc.integer({ min: 0, max: 7 }), (each, place, bit) => {
-      fc.pre(each.length > 0);
-      const changed = each.slice();
-      changed[place % each.length] = (changed[place % each.length] as number) ^ (1 << bit);
-      expect(computeDigest(changed)).not.toBe(computeDigest(each));
+    fc.property(bytes, fc.nat(), fc.integer({ min: 0, max: 7 }), (data, position, bit) => {
+      fc.pre(data.length > 0);
+      const changedData = data.slice();
+      changedData[position % data.length] = (changedData[position % data.length] as number) ^ (1 << bit);
+      expect(computeDigest(changedData)).not.toBe(computeDigest(data));
     }),
   );
-  const words = (...list: number[]): Uint8Array => new Uint8Array(Uint32Array.from(list).buffer);
+  const bytesOfWords = (...list: number[]): Uint8Array => new Uint8Array(Uint32Array.from(list).buffer);
   fc.assert(
     fc.property(fc.nat(), fc.nat(), (a, b) => {
       fc.pre(a !== b);
-      expect(computeDigest(words(a, b))).not.toBe(computeDigest(words(b, a)));
+      expect(computeDigest(bytesOfWords(a, b))).not.toBe(computeDigest(bytesOfWords(b, a)));
     }),
   );
 });

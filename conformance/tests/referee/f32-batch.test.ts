@@ -46,10 +46,10 @@ describe("a batch of f32 products", () => {
           const [a, b] = [take(batch * m * k), take(batch * k * n)];
           const expected = Array.from({ length: batch * m * n }, (_, i) => {
             const [row, column] = [Math.floor(i / n), i % n];
-            const first = Math.floor(row / m) * k;
+            const begin = Math.floor(row / m) * k;
             let sum = 0;
             for (let j = 0; j < k; j++)
-              sum += (a[row * k + j] as number) * (b[(first + j) * n + column] as number);
+              sum += (a[row * k + j] as number) * (b[(begin + j) * n + column] as number);
             return sum;
           });
           expect(numbers(resultOf("aten::bmm", f32([batch, m, k], a), f32([batch, k, n], b)))).toEqual(
@@ -63,7 +63,7 @@ describe("a batch of f32 products", () => {
 
   it("rounds once after each product, in ascending k", () => {
     // 1 + 2^-24 is a tie that rounds to 1, and a product of 1 + 2^-12 with itself keeps 2^-24 until it is added
-    const small = 2 ** -24;
+    const tinyValue = 2 ** -24;
     const sumOf = (a: readonly number[], b: readonly number[]) =>
       numbers(
         resultOf(
@@ -77,10 +77,10 @@ describe("a batch of f32 products", () => {
           ),
         ),
       )[0];
-    expect(sumOf([1, small, small], [1, 1, 1])).toBe(1);
-    expect(sumOf([small, small, 1], [1, 1, 1])).toBe(1 + 2 ** -23);
+    expect(sumOf([1, tinyValue, tinyValue], [1, 1, 1])).toBe(1);
+    expect(sumOf([tinyValue, tinyValue, 1], [1, 1, 1])).toBe(1 + 2 ** -23);
     const factor = 1 + 2 ** -12;
-    expect(sumOf([-1, factor], [1 + 2 ** -11, factor])).toBe(small);
+    expect(sumOf([-1, factor], [1 + 2 ** -11, factor])).toBe(tinyValue);
   });
 
   it("has no model for one matrix, one row or one column, and a witness from 8 rows and columns on", () => {
@@ -117,14 +117,14 @@ function mathAttention(query: Value, key: Value, value: Value, isCausal: boolean
   const wide = (x: Value, rows: number): Value =>
     reshape(conversion(backend, x, "F32"), [batch * heads, rows, width]);
   const factor = Math.sqrt(1 / Math.sqrt(width));
-  const left = resultOf("aten::mul.Tensor", wide(query, queries), factor);
-  const right = transposeLastDims(resultOf("aten::mul.Tensor", wide(key, keys), factor));
-  const scores = toFloat32(backend, resultOf("aten::bmm", left, right));
+  const scaledQuery = resultOf("aten::mul.Tensor", wide(query, queries), factor);
+  const scaledKey = transposeLastDims(resultOf("aten::mul.Tensor", wide(key, keys), factor));
+  const scores = toFloat32(backend, resultOf("aten::bmm", scaledQuery, scaledKey));
   const masked = scores.map((score, i) =>
     isCausal && i % keys > Math.floor(i / keys) % queries ? Number.NEGATIVE_INFINITY : score,
   );
-  const all = [batch * heads, queries, keys];
-  const probabilities = resultOf("aten::_softmax", roundedValue(backend, "F32", all, masked), 2, false);
+  const fullShape = [batch * heads, queries, keys];
+  const probabilities = resultOf("aten::_softmax", roundedValue(backend, "F32", fullShape, masked), 2, false);
   const out = resultOf("aten::bmm", probabilities, wide(value, keys));
   return [conversion(backend, out, dtype), conversion(backend, probabilities, dtype)];
 }

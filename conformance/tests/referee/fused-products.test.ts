@@ -75,9 +75,9 @@ describe("a product in lanes", () => {
       if (!lanes) throw new Error("there are candidates");
       const recorded = fusedResult(call, lanes);
       expect(searchLanes(call, recorded)).toEqual(lanes);
-      const wrong = recorded.bytes.slice();
-      wrong[wrong.length - 4] = (wrong.at(-4) as number) ^ 1;
-      expect(searchLanes(call, { ...recorded, bytes: wrong })).toBeUndefined();
+      const changedBytes = recorded.bytes.slice();
+      changedBytes[changedBytes.length - 4] = (changedBytes.at(-4) as number) ^ 1;
+      expect(searchLanes(call, { ...recorded, bytes: changedBytes })).toBeUndefined();
     }
   });
 });
@@ -114,11 +114,11 @@ describe("a recorded f32 product", () => {
   });
 
   it("is not judged in another order", async () => {
-    const wrong = (out: Value): Value => ({
+    const changeResult = (out: Value): Value => ({
       ...out,
       bytes: out.bytes.map((byte, i) => (i === 0 ? byte ^ 1 : byte)),
     });
-    await record(wrong, 1, 1);
+    await record(changeResult, 1, 1);
     const { status, stderr } = await w.run("replay", "@run");
     expect({ status, stderr }).toEqual({
       status: 2,

@@ -29,14 +29,18 @@ const matrixOf = (x: Value, from: number, to: number, shape: readonly number[]):
 };
 
 function operands(
-  ends: readonly number[],
+  boundaries: readonly number[],
   dtype: "BF16" | "F8_E4M3",
 ): Arguments & Record<"self" | "mat2" | "offs", Value> {
-  const rows = ends.at(-1) ?? 0;
+  const rows = boundaries.at(-1) ?? 0;
   return {
     self: conversion(backend, floats([rows, DEPTH], 1), dtype),
-    mat2: conversion(backend, floats([ends.length, DEPTH, WIDTH], 2), dtype),
-    offs: { dtype: "I32", shape: [ends.length], bytes: new Uint8Array(Int32Array.from(ends).buffer) },
+    mat2: conversion(backend, floats([boundaries.length, DEPTH, WIDTH], 2), dtype),
+    offs: {
+      dtype: "I32",
+      shape: [boundaries.length],
+      bytes: new Uint8Array(Int32Array.from(boundaries).buffer),
+    },
   };
 }
 
@@ -46,16 +50,16 @@ const sizes = fc
   .map((list) => list.map((_, i) => list.slice(0, i + 1).reduce((sum, size) => sum + size, 0)));
 
 /** Each group that has rows: its number, and its first and last row. */
-const parts = (ends: readonly number[]) =>
-  ends.map((to, i) => [i, ends[i - 1] ?? 0, to] as const).filter(([, from, to]) => to > from);
+const groupsOf = (boundaries: readonly number[]) =>
+  boundaries.map((to, i) => [i, boundaries[i - 1] ?? 0, to] as const).filter(([, from, to]) => to > from);
 
 describe("a grouped product", () => {
   it("has the rows of the products of its groups", () => {
     fc.assert(
-      fc.property(sizes, (ends) => {
-        const args = operands(ends, "BF16");
+      fc.property(sizes, (boundaries) => {
+        const args = operands(boundaries, "BF16");
         const [out] = groupedProduct(callOf(args)) as [Value];
-        for (const [i, from, to] of parts(ends)) {
+        for (const [i, from, to] of groupsOf(boundaries)) {
           const self = matrixOf(args.self, from, to, [to - from, DEPTH]);
           const mat2 = matrixOf(args.mat2, i, i + 1, [DEPTH, WIDTH]);
           const [expected] = productModel(mmOptions)(callOf({ self, mat2 })) as [Value];
@@ -71,17 +75,20 @@ describe("a grouped product", () => {
   it("of FP8 has the rows of scaled products, if the scales are powers of two", () => {
     const power: Value = { dtype: "F32", shape: [], bytes: new Uint8Array(Float32Array.of(0.25).buffer) };
     fc.assert(
-      fc.property(sizes, (ends) => {
-        const args = operands(ends, "F8_E4M3");
+      fc.property(sizes, (boundaries) => {
+        const args = operands(boundaries, "F8_E4M3");
         const scales = (...shape: number[]): Value => ({
           dtype: "F32",
           shape,
           bytes: new Uint8Array(new Float32Array(shape.reduce((a, b) => a * b, 1)).fill(0.25).buffer),
         });
         const options = { out_dtype: { dtype: "BF16" }, use_fast_accum: true } as const;
-        const scaled = { scale_a: scales(ends.at(-1) ?? 0), scale_b: scales(ends.length, WIDTH) };
-        const [out] = scaledGroupedProduct(callOf({ ...args, ...scaled, ...options })) as [Value];
-        for (const [i, from, to] of parts(ends)) {
+        const scaledArgs = {
+          scale_a: scales(boundaries.at(-1) ?? 0),
+          scale_b: scales(boundaries.length, WIDTH),
+        };
+        const [out] = scaledGroupedProduct(callOf({ ...args, ...scaledArgs, ...options })) as [Value];
+        for (const [i, from, to] of groupsOf(boundaries)) {
           const self = matrixOf(args.self, from, to, [to - from, DEPTH]);
           const mat2 = matrixOf(args.mat2, i, i + 1, [DEPTH, WIDTH]);
           const call = callOf({ self, mat2, scale_a: power, scale_b: power, ...options });

@@ -28,20 +28,20 @@ describe("the gradient of an embedding", () => {
   // up to 3072 rows, the kernel for unsorted indices; above, the kernel for sorted indices
   it.each([100, 3072, 3073, 5000])("of %i rows", (rows) => {
     const padding = 919;
-    const [all, others] = [gradient(rows, -1), gradient(rows, padding)];
+    const [plainGradient, paddedGradient] = [gradient(rows, -1), gradient(rows, padding)];
     const row = (values: Float32Array) => values.slice(padding * WIDTH, (padding + 1) * WIDTH);
-    expect(row(all).some((value) => value !== 0)).toBe(true);
-    expect([...row(others)]).toEqual([0, 0, 0, 0]);
-    const expected = all.slice();
+    expect(row(plainGradient).some((value) => value !== 0)).toBe(true);
+    expect([...row(paddedGradient)]).toEqual([0, 0, 0, 0]);
+    const expected = plainGradient.slice();
     expected.fill(0, padding * WIDTH, (padding + 1) * WIDTH);
-    expect(others).toEqual(expected);
+    expect(paddedGradient).toEqual(expected);
   });
 
   /** The bf16 number nearest to an f32 number. Of two neighbours, it is the even one. */
   function bf16(value: number): number {
-    const word = new Uint32Array(Float32Array.of(value).buffer)[0] as number;
-    const isOdd = (word >>> 16) & 1;
-    return new Float32Array(Uint32Array.of((word + 0x7fff + isOdd) & 0xffff0000).buffer)[0] as number;
+    const bits = new Uint32Array(Float32Array.of(value).buffer)[0] as number;
+    const isOdd = (bits >>> 16) & 1;
+    return new Float32Array(Uint32Array.of((bits + 0x7fff + isOdd) & 0xffff0000).buffer)[0] as number;
   }
 
   const INDICES = 250;
@@ -55,10 +55,10 @@ describe("the gradient of an embedding", () => {
     let count = 0;
     for (let row = 0; row < rows; row++) {
       if (indexOf(row) !== index) continue;
-      const part = Math.floor(rows > 3072 ? count / 10 : row / 32);
-      if (part !== last) parts.push([]);
+      const partIndex = Math.floor(rows > 3072 ? count / 10 : row / 32);
+      if (partIndex !== last) parts.push([]);
       parts.at(-1)?.push(row);
-      last = part;
+      last = partIndex;
       count++;
     }
     return parts;
@@ -66,25 +66,25 @@ describe("the gradient of an embedding", () => {
 
   it.each([3071, 3072, 3073, 4096])("of %i rows in bf16 is rounded after each block, or once", (rows) => {
     const values = Float32Array.from({ length: rows }, (_, i) => bf16(Math.sin(i) * 2 ** (i % 5)));
-    const halves = Uint16Array.from(new Uint32Array(values.buffer), (word) => word >>> 16);
+    const halves = Uint16Array.from(new Uint32Array(values.buffer), (bits) => bits >>> 16);
     const indices = BigInt64Array.from({ length: rows }, (_, i) => BigInt(indexOf(i)));
     const grad = { dtype: "BF16", shape: [rows, 1], bytes: new Uint8Array(halves.buffer) } as const;
     const index = { dtype: "I64", shape: [rows], bytes: new Uint8Array(indices.buffer) } as const;
     const names = ["grad_output", "indices", "num_weights", "padding_idx", "scale_grad_by_freq"];
     const [result] = embeddingBackward(new Call(backend, names, [grad, index, INDICES, -1, false], {}));
     const narrow = rows > 3072 ? Math.fround : bf16;
-    const expected = Array.from({ length: INDICES }, (_, each) =>
+    const expected = Array.from({ length: INDICES }, (_, index) =>
       bf16(
-        partsOf(rows, each).reduce((total, part) => {
+        partsOf(rows, index).reduce((total, part) => {
           const sum = part.reduce((partial, row) => Math.fround(partial + (values[row] as number)), 0);
           return narrow(narrow(sum) + total);
         }, 0),
       ),
     );
-    const words = Uint32Array.from(
+    const resultWords = Uint32Array.from(
       new Uint16Array((result as typeof grad).bytes.slice().buffer),
       (half) => half << 16,
     );
-    expect([...new Float32Array(words.buffer)]).toEqual(expected);
+    expect([...new Float32Array(resultWords.buffer)]).toEqual(expected);
   });
 });

@@ -44,7 +44,7 @@ const losses = fc
     maxLength: 2000,
   })
   .map((rows) => ({
-    classes: rows.map(([each]) => each),
+    classes: rows.map(([rowClass]) => rowClass),
     x: rows.flatMap(([, value]) => Array.from({ length: SIZE }, (_, i) => (value + i) / 8)),
   }));
 
@@ -52,16 +52,16 @@ describe("the negative log-likelihood loss", () => {
   it("leaves ignored rows out", () => {
     fc.assert(
       fc.property(losses, ({ classes, x }) => {
-        const lost = classes.map((each, row) =>
-          each === IGNORED ? 0 : 0 - (x[row * SIZE + each] as number),
+        const lost = classes.map((target, row) =>
+          target === IGNORED ? 0 : 0 - (x[row * SIZE + target] as number),
         );
-        const count = classes.filter((each) => each !== IGNORED).length;
-        const total = lost.reduce((sum, each) => sum + each, 0);
+        const count = classes.filter((target) => target !== IGNORED).length;
+        const total = lost.reduce((sum, value) => sum + value, 0);
         const expected = [lost, [Math.fround(total / count)], [total]];
         for (const [reduction, results] of expected.entries()) {
           const args = [f32([classes.length, SIZE], x), classesOf(classes), null, reduction, IGNORED];
           const [loss, weight] = FORWARD.model(callOf(FORWARD, args)) as [Value, Value];
-          expect(numbers(loss).map((each) => each + 0)).toEqual(results.map((each) => each + 0));
+          expect(numbers(loss).map((number) => number + 0)).toEqual(results.map((result) => result + 0));
           expect(numbers(weight)).toEqual([reduction === 0 ? 0 : count]);
         }
       }),
@@ -88,8 +88,8 @@ describe("the negative log-likelihood loss", () => {
         ];
         const [gradient] = BACKWARD.model(callOf(BACKWARD, [...args, f32([], [8])])) as [Value];
         const slope = reduction === 1 ? -3 / 8 : -3;
-        const expected = classes.flatMap((each) =>
-          Array.from({ length: SIZE }, (_, i) => (i === each ? slope : 0)),
+        const expected = classes.flatMap((target) =>
+          Array.from({ length: SIZE }, (_, i) => (i === target ? slope : 0)),
         );
         expect(numbers(gradient)).toEqual(expected);
       }),

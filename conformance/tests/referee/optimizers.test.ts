@@ -31,10 +31,12 @@ it.each([
 ] as const)("%s divides by the maximum", (_, isDecoupled) => {
   const [maxima, squares] = [0, 1].map((k) => PAIRS.map((pair) => pair[k] as number)) as [number[], number[]];
   const names = ["self", "grads", "exp_avgs", "exp_avg_sqs", "max_exp_avg_sqs", "state_steps"];
-  const filled = (value: number): number[] => PAIRS.map(() => value);
+  const filledTensor = (value: number): number[] => PAIRS.map(() => value);
   // gradients of 0 halve both averages
   const doubled = squares.map((square) => 2 * square);
-  const lists = [filled(1), filled(0), filled(1), doubled, maxima, [1]].map((values) => [f32(values)]);
+  const lists = [filledTensor(1), filledTensor(0), filledTensor(1), doubled, maxima, [1]].map((values) => [
+    f32(values),
+  ]);
   const numbers = {
     lr: 0.5,
     beta1: 0.5,
@@ -52,5 +54,5 @@ it.each([
     const denominator = fround(fround(sqrt(maximum)) / fround(sqrt(0.5)));
     return fround(1 - fround(0.5 / denominator));
   });
-  expect(results).toEqual([params, filled(0), filled(0.5), squares, expected]);
+  expect(results).toEqual([params, filledTensor(0), filledTensor(0.5), squares, expected]);
 });

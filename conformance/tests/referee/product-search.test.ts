@@ -20,16 +20,16 @@ function drawnProduct(
 ): ProductOptions {
   const values = (offset: bigint, count: number): Float32Array =>
     normal({ seed: BigInt(seed), offset }, count, 1);
-  const codes = (offset: bigint, n: number) =>
-    encode(tensor(backend(), values(offset, n * depth), [n, depth]), {
+  const codes = (offset: bigint, count: number) =>
+    encode(tensor(backend(), values(offset, count * depth), [count, depth]), {
       format: kind === "bf16" ? "bf16" : "e4m3",
     });
   const scales = (...shape: readonly number[]) => {
     const count = shape.reduce((a, b) => a * b, 1);
-    const drawn = normal({ seed: BigInt(seed), offset: 1n << 30n }, count, 1);
+    const values = normal({ seed: BigInt(seed), offset: 1n << 30n }, count, 1);
     return tensor(
       backend(),
-      drawn.map((each) => Math.abs(each) + 0.5),
+      values.map((value) => Math.abs(value) + 0.5),
       shape,
     );
   };
@@ -49,8 +49,8 @@ function drawnProduct(
 const product = fc.record({
   kind: fc.constantFrom("bf16", "tensor", "1xK", "1x128"),
   rows: fc.integer({ min: 1, max: 24 }),
-  columns: fc.integer({ min: 1, max: 20 }).map((n) => 8 * n),
-  depth: fc.integer({ min: 4, max: 16 }).map((n) => 128 * n),
+  columns: fc.integer({ min: 1, max: 20 }).map((count) => 8 * count),
+  depth: fc.integer({ min: 4, max: 16 }).map((count) => 128 * count),
   splits: fc.integer({ min: 2, max: 4 }),
   seed: fc.nat({ max: 1e6 }),
 });
@@ -62,28 +62,27 @@ describe("the number of splits", () => {
         using _ = new Scope();
         const options = drawnProduct(kind, rows, columns, depth, seed);
         const recorded = toValue(gemm({ ...options, splitK: splits }).out);
-        const found = searchProduct(options, recorded, SPLIT_PRODUCTS)?.settings.splitK;
-        expect(found).toBeGreaterThanOrEqual(2);
-        expect(found).toBeLessThanOrEqual(splits);
-        expect(toValue(gemm({ ...options, splitK: found as number }).out).bytes).toEqual(recorded.bytes);
+        const splitK = searchProduct(options, recorded, SPLIT_PRODUCTS)?.settings.splitK;
+        expect(splitK).toBeGreaterThanOrEqual(2);
+        expect(splitK).toBeLessThanOrEqual(splits);
+        expect(toValue(gemm({ ...options, splitK: splitK as number }).out).bytes).toEqual(recorded.bytes);
       }),
       { numRuns: draws(60) },
     );
   });
 
-  it("is none if one bit is wrong, wherever it is", () => {
+  it("is not found if one bit is wrong, wherever it is", () => {
     fc.assert(
-      fc.property(product, fc.nat(), ({ kind, rows, columns, depth, splits, seed }, place) => {
+      fc.property(product, fc.nat(), ({ kind, rows, columns, depth, splits, seed }, position) => {
         using _ = new Scope();
         const options = drawnProduct(kind, rows, columns, depth, seed);
         const recorded = toValue(gemm({ ...options, splitK: splits }).out);
         const bytes = recorded.bytes.slice();
-        const at = 4 * (place % (bytes.length / 4));
-        bytes[at] = (bytes[at] as number) ^ 1;
+        const offset = 4 * (position % (bytes.length / 4));
+        bytes[offset] = (bytes[offset] as number) ^ 1;
         // another number of splits may give this very bit
-        const found = searchProduct(options, { ...recorded, bytes }, SPLIT_PRODUCTS)?.settings.splitK;
-        if (found !== undefined)
-          expect(toValue(gemm({ ...options, splitK: found }).out).bytes).toEqual(bytes);
+        const splitK = searchProduct(options, { ...recorded, bytes }, SPLIT_PRODUCTS)?.settings.splitK;
+        if (splitK !== undefined) expect(toValue(gemm({ ...options, splitK }).out).bytes).toEqual(bytes);
       }),
       { numRuns: draws(30) },
     );

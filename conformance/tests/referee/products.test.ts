@@ -32,20 +32,25 @@ const ONE: Value = { dtype: "F32", shape: [], bytes: new Uint8Array(Float32Array
 const F32 = { dtype: "F32" } as const;
 
 describe(`products of ${origin.version} on an H200`, () => {
-  it.each(cases)("$x x $w, $m x $n x $k, split accumulator $splitAccumulator: the same bits", (given) => {
-    const { m, n, k, x, w, seed, splitAccumulator } = given;
-    const a = hostValue(() => operand(backend, x, seed, [m, k]));
-    const b = transposeLastDims(hostValue(() => operand(backend, w, seed + 1, [n, k])));
-    const isWide = x === "bf16" || x === "f16";
-    const scaled = { scale_a: ONE, scale_b: ONE, out_dtype: F32, use_fast_accum: !splitAccumulator };
-    const { bytes } = isWide
-      ? resultOf("aten::mm.dtype", [a, b, F32], {})
-      : resultOf("aten::_scaled_mm", [a, b], scaled);
-    const bits = new Uint32Array(bytes.slice().buffer);
-    const first = Array.from(bits.subarray(0, 512), (value) => value.toString(16).padStart(8, "0")).join("");
-    expect(first).toBe(given.bits);
-    expect(checksum(bits)).toBe(given.sum);
-  });
+  it.each(cases)(
+    "$x x $w, $m x $n x $k, split accumulator $splitAccumulator: the same bits",
+    (productCase) => {
+      const { m, n, k, x, w, seed, splitAccumulator } = productCase;
+      const a = hostValue(() => operand(backend, x, seed, [m, k]));
+      const b = transposeLastDims(hostValue(() => operand(backend, w, seed + 1, [n, k])));
+      const isWide = x === "bf16" || x === "f16";
+      const scaledArgs = { scale_a: ONE, scale_b: ONE, out_dtype: F32, use_fast_accum: !splitAccumulator };
+      const { bytes } = isWide
+        ? resultOf("aten::mm.dtype", [a, b, F32], {})
+        : resultOf("aten::_scaled_mm", [a, b], scaledArgs);
+      const bits = new Uint32Array(bytes.slice().buffer);
+      const firstDigits = Array.from(bits.subarray(0, 512), (value) =>
+        value.toString(16).padStart(8, "0"),
+      ).join("");
+      expect(firstDigits).toBe(productCase.bits);
+      expect(checksum(bits)).toBe(productCase.sum);
+    },
+  );
 
   it("are of the chip and the version that the rows name", () => {
     for (const name of ["aten::mm", "aten::_scaled_mm"]) {

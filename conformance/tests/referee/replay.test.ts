@@ -7,7 +7,10 @@ import { type LoggedOperation, RecordedRun } from "../harness/referee/recorded-r
 const w = useWorkspace();
 
 /** A run of one doubled vector, whose output is described by `output`. */
-async function doubled(values: readonly number[], output: (run: RecordedRun) => object): Promise<void> {
+async function writeDoubledRun(
+  values: readonly number[],
+  output: (run: RecordedRun) => object,
+): Promise<void> {
   const run = await RecordedRun.read("moves");
   const bytes = new Uint8Array(Float32Array.from(values).buffer);
   const x = run.add({ dtype: "F32", shape: [values.length], bytes });
@@ -29,15 +32,15 @@ async function verdict(): Promise<{
   readonly lines: string;
 }> {
   const { status, stdout } = await w.run("replay", "@run", "--json");
-  const [first] = JSON.parse(stdout).verdicts;
-  return { status, verdict: first.verdict, lines: JSON.stringify(first.differences ?? []) };
+  const [firstVerdict] = JSON.parse(stdout).verdicts;
+  return { status, verdict: firstVerdict.verdict, lines: JSON.stringify(firstVerdict.differences ?? []) };
 }
 
 describe("a verdict", () => {
   it("rests on a hash where only it was recorded", async () => {
-    await doubled([1, 2, 3], () => ({ dtype: "F32", shape: [3], sha256: hash(2, 4, 6) }));
+    await writeDoubledRun([1, 2, 3], () => ({ dtype: "F32", shape: [3], sha256: hash(2, 4, 6) }));
     expect(await verdict()).toMatchObject({ status: 0, verdict: "same" });
-    await doubled([1, 2, 3], () => ({ dtype: "F32", shape: [3], sha256: hash(2, 4, 7) }));
+    await writeDoubledRun([1, 2, 3], () => ({ dtype: "F32", shape: [3], sha256: hash(2, 4, 7) }));
     expect(await verdict()).toMatchObject({
       status: 1,
       verdict: "differs",
@@ -45,8 +48,8 @@ describe("a verdict", () => {
     });
   });
 
-  it("is none where a hash has NaN, whose bits are not defined", async () => {
-    await doubled([1, Number.NaN], () => ({ dtype: "F32", shape: [2], sha256: "0".repeat(64) }));
+  it("is missing where a hash has NaN, whose bits are not defined", async () => {
+    await writeDoubledRun([1, Number.NaN], () => ({ dtype: "F32", shape: [2], sha256: "0".repeat(64) }));
     const { status, stderr } = await w.run("replay", "@run");
     expect({ status, stderr }).toEqual({ status: 2, stderr: expect.stringMatching(/nothing was compared/) });
   });
@@ -55,7 +58,7 @@ describe("a verdict", () => {
     [8, 0, "same"],
     [9, 1, "differs"],
   ])("rests on a sample where one was recorded: %d of element 3", async (element, status, expected) => {
-    await doubled([1, 2, 3, 4], (run) => {
+    await writeDoubledRun([1, 2, 3, 4], (run) => {
       const sample = run.add({ dtype: "F32", shape: [2], bytes: bytesOf(2, element) });
       return {
         dtype: "F32",
@@ -64,29 +67,29 @@ describe("a verdict", () => {
         sample: { indices: [0, 3], tensor: sample.tensor },
       };
     });
-    const found = await verdict();
-    expect(found).toMatchObject({ status, verdict: expected });
-    if (status === 1) expect(found.lines).toMatch(/"coordinate":\[3\]/);
+    const problems = await verdict();
+    expect(problems).toMatchObject({ status, verdict: expected });
+    if (status === 1) expect(problems.lines).toMatch(/"coordinate":\[3\]/);
   });
 
   it("ignores the bits of NaN, and sees the sign of zero", async () => {
     const payload = bytesOf(Number.NaN);
     payload[0] = 1;
-    await doubled([Number.NaN], (run) => run.add({ dtype: "F32", shape: [1], bytes: payload }));
+    await writeDoubledRun([Number.NaN], (run) => run.add({ dtype: "F32", shape: [1], bytes: payload }));
     expect(await verdict()).toMatchObject({ status: 0, verdict: "same" });
-    await doubled([-0], (run) => run.add({ dtype: "F32", shape: [1], bytes: bytesOf(0) }));
+    await writeDoubledRun([-0], (run) => run.add({ dtype: "F32", shape: [1], bytes: bytesOf(0) }));
     expect(await verdict()).toMatchObject({ status: 1, verdict: "differs" });
   });
 
   it("differs for an output of another shape or dtype", async () => {
-    await doubled([1, 2], (run) => run.add({ dtype: "F32", shape: [2, 1], bytes: bytesOf(2, 4) }));
+    await writeDoubledRun([1, 2], (run) => run.add({ dtype: "F32", shape: [2, 1], bytes: bytesOf(2, 4) }));
     expect(await verdict()).toMatchObject({
       status: 1,
       lines: expect.stringMatching(/recorded F32 \[2,1\], computed F32 \[2\]/),
     });
   });
 
-  it("is none for a sum of elements that were not in row-major order", async () => {
+  it("is missing for a sum of elements that were not in row-major order", async () => {
     const verdictOf = async (strides: readonly number[] | undefined): Promise<unknown> => {
       const run = await RecordedRun.read("moves");
       const x = {
@@ -152,8 +155,8 @@ describe("a contract", () => {
     const { status, stdout } = await w.run("contract", "check", "@run", "--json");
     expect(status).toBe(1);
     expect(JSON.parse(stdout)).toMatchObject({
-      problems: [/chip is b200/, /float32_matmul_precision is high/].map((each) =>
-        expect.stringMatching(each),
+      problems: [/chip is b200/, /float32_matmul_precision is high/].map((pattern) =>
+        expect.stringMatching(pattern),
       ),
       witnessed: [],
     });
@@ -174,8 +177,8 @@ describe("a contract", () => {
 
   it.each([["check"], ["check", "@a", "@b"], ["diff", "@a"], ["show", "@a"]])(
     "refuses %s %s %s",
-    async (...words) => {
-      const { status, stderr } = await w.run("contract", ...words);
+    async (...args) => {
+      const { status, stderr } = await w.run("contract", ...args);
       expect({ status, stderr }).toEqual({ status: 2, stderr: expect.stringMatching(/RUN/) });
     },
   );

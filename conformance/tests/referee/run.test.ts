@@ -13,7 +13,7 @@ const mm = (change: Partial<Record<keyof LoggedOperation, unknown>>): string =>
   logOf({ lockstep: { schema: "aten::mm", args: [], kwargs: {}, outputs: [], ...change } });
 const tensor = (change: object): object => ({ dtype: "BF16", shape: [8, 64], ...change });
 
-async function refused(message: RegExp): Promise<void> {
+async function expectRefusal(message: RegExp): Promise<void> {
   const { status, stderr } = await w.run("replay", "@run");
   expect({ status, stderr }).toEqual({ status: 2, stderr: expect.stringMatching(message) });
   expect(stderr).toMatch(/^lockstep replay: [^\n]*\n$/);
@@ -71,7 +71,7 @@ describe("a run with a hostile log", () => {
     const run = await RecordedRun.read("moves");
     await run.write(w.path("run"));
     writeFileSync(w.path("run/log.json"), log);
-    await refused(message);
+    await expectRefusal(message);
   });
 });
 
@@ -80,7 +80,7 @@ describe("a run with hostile files", () => {
     const run = await RecordedRun.read("moves");
     await run.write(w.path("run"));
     rmSync(w.path(`run/${name}`));
-    await refused(new RegExp(name));
+    await expectRefusal(new RegExp(name));
   });
 
   it.each<readonly [string, string, RegExp]>([
@@ -100,7 +100,7 @@ describe("a run with hostile files", () => {
     const run = await RecordedRun.read("moves");
     await run.write(w.path("run"));
     writeFileSync(w.path("run/contract.json"), text);
-    await refused(message);
+    await expectRefusal(message);
     const { status, stderr } = await w.run("contract", "check", "@run");
     expect({ status, stderr }).toEqual({ status: 2, stderr: expect.stringMatching(message) });
   });
@@ -109,7 +109,7 @@ describe("a run with hostile files", () => {
     const run = await RecordedRun.read("moves");
     await run.write(w.path("run"));
     truncateSync(w.path("run/tensors.safetensors"), 200);
-    await refused(/tensors\.safetensors: /);
+    await expectRefusal(/tensors\.safetensors: /);
   });
 
   it("whose tensors were changed after the recording is refused, with the tensor", async () => {
@@ -118,15 +118,16 @@ describe("a run with hostile files", () => {
     const file = readFileSync(w.path("run/tensors.safetensors"));
     file[file.length - 1] = (file.at(-1) as number) ^ 1;
     writeFileSync(w.path("run/tensors.safetensors"), file);
-    await refused(/does not have the recorded hash; the file was changed after the recording/);
+    await expectRefusal(/does not have the recorded hash; the file was changed after the recording/);
   });
 
   it("whose tensors have other sizes than the log says is refused", async () => {
     const run = await RecordedRun.read("operators");
-    const [first] = run.operations;
-    if (first) first.args = first.args.map((each) => ({ ...(each as object), shape: [3, 5] }));
+    const [firstOperation] = run.operations;
+    if (firstOperation)
+      firstOperation.args = firstOperation.args.map((arg) => ({ ...(arg as object), shape: [3, 5] }));
     await run.write(w.path("run"));
-    await refused(/has \d+ bytes in .*; \w+ \[3,5\] has/);
+    await expectRefusal(/has \d+ bytes in .*; \w+ \[3,5\] has/);
   });
 
   it("of which no operation is modelled is refused, because nothing was compared", async () => {
@@ -138,6 +139,6 @@ describe("a run with hostile files", () => {
       outputs: [],
     });
     await run.write(w.path("run"));
-    await refused(/none of the 1 operations .* is modelled, so nothing was compared/);
+    await expectRefusal(/none of the 1 operations .* is modelled, so nothing was compared/);
   });
 });

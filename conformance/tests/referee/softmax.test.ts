@@ -89,8 +89,8 @@ describe.each(GRADIENTS)("%s", (schema) => {
             [1, size],
             row.map(() => (schema === GRADIENTS[0] ? 1 : 0)),
           );
-          const [first] = numbers(resultOf(schema, [f32([1, size], row), output, 1, { dtype: "F32" }]));
-          expect(first).toBe(0 - warpSum(row));
+          const [firstValue] = numbers(resultOf(schema, [f32([1, size], row), output, 1, { dtype: "F32" }]));
+          expect(firstValue).toBe(0 - warpSum(row));
         }),
         { numRuns: draws(20) },
       );
@@ -110,15 +110,15 @@ describe.each(RESULTS)("%s", (schema) => {
   it("of a row with NaN, infinity, or -infinity only is NaN, and other rows do not change", () => {
     const special = fc.constantFrom([Number.NaN], [Number.POSITIVE_INFINITY], undefined);
     fc.assert(
-      fc.property(matrices, special, fc.nat(), ([[rows, size], values], [replacement] = [], place) => {
+      fc.property(matrices, special, fc.nat(), ([[rows, size], values], [replacement] = [], position) => {
         const shape = [rows + 1, size];
         const row = Array.from({ length: size }, (_, i) =>
-          replacement === undefined ? Number.NEGATIVE_INFINITY : i === place % size ? replacement : 1,
+          replacement === undefined ? Number.NEGATIVE_INFINITY : i === position % size ? replacement : 1,
         );
         const results = numbers(resultOf(schema, [f32(shape, [...values, ...row]), 1, false]));
         expect(results.slice(rows * size)).toEqual(row.map(() => Number.NaN));
-        const others = resultOf(schema, [f32([rows, size], values), 1, false]);
-        expect(results.slice(0, rows * size)).toEqual(numbers(others));
+        const otherResults = resultOf(schema, [f32([rows, size], values), 1, false]);
+        expect(results.slice(0, rows * size)).toEqual(numbers(otherResults));
       }),
       { numRuns: 20 },
     );
@@ -128,8 +128,8 @@ describe.each(RESULTS)("%s", (schema) => {
     fc.assert(
       fc.property(sizes, (size) => {
         const row = Array.from({ length: size }, (_, i) => (i === size - 1 ? 3 : Number.NEGATIVE_INFINITY));
-        const [first, last] = schema === "aten::_softmax" ? [0, 1] : [Number.NEGATIVE_INFINITY, 0];
-        const expected = row.map((_, i) => (i === size - 1 ? last : first));
+        const [firstLimit, last] = schema === "aten::_softmax" ? [0, 1] : [Number.NEGATIVE_INFINITY, 0];
+        const expected = row.map((_, i) => (i === size - 1 ? last : firstLimit));
         expect(numbers(resultOf(schema, [f32([1, size], row), 1, false]))).toEqual(expected);
       }),
       { numRuns: 20 },

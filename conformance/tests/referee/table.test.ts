@@ -50,10 +50,10 @@ describe("a recorded run", () => {
     ["moves", [], []],
     // an f16 cube: a CPU rounds it once, a GPU rounds the square first
     ["roundings", [], ["aten::pow.Tensor_Scalar"]],
-  ])("of PyTorch's own CPU, %s, has the bits of the models", async (name, unknown, others) => {
+  ])("of PyTorch's own CPU, %s, has the bits of the models", async (name, unknown, differingSchemas) => {
     const { operations, same, verdicts, reasons } = await replayed(runPath(name));
     const differing = verdicts.filter(({ verdict }) => verdict === "differs");
-    expect(differing.map(({ schema }) => schema)).toEqual(others);
+    expect(differing.map(({ schema }) => schema)).toEqual(differingSchemas);
     expect([...new Set(reasons.map(({ schema }) => schema))].toSorted()).toEqual(unknown);
     expect(same).toBeGreaterThan(0.9 * operations);
   });
@@ -76,10 +76,10 @@ describe("a recorded run", () => {
 
   it("is confirmed for small products, with scales of tensors, of rows and of blocks", async () => {
     const { verdicts } = await replayed(runPath("operators"));
-    const of = (name: string) =>
+    const countOf = (name: string) =>
       verdicts.filter(({ schema }) => schema === name).map(({ unverified = false }) => unverified);
-    expect(of("aten::_scaled_mm")).toEqual([false, false, false, false]);
-    expect(of("aten::mm")).toEqual([false, false]);
+    expect(countOf("aten::_scaled_mm")).toEqual([false, false, false, false]);
+    expect(countOf("aten::mm")).toEqual([false, false]);
   });
 
   it("of a step has the report that docs/referee.md shows", async () => {
@@ -101,11 +101,11 @@ describe("a recorded run", () => {
 
 describe("the table of operators", () => {
   it("has no row whose model no recorded run or call uses", () => {
-    const schemas = [
+    const usedRows = [
       ...["moves", "roundings", "operators", ...STEPS].flatMap(schemasOf),
       ...recordedSchemas(),
     ];
-    const used = new Set(schemas.map((schema) => findRow(schema)?.row));
+    const used = new Set(usedRows.map((schema) => findRow(schema)?.row));
     const unused = Object.entries(OPERATORS).filter(([, row]) => !used.has(row));
     expect(unused.map(([name]) => name)).toEqual([]);
   });

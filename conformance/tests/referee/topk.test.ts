@@ -17,22 +17,22 @@ function largest(values: readonly number[], k: number, ...rest: readonly boolean
   const bytes = new Uint8Array(Float32Array.from(values).buffer);
   const x = { dtype: "F32", shape: [values.length], bytes } as const;
   const results = topk(new Call(backend, PARAMETERS, [x, k, -1, ...rest], {}));
-  const [found, indices] = results.map((each) => each.bytes.slice().buffer);
+  const [topValues, indices] = results.map((result) => result.bytes.slice().buffer);
   return [
-    [...new Float32Array(found as ArrayBuffer)],
+    [...new Float32Array(topValues as ArrayBuffer)],
     [...new BigInt64Array(indices as ArrayBuffer)].map(Number),
   ];
 }
 
-const few = fc.constantFrom(0, -0, 1, -1, 2, 0.5, Number.NaN, Number.POSITIVE_INFINITY);
-const lists = fc.array(fc.oneof(few, fc.float()), { minLength: 1, maxLength: 80 });
+const fewValues = fc.constantFrom(0, -0, 1, -1, 2, 0.5, Number.NaN, Number.POSITIVE_INFINITY);
+const lists = fc.array(fc.oneof(fewValues, fc.float()), { minLength: 1, maxLength: 80 });
 /** A number by which lists are sorted: NaN is above infinity. */
 const rank = (value: number): number => (Number.isNaN(value) ? Number.MAX_VALUE : Math.min(value, 2 ** 129));
 
-it("gives the elements that a sort of the whole list gives", () => {
+it("gives the elements that a sort of the full list gives", () => {
   fc.assert(
-    fc.property(lists, fc.nat({ max: 32 }), (list, most) => {
-      const k = Math.min(most, list.length);
+    fc.property(lists, fc.nat({ max: 32 }), (list, count) => {
+      const k = Math.min(count, list.length);
       const [values, indices] = largest(list, k);
       const sorted = list.toSorted((a, b) => rank(b) - rank(a) || 0).slice(0, k);
       expect(values.map((value) => value + 0)).toEqual(sorted.map((value) => value + 0));
@@ -46,7 +46,7 @@ it("exchanges equal elements, as the sort of PyTorch does", () => {
   expect(largest([7, 7, 1], 2)[1]).toEqual([1, 0]);
 });
 
-it("has no model of long lists, and of other orders", () => {
+it("has no model of long lists or of other orders", () => {
   const list = Array.from({ length: 40 }, (_, i) => i);
   expect(() => largest(list, 33)).toThrow("topk of 33 elements");
   expect(() => largest(list, 2, false)).toThrow("largest is false");

@@ -19,9 +19,9 @@ const backend = useBackend();
 describeLaws(backend, ["cumsum"], { runs: 300, seed: derivedSeed(164) });
 
 describe("results do not depend on the number of threads", () => {
-  const values = Float32Array.from(words(5, 300 * 700), (word) => word / 2 ** 32);
-  testEqualBits("cumsum", useThreads(), (each) => {
-    const x = tensor(each, values, [300, 700]);
+  const values = Float32Array.from(words(5, 300 * 700), (bits) => bits / 2 ** 32);
+  testEqualBits("cumsum", useThreads(), (backend) => {
+    const x = tensor(backend, values, [300, 700]);
     return { out: download(cumsum(x, 1)), reverse: download(cumsum(x, 1, { reverse: true })) };
   });
 });
@@ -39,7 +39,7 @@ testInScope("sums begin at +0, are rounded one by one, and may begin at the last
   expect(sums([1, Number.NaN, 1], false)).toEqual([1, Number.NaN, Number.NaN]);
 });
 
-const drawn = wideType().chain((dtype) =>
+const cases = wideType().chain((dtype) =>
   fc.record({
     x: wideTensor([3, 5, 4], { dtype }),
     upstream: wideTensor([3, 5, 4], { dtype }),
@@ -50,15 +50,17 @@ const drawn = wideType().chain((dtype) =>
 
 it("the differentiable function has the operation's bits along every dimension, and its gradient", () => {
   fc.assert(
-    fc.property(drawn, ({ x, upstream, dim, reverse }) => {
+    fc.property(cases, ({ x, upstream, dim, reverse }) => {
       using _scope = new Scope();
-      const along = (of: Tensor, isReversed: boolean) =>
-        swapAxes(cumsum(swapAxes(of, dim, 2), 2, { reverse: isReversed }), dim, 2);
+      const alongRows = (cumsumOf: Tensor, isReversed: boolean) =>
+        swapAxes(cumsum(swapAxes(cumsumOf, dim, 2), 2, { reverse: isReversed }), dim, 2);
       const source = new Variable(upload(backend(), x), true);
       const result = functional.cumsum(source, dim - 3, { reverse });
       result.backward(upload(backend(), upstream));
-      expect(download(result.tensor)).toEqual(download(along(source.tensor, reverse)));
-      expect(download(source.grad as Tensor)).toEqual(download(along(upload(backend(), upstream), !reverse)));
+      expect(download(result.tensor)).toEqual(download(alongRows(source.tensor, reverse)));
+      expect(download(source.grad as Tensor)).toEqual(
+        download(alongRows(upload(backend(), upstream), !reverse)),
+      );
       source.zeroGrad();
     }),
     { numRuns: drawsOr(100), seed: derivedSeed(165) },

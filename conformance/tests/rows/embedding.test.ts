@@ -23,10 +23,10 @@ describe("an embedding", () => {
   });
 
   testInScope("of a part of a table is -0 for ids of other parts, which changes no sum", () => {
-    const part = tensor(backend(), [-0, 2], [2, 1]);
-    const out = embedding(part, idsOf([-1, 0, 4, 5, 6, 8, 9]), { first: 4, vocabulary: 9 });
+    const weight = tensor(backend(), [-0, 2], [2, 1]);
+    const out = embedding(weight, idsOf([-1, 0, 4, 5, 6, 8, 9]), { first: 4, vocabulary: 9 });
     expect([...out.dataSync()]).toEqual([Number.NaN, -0, -0, 2, -0, -0, Number.NaN]);
-    expect(() => embedding(part, idsOf([0]), { first: 4, vocabulary: 5 })).toThrow("vocabulary is 5");
+    expect(() => embedding(weight, idsOf([0]), { first: 4, vocabulary: 5 })).toThrow("vocabulary is 5");
   });
 
   testInScope("is rounded once to the requested type", () => {
@@ -75,25 +75,25 @@ testInScope("operands that do not fit are refused", () => {
 
 const threads = useThreads();
 
-testEqualBits("threads do not change a bit", threads, (each) => {
+testEqualBits("threads do not change a bit", threads, (backend) => {
   const ids = tensor(
-    each,
+    backend,
     Int32Array.from({ length: 3000 }, (_, i) => ((i * i) % 997) % 500),
     undefined,
     "i32",
   );
   const wave = Float32Array.from({ length: 3000 * 130 }, (_, i) => ((i * 7) % 1013) / 500 - 1);
-  const table = tensor(each, wave.subarray(0, 500 * 130), [500, 130]);
+  const table = tensor(backend, wave.subarray(0, 500 * 130), [500, 130]);
   return {
     out: download(embedding(table, ids)),
-    gradient: download(embeddingBackward(tensor(each, wave, [3000, 130]), ids, 500)),
+    gradient: download(embeddingBackward(tensor(backend, wave, [3000, 130]), ids, 500)),
   };
 });
 
 testInScope("tensors of two backends are refused", () => {
-  const [one, two] = threads();
-  const table = tensor(one as NonNullable<typeof one>, [1], [1, 1]);
-  const ids = tensor(two as NonNullable<typeof two>, Int32Array.of(0), undefined, "i32");
+  const [oneThread, twoThreads] = threads();
+  const table = tensor(oneThread as NonNullable<typeof oneThread>, [1], [1, 1]);
+  const ids = tensor(twoThreads as NonNullable<typeof twoThreads>, Int32Array.of(0), undefined, "i32");
   expect(() => embedding(table, ids)).toThrow(ArgumentError);
 });
 

@@ -17,18 +17,18 @@ describeLaws(backend, ["rowIdMap", "takeRows", "combineRows", "rowDots"], {
 });
 
 describe("results do not depend on the number of threads", () => {
-  const values = Float32Array.from(words(3, 700 * 300), (word) => word / 2 ** 32 - 0.5);
-  const experts = Int32Array.from(words(4, 700 * 4), (word) => word % 9);
-  testEqualBits("takeRows, combineRows and rowDots", useThreads(), (each: Tensor["backend"]) => {
-    const x = tensor(each, values, [700, 300]);
-    const map = tensor(each, experts, [700, 4], "i32");
+  const values = Float32Array.from(words(3, 700 * 300), (bits) => bits / 2 ** 32 - 0.5);
+  const experts = Int32Array.from(words(4, 700 * 4), (bits) => bits % 9);
+  testEqualBits("takeRows, combineRows and rowDots", useThreads(), (backend: Tensor["backend"]) => {
+    const x = tensor(backend, values, [700, 300]);
+    const map = tensor(backend, experts, [700, 4], "i32");
     const { rows, sources } = rowIdMap(map, { numOutTokens: 2800, numExperts: 8 });
-    const taken = takeRows(x, sources, { entriesPerRow: 4 });
-    const combined = combineRows(taken, rows);
+    const takenRows = takeRows(x, sources, { entriesPerRow: 4 });
+    const combined = combineRows(takenRows, rows);
     return {
-      taken: download(taken),
+      taken: download(takenRows),
       combined: download(combined),
-      dots: download(rowDots(combined, taken, rows)),
+      dots: download(rowDots(combined, takenRows, rows)),
     };
   });
 });
@@ -47,9 +47,9 @@ testInScope("tokens beyond the last row are dropped, and -1 selects zeros", () =
   expect([...rows.dataSync()]).toEqual([1, 0, -1, -1]);
   expect([...tokensPerExpert.dataSync()]).toEqual([1, 1]);
   const x = tensor(backend(), [1, 2, 3, 4], [4, 1]);
-  const taken = takeRows(x, sources);
-  expect([...taken.dataSync()]).toEqual([2, 1]);
-  expect([...combineRows(taken, rows).dataSync()]).toEqual([1, 2, 0, 0]);
+  const takenRows = takeRows(x, sources);
+  expect([...takenRows.dataSync()]).toEqual([2, 1]);
+  expect([...combineRows(takenRows, rows).dataSync()]).toEqual([1, 2, 0, 0]);
 });
 
 testInScope("the products of a sum are rounded, and added in ascending order of entries", () => {

@@ -21,14 +21,14 @@ const backend = useBackend();
 describeLaws(backend, ["gather", "gatherBackward"], { runs: 300, seed: derivedSeed(162) });
 
 describe("results do not depend on the number of threads", () => {
-  const values = Float32Array.from(words(3, 700 * 300), (word) => word / 2 ** 32);
-  const indices = Int32Array.from(words(4, 700 * 20), (word) => word % 300);
-  const inputs = (each: Tensor["backend"]) => ({
-    x: tensor(each, values, [700, 300]),
-    ids: tensor(each, indices, [700, 20], "i32"),
+  const values = Float32Array.from(words(3, 700 * 300), (bits) => bits / 2 ** 32);
+  const indices = Int32Array.from(words(4, 700 * 20), (bits) => bits % 300);
+  const inputs = (tensorBackend: Tensor["backend"]) => ({
+    x: tensor(tensorBackend, values, [700, 300]),
+    ids: tensor(tensorBackend, indices, [700, 20], "i32"),
   });
-  testEqualBits("gather", useThreads(), (each) => {
-    const { x, ids } = inputs(each);
+  testEqualBits("gather", useThreads(), (backend) => {
+    const { x, ids } = inputs(backend);
     const out = gather(x, 1, ids);
     return { out: download(out), grad: download(gatherBackward(out, 1, ids, 300)) };
   });
@@ -44,7 +44,7 @@ testInScope("an index counts along the dimension, as in torch.gather", () => {
   expect([...gatherBackward(grad, 1, columns, 3).dataSync()]).toEqual([0, 0, 11, 100, 0, 0]);
 });
 
-const drawn = wideType().chain((dtype) =>
+const cases = wideType().chain((dtype) =>
   fc.record({
     x: wideTensor([3, 5, 4], { dtype }),
     upstream: wideTensor([3, 5, 4], { dtype }),
@@ -56,12 +56,12 @@ const PARAMETERS = { numRuns: drawsOr(100), seed: derivedSeed(163) };
 
 it("the differentiable function has the operation's bits, and its gradient", () => {
   fc.assert(
-    fc.property(drawn, ({ x, upstream, dim, seed }) => {
+    fc.property(cases, ({ x, upstream, dim, seed }) => {
       using _scope = new Scope();
       const size = x.shape[dim] as number;
       const index = tensor(
         backend(),
-        Int32Array.from(words(seed, 60), (word) => word % size),
+        Int32Array.from(words(seed, 60), (bits) => bits % size),
         [3, 5, 4],
         "i32",
       );
@@ -79,7 +79,7 @@ it("the differentiable function has the operation's bits, and its gradient", () 
 
 it("the differentiable softmax has the operation's bits along every dimension, and its gradient", () => {
   fc.assert(
-    fc.property(drawn, ({ x, upstream, dim }) => {
+    fc.property(cases, ({ x, upstream, dim }) => {
       using _scope = new Scope();
       const source = new Variable(upload(backend(), x), true);
       const result = functional.softmax(source, { dim });

@@ -50,12 +50,12 @@ function run(
     [1, rows.length],
     [0, 1],
   ] as const) {
-    const part = { scratch, begin, end };
+    const range = { scratch, begin, end };
     const source = { logits, logitsType: type, columns, targets: classes };
     const rule = { maximum, total, smoothing, ignore: IGNORE };
-    stems.run("crossEntropy", { ...source, ...rule, loss }, part);
+    stems.run("crossEntropy", { ...source, ...rule, loss }, range);
     const gradient = { grad: upstream, dx, dxType: type, first: 0, classes: columns };
-    stems.run("crossEntropyBackward", { ...source, ...rule, ...gradient }, part);
+    stems.run("crossEntropyBackward", { ...source, ...rule, ...gradient }, range);
   }
   return {
     loss: stems.getWide(0, loss, rows.length),
@@ -77,15 +77,15 @@ test.each(WIDE_TYPES)("$name logits: every row has the bits of its definition", 
       const grad = evenF32(6, 1, 3);
       const got = run(type, rows, targets, smoothing, grad);
       const expected = rows.map((row, i) => crossEntropy(row, targets[i]!, { smoothing, ignore: IGNORE }));
-      expect(got.maximum).toEqual(expected.map((e) => e.maximum));
-      expect(got.total).toEqual(expected.map((e) => e.total));
-      expect(got.loss).toEqual(expected.map((e) => e.loss));
-      expect(got.dx).toEqual(expected.flatMap((e, i) => e.dx(grad[i]!)).map(round));
+      expect(got.maximum).toEqual(expected.map((loss) => loss.maximum));
+      expect(got.total).toEqual(expected.map((loss) => loss.total));
+      expect(got.loss).toEqual(expected.map((loss) => loss.loss));
+      expect(got.dx).toEqual(expected.flatMap((loss, i) => loss.dx(grad[i]!)).map(round));
     }
   }
 });
 
-test("rows of one class, of -infinity and of infinity", () => {
+test("rows of one class, of -infinity and of infinity have the bits of the definition", () => {
   const inf = Number.POSITIVE_INFINITY;
   const rows = [
     [3, 3],
@@ -127,8 +127,8 @@ describe("the mean squared error", () => {
     const x = tensor(backend(), [Number.NaN, 0, 2 ** 64, 0, 1 / 0, 0], [3, 2]);
     const target = zeros(backend(), "bf16", [3, 2]);
     expect([...mse(x, target).loss.dataSync()]).toEqual([Number.NaN, 1 / 0, 1 / 0]);
-    const none = zeros(backend(), "f32", [2, 0]);
-    expect([...mse(none, none).loss.dataSync()]).toEqual([Number.NaN, Number.NaN]);
+    const emptyTensor = zeros(backend(), "f32", [2, 0]);
+    expect([...mse(emptyTensor, emptyTensor).loss.dataSync()]).toEqual([Number.NaN, Number.NaN]);
   });
 
   testInScope("rounds the gradient to the type of x", () => {
@@ -156,8 +156,8 @@ describe("the classes of a gradient of cross-entropy", () => {
   testInScope("end at the last column if the option classes is omitted", () => {
     const logits = tensor(backend(), [1, 2, 3, 4, 5, 6], [2, 3]);
     const targets = tensor(backend(), Int32Array.of(4, 5), [2], "i32");
-    const of = (x: number) => tensor(backend(), [x, x]);
-    const inputs = { grad: of(1), logits, targets, maximum: of(6), total: of(2) };
+    const makeTensor = (x: number) => tensor(backend(), [x, x]);
+    const inputs = { grad: makeTensor(1), logits, targets, maximum: makeTensor(6), total: makeTensor(2) };
     const dx = (options: CrossEntropyBackwardOptions) => [
       ...crossEntropyBackward(inputs, { smoothing: 0.25, ...options }).dataSync(),
     ];

@@ -25,17 +25,17 @@ function matrix(values: readonly number[], rows: number, columns: number): numbe
   return Array.from({ length: rows }, (_, row) => values.slice(row * columns, (row + 1) * columns));
 }
 
-function fresh(): number {
+function newMemory(): number {
   stems.reset();
   return stems.allocate(SCRATCH);
 }
 
 /** Divides [0, count) into two parts, to show that the division does not matter. */
-function parts(count: number): readonly (readonly [number, number])[] {
-  const cut = Math.floor(count / 3);
+function rangesOf(count: number): readonly (readonly [number, number])[] {
+  const cutIndex = Math.floor(count / 3);
   return [
-    [cut, count],
-    [0, cut],
+    [cutIndex, count],
+    [0, cutIndex],
   ];
 }
 
@@ -43,21 +43,21 @@ describe("sums", () => {
   test("a row is summed by 32 lanes and their tree, a column by chunks of 32 rows", () => {
     for (const [rows, columns] of SHAPES) {
       for (const { type, round } of WIDE_TYPES) {
-        const scratch = fresh();
+        const scratch = newMemory();
         const x = evenF32(rows * columns, 100, rows + columns).map(round);
         const src = stems.putWide(type, x);
         const [byRow, byColumn] = [stems.allocate(4 * rows), stems.allocate(4 * columns)];
-        for (const [begin, end] of parts(rows))
+        for (const [begin, end] of rangesOf(rows))
           stems.run("rowSum", { src, srcType: type, dst: byRow, columns }, { scratch, begin, end });
-        for (const [begin, end] of parts(columns)) {
+        for (const [begin, end] of rangesOf(columns)) {
           const sum = { src, srcType: type, dst: byColumn, dstType: type, rows, columns };
           stems.run("columnSum", sum, { scratch, begin, end });
         }
-        const m = matrix(x, rows, columns);
+        const xMatrix = matrix(x, rows, columns);
         const columnsOf = Array.from({ length: columns }, (_, j) =>
-          round(chunkedSum(m.map((row) => row[j]!))),
+          round(chunkedSum(xMatrix.map((row) => row[j]!))),
         );
-        expect(stems.getWide(0, byRow, rows)).toEqual(m.map(laneSum));
+        expect(stems.getWide(0, byRow, rows)).toEqual(xMatrix.map(laneSum));
         expect(stems.getWide(type, byColumn, columns)).toEqual(columnsOf);
       }
     }
@@ -66,7 +66,7 @@ describe("sums", () => {
   test("infinities, NaN, -0 and overflow follow the same order", () => {
     for (const tail of [[], SPECIALS, [3e38, 3e38, -3e38], [-0], anyF32(100)]) {
       const x = [...evenF32(64, 3e38), ...tail];
-      const scratch = fresh();
+      const scratch = newMemory();
       const out = stems.allocate(4);
       const sum = { src: stems.putWide(0, x), srcType: 0, dst: out, columns: x.length };
       stems.run("rowSum", sum, { scratch, begin: 0, end: 1 });
@@ -107,18 +107,29 @@ describe.each([
     oT: number,
   ): void {
     const [roundX, roundP, roundO] = [xT, pT, oT].map((type) => WIDE_TYPES[type]!.round);
-    const scratch = fresh();
+    const scratch = newMemory();
     const size = rows * columns;
-    const x = evenF32(size, 4, 1 + columns).map((v) => roundX!(Math.fround(v + 1)));
+    const x = evenF32(size, 4, 1 + columns).map((value) => roundX!(Math.fround(value + 1)));
     const upstream = evenF32(size, 2, 99).map(roundX!);
     const gamma = evenF32(columns, 1.5, 5).map(roundP!);
     const beta = evenF32(columns, 1, 6).map(roundP!);
-    const n: Normalization = { gamma, centered, eps: 1e-5, zeroCenteredGamma, ...(withBeta ? { beta } : {}) };
-    const saved = norm(matrix(x, rows, columns), n);
-    const gradients = normBackward(matrix(upstream, rows, columns), matrix(x, rows, columns), n, saved);
+    const normalization: Normalization = {
+      gamma,
+      centered,
+      eps: 1e-5,
+      zeroCenteredGamma,
+      ...(withBeta ? { beta } : {}),
+    };
+    const saved = norm(matrix(x, rows, columns), normalization);
+    const gradients = normBackward(
+      matrix(upstream, rows, columns),
+      matrix(x, rows, columns),
+      normalization,
+      saved,
+    );
 
     const [src, grad] = [stems.putWide(xT, x), stems.putWide(xT, upstream)];
-    const [g, b] = [stems.putWide(pT, gamma), withBeta ? stems.putWide(pT, beta) : 0];
+    const [gammaAddress, b] = [stems.putWide(pT, gamma), withBeta ? stems.putWide(pT, beta) : 0];
     const mean = centered ? stems.allocate(4 * rows) : 0;
     const [rstd, out, dx] = [stems.allocate(4 * rows), stems.allocate(4 * size), stems.allocate(4 * size)];
     const [dgamma, dbeta] = [stems.allocate(4 * columns), withBeta ? stems.allocate(4 * columns) : 0];
@@ -126,21 +137,21 @@ describe.each([
       { x: src, xType: xT },
       { grad, gradType: xT },
     ];
-    const parameters = { gamma: g, parameterType: pT, zeroCentered: zeroCenteredGamma };
+    const parameters = { gamma: gammaAddress, parameterType: pT, zeroCentered: zeroCenteredGamma };
     const statistics = { mean, rstd, columns };
-    for (const [begin, end] of parts(rows)) {
+    for (const [begin, end] of rangesOf(rows)) {
       const results = { beta: b, out, outType: oT, epsilon: 1e-5 };
       stems.run("norm", { ...source, ...parameters, ...statistics, ...results }, { scratch, begin, end });
     }
     expect(stems.getWide(0, rstd, rows)).toEqual(saved.rstd);
     if (mean) expect(stems.getWide(0, mean, rows)).toEqual(saved.mean);
     expect(stems.getWide(oT, out, size)).toEqual(saved.out.flat().map(roundO!));
-    for (const [begin, end] of parts(rows)) {
+    for (const [begin, end] of rangesOf(rows)) {
       const args = { ...upstreamSource, ...source, ...parameters, ...statistics, dx, dxType: oT };
       stems.run("normBackward", args, { scratch, begin, end });
     }
     expect(stems.getWide(oT, dx, size)).toEqual(gradients.dx.flat().map(roundO!));
-    for (const [begin, end] of parts(columns)) {
+    for (const [begin, end] of rangesOf(columns)) {
       const results = { dgamma, dbeta, parameterType: pT, rows };
       const args = { ...upstreamSource, ...source, ...statistics, ...results };
       stems.run("normParameters", args, { scratch, begin, end });

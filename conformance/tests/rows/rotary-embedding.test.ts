@@ -58,9 +58,9 @@ describe("a rotary embedding", () => {
     const [cos, sin] = [
       [1, 2, 3, 4, 5, 6],
       [7, 8, 9, 1, 2, 3],
-    ].map((each) =>
+    ].map((dimensions) =>
       f32(
-        each.map((x) => x / 9),
+        dimensions.map((x) => x / 9),
         [3, 2],
       ),
     ) as [ReturnType<typeof f32>, ReturnType<typeof f32>];
@@ -84,18 +84,18 @@ describe("a rotary embedding", () => {
       return fromCodes("f32", shape, [...new Uint32Array(values.buffer)]);
     };
     for (const pairs of [255, 256, 257, 512, 513])
-      for (const rest of [0, 511, 1025])
+      for (const lastPosition of [0, 511, 1025])
         for (const interleaved of [false, true]) {
-          const each: RotaryEmbeddingCase = {
-            x: fractions([1, 2, 1, 2 * pairs + rest], 37),
+          const rotaryCase: RotaryEmbeddingCase = {
+            x: fractions([1, 2, 1, 2 * pairs + lastPosition], 37),
             cos: fractions([2, pairs], 101),
             sin: fractions([2, pairs], 211),
-            ...{ layout: "bshd", interleaved, inverse: rest > 0, outDtype: "f32" },
+            ...{ layout: "bshd", interleaved, inverse: lastPosition > 0, outDtype: "f32" },
             ...{ startPositions: undefined, cuSeqlens: undefined },
           };
           assertSameAnswer(
-            rotaryEmbeddingOperation.run(backend(), each),
-            rotaryEmbeddingOperation.oracle(each),
+            rotaryEmbeddingOperation.run(backend(), rotaryCase),
+            rotaryEmbeddingOperation.oracle(rotaryCase),
           );
         }
   });
@@ -104,21 +104,23 @@ describe("a rotary embedding", () => {
     const x = f32([1, 2], [1, 1, 1, 2]);
     const table = f32([1, 1], [1, 2]);
     expect(() => rotaryEmbedding(x, table, table)).toThrow(ShapeError);
-    const one = f32([1], [1, 1]);
-    expect(() => rotaryEmbedding(x, one, one, { cuSeqlens: i32([0, 1]) })).toThrow(ArgumentError);
-    expect(() => rotaryEmbedding(x, one, one, { startPositions: i32([0, 1]) })).toThrow("[1]");
-    expect(() => rotaryEmbedding(x.reshape([1, 1, 2]), one, one, { layout: "thd" })).toThrow("cuSeqlens");
+    const oneValue = f32([1], [1, 1]);
+    expect(() => rotaryEmbedding(x, oneValue, oneValue, { cuSeqlens: i32([0, 1]) })).toThrow(ArgumentError);
+    expect(() => rotaryEmbedding(x, oneValue, oneValue, { startPositions: i32([0, 1]) })).toThrow("[1]");
+    expect(() => rotaryEmbedding(x.reshape([1, 1, 2]), oneValue, oneValue, { layout: "thd" })).toThrow(
+      "cuSeqlens",
+    );
   });
 });
 
-testEqualBits("threads do not change a bit", useThreads(), (each) => {
+testEqualBits("threads do not change a bit", useThreads(), (backend) => {
   const values = Float32Array.from({ length: 4 * 50 * 3 * 40 }, (_, i) => ((i * 7) % 1013) / 17);
   const table = tensor(
-    each,
+    backend,
     Float32Array.from({ length: 50 * 16 }, (_, i) => ((i * 11) % 97) / 97),
     [50, 16],
   );
-  return { out: download(rotaryEmbedding(tensor(each, values, [4, 50, 3, 40]), table, table)) };
+  return { out: download(rotaryEmbedding(tensor(backend, values, [4, 50, 3, 40]), table, table)) };
 });
 
 describeLaws(useBackend({ threads: 2 }), ["rotaryEmbedding"], { runs: 150, seed: derivedSeed(37) });

@@ -25,17 +25,17 @@ function run(type: number, x: readonly number[], grad: readonly number[], period
   const columns = x.length / ROWS;
   stems.reset();
   const scratch = stems.allocate(1 << 19);
-  const [at, gradient] = [stems.putWide(type, x), stems.putWide(type, grad)];
+  const [inputAddress, gradient] = [stems.putWide(type, x), stems.putWide(type, grad)];
   const [out, dx] = [stems.allocate(4 * x.length), stems.allocate(4 * x.length)];
   for (const [begin, end] of [
     [1, ROWS],
     [0, 1],
   ] as const) {
     const rule = { columns, period, scale };
-    const part = { scratch, begin, end };
-    stems.run("softmax", { x: at, type, out, outType: type, ...rule }, part);
+    const range = { scratch, begin, end };
+    stems.run("softmax", { x: inputAddress, type, out, outType: type, ...rule }, range);
     const tensors = { grad: gradient, gradType: type, y: out, yType: type, dx, dxType: type };
-    stems.run("softmaxBackward", { ...tensors, ...rule }, part);
+    stems.run("softmaxBackward", { ...tensors, ...rule }, range);
   }
   return { out: stems.getWide(type, out, x.length), dx: stems.getWide(type, dx, x.length) };
 }
@@ -44,8 +44,8 @@ test.each(WIDE_TYPES)("$name: every row has the bits of its definition", ({ type
   for (const columns of [1, 2, 31, 33, 512, 1300]) {
     for (const period of [0, 3]) {
       const scale = Math.fround(columns % 2 === 0 ? 1 : 0.3);
-      const [x, grad] = [evenF32(ROWS * columns, 20, columns), evenF32(ROWS * columns, 1, 3)].map((each) =>
-        each.map(round),
+      const [x, grad] = [evenF32(ROWS * columns, 20, columns), evenF32(ROWS * columns, 1, 3)].map((data) =>
+        data.map(round),
       ) as [number[], number[]];
       SPECIALS.slice(0, columns).forEach((special, i) => {
         x[5 * columns + i] = round(special);
@@ -54,10 +54,10 @@ test.each(WIDE_TYPES)("$name: every row has the bits of its definition", ({ type
       const got = run(type, x, grad, period, scale);
       for (let row = 0; row < ROWS; row++) {
         const length = oracle.countUnmasked(row % 3, [3, columns], period > 0);
-        const of = (all: readonly number[]) => all.slice(row * columns, (row + 1) * columns);
-        const shares = oracle.softmax(of(x), length, scale).map(round);
-        expect(of(got.out)).toEqual(shares);
-        expect(of(got.dx)).toEqual(oracle.softmaxBackward(of(grad), shares, length, scale).map(round));
+        const rowOf = (values: readonly number[]) => values.slice(row * columns, (row + 1) * columns);
+        const shares = oracle.softmax(rowOf(x), length, scale).map(round);
+        expect(rowOf(got.out)).toEqual(shares);
+        expect(rowOf(got.dx)).toEqual(oracle.softmaxBackward(rowOf(grad), shares, length, scale).map(round));
       }
     }
   }
@@ -110,19 +110,19 @@ describe("a row", () => {
 });
 
 describe("the causal mask", () => {
-  const third = Math.fround(1 / 3);
+  const oneThird = Math.fround(1 / 3);
 
   testInScope("lets row i see element j up to i + (C - R), in each matrix anew", () => {
-    const see = (shape: number[]) => [
+    const softmaxOf = (shape: number[]) => [
       ...softmax(tensor(backend(), new Float32Array(shape.reduce((a, b) => a * b)), shape), {
         causal: true,
       }).dataSync(),
     ];
-    expect(see([2, 2])).toEqual([1, 0, 0.5, 0.5]);
-    expect(see([2, 2, 2])).toEqual([1, 0, 0.5, 0.5, 1, 0, 0.5, 0.5]);
-    expect(see([2, 3])).toEqual([0.5, 0.5, 0, third, third, third]);
-    expect(see([3, 2])).toEqual([0, 0, 1, 0, 0.5, 0.5]);
-    expect(see([3])).toEqual([third, third, third]);
+    expect(softmaxOf([2, 2])).toEqual([1, 0, 0.5, 0.5]);
+    expect(softmaxOf([2, 2, 2])).toEqual([1, 0, 0.5, 0.5, 1, 0, 0.5, 0.5]);
+    expect(softmaxOf([2, 3])).toEqual([0.5, 0.5, 0, oneThird, oneThird, oneThird]);
+    expect(softmaxOf([3, 2])).toEqual([0, 0, 1, 0, 0.5, 0.5]);
+    expect(softmaxOf([3])).toEqual([oneThird, oneThird, oneThird]);
   });
 
   testInScope("ignores masked values, forward and backward", () => {
@@ -150,11 +150,12 @@ describe("the causal mask", () => {
 testInScope(
   "results have the requested type, by default the input's; empty inputs give empty results",
   () => {
-    const [x, g] = [empty(backend(), "bf16", [0, 4]), empty(backend(), "f16", [0, 4])];
-    expect([softmax(x).dtype, softmaxBackward(g, x).dtype]).toEqual(["bf16", "f16"]);
-    expect([softmax(x, { outDtype: "f32" }).dtype, softmaxBackward(g, x, { outDtype: "f32" }).dtype]).toEqual(
-      ["f32", "f32"],
-    );
+    const [x, grad] = [empty(backend(), "bf16", [0, 4]), empty(backend(), "f16", [0, 4])];
+    expect([softmax(x).dtype, softmaxBackward(grad, x).dtype]).toEqual(["bf16", "f16"]);
+    expect([
+      softmax(x, { outDtype: "f32" }).dtype,
+      softmaxBackward(grad, x, { outDtype: "f32" }).dtype,
+    ]).toEqual(["f32", "f32"]);
     expect(softmax(empty(backend(), "f32", [3, 0]), { causal: true }).shape).toEqual([3, 0]);
   },
 );
@@ -170,10 +171,10 @@ testInScope("a scale that is not a finite f32, other types and other shapes are 
   expect(() => softmaxBackward(tensor(backend(), [1, 2], [1, 2]), x)).toThrow(ShapeError);
 });
 
-testEqualBits("threads do not change a bit", useThreads(), (each) => {
+testEqualBits("threads do not change a bit", useThreads(), (backend) => {
   const wave = (seed: number) =>
     tensor(
-      each,
+      backend,
       Float32Array.from({ length: 3 * 200 * 170 }, (_, i) => ((i * seed) % 1013) / 100),
       [3, 200, 170],
     );

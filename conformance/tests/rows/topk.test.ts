@@ -15,9 +15,9 @@ const backend = useBackend();
 describeLaws(backend, ["topk"], { runs: 300, seed: derivedSeed(172) });
 
 describe("results do not depend on the number of threads", () => {
-  const values = Float32Array.from(words(3, 900 * 64), (word) => word % 50);
-  testEqualBits("topk", useThreads(), (each) => {
-    const { indices, mask } = topk(tensor(each, values, [900, 64]), 6, { numGroups: 8, groupTopk: 3 });
+  const values = Float32Array.from(words(3, 900 * 64), (bits) => bits % 50);
+  testEqualBits("topk", useThreads(), (backend) => {
+    const { indices, mask } = topk(tensor(backend, values, [900, 64]), 6, { numGroups: 8, groupTopk: 3 });
     return { indices: download(indices), mask: download(mask) };
   });
 });
@@ -35,14 +35,14 @@ testInScope("of equal elements the first is chosen; NaN counts as -infinity", ()
 
 testInScope("groups with the largest sums of their largest elements are chosen", () => {
   const row = [9, 0, 0, 5, 5, 0, 4, 4, 4];
-  const chosen = (k: number, groupTopk: number) => [
+  const chosenOf = (k: number, groupTopk: number) => [
     ...topk(tensor(backend(), row, [1, 9]), k, { numGroups: 3, groupTopk }).indices.dataSync(),
   ];
-  expect(chosen(1, 1)).toEqual([0]);
-  expect(chosen(2, 1)).toEqual([3, 4]);
-  expect(chosen(3, 1)).toEqual([6, 7, 8]);
-  expect(chosen(4, 2)).toEqual([0, 3, 4, 1]);
-  expect(chosen(4, 3)).toEqual([0, 3, 4, 6]);
+  expect(chosenOf(1, 1)).toEqual([0]);
+  expect(chosenOf(2, 1)).toEqual([3, 4]);
+  expect(chosenOf(3, 1)).toEqual([6, 7, 8]);
+  expect(chosenOf(4, 2)).toEqual([0, 3, 4, 1]);
+  expect(chosenOf(4, 3)).toEqual([0, 3, 4, 6]);
 });
 
 testInScope("every row of groups with sums that are infinite or NaN has the groups of the definition", () => {
@@ -62,8 +62,8 @@ testInScope("every row of groups with sums that are infinite or NaN has the grou
     [2, 2, 1],
     [2, 4, 2],
   ] as const) {
-    const each = { x, k, numGroups, groupTopk };
-    assertSameAnswer(topkOperation.run(backend(), each), topkOperation.oracle(each));
+    const options = { x, k, numGroups, groupTopk };
+    assertSameAnswer(topkOperation.run(backend(), options), topkOperation.oracle(options));
   }
 });
 

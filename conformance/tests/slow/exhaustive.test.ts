@@ -14,7 +14,7 @@ const expected = process.env.FORMATS?.split(",");
 const encodings = ENCODINGS.filter(
   (encoding) =>
     (!expected || expected.includes(encoding.format)) &&
-    !(process.env.RESUME && recorded().some((each) => sameEncoding(each, encoding))),
+    !(process.env.RESUME && recorded().some((entry) => sameEncoding(entry, encoding))),
 );
 
 function sameEncoding(a: Encoding, b: Encoding): boolean {
@@ -48,9 +48,9 @@ function recorded(): Result[] {
 
 /** Adds a result to those of earlier runs. */
 function record(result: Result): void {
-  const kept = recorded().filter((each) => !sameEncoding(each, result));
+  const otherResults = recorded().filter((otherResult) => !sameEncoding(otherResult, result));
   const ordered = ENCODINGS.flatMap((encoding) =>
-    [...kept, result].filter((each) => sameEncoding(each, encoding)),
+    [...otherResults, result].filter((candidate) => sameEncoding(candidate, encoding)),
   );
-  writeFileSync(RESULTS, `[\n${ordered.map((each) => JSON.stringify(each)).join(",\n")}\n]\n`);
+  writeFileSync(RESULTS, `[\n${ordered.map((record) => JSON.stringify(record)).join(",\n")}\n]\n`);
 }

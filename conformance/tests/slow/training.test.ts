@@ -18,9 +18,9 @@ describe("training on the reference", () => {
 
   it.runIf(RECORD_TRAINING)("records the run of every task and recipe", () => {
     const origin = { project: "Lockstep's reference, datapath hopper", version: "1" };
-    const training = ALL_RUNS.map((each) => {
-      const { task, recipe, steps } = each;
-      if (!runs.includes(each)) return recordedRun(loadRuns(), task, recipe);
+    const training = ALL_RUNS.map((description) => {
+      const { task, recipe, steps } = description;
+      if (!runs.includes(description)) return recordedRun(loadRuns(), task, recipe);
       using run = new TrainingRun(backend(), task, recipe);
       return { task, recipe, ...runSteps(run, steps) };
     });

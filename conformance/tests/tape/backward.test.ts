@@ -95,7 +95,7 @@ describe("the backward pass", () => {
           const calls: number[] = [];
           for (const [index, { inputs, results }] of steps.entries()) {
             const from = inputs.map(({ back }) => Math.max(0, nodes.length - 1 - back));
-            const variables = from.map((at) => (nodes[at] as Node).variable);
+            const variables = from.map((index) => (nodes[index] as Node).variable);
             const out = differentiable(variables, () => ({
               results: Array.from({ length: results }, () => tensor(backend(), [0, 0])),
               backward: (grads) => {
@@ -110,7 +110,7 @@ describe("the backward pass", () => {
             created.push({
               from,
               to: out.map((_, i) => nodes.length + i),
-              required: variables.some((each) => each.requiresGrad),
+              required: variables.some((variable) => variable.requiresGrad),
             });
             nodes.push(...out.map((variable) => ({ variable, step: index })));
           }
@@ -127,24 +127,25 @@ describe("the backward pass", () => {
           expected[nodes.length - 1] = 1;
           const order: number[] = [];
           for (const [index, { from, to, required }] of [...created.entries()].reverse()) {
-            if (!required || !to.some((at) => reached.has(at))) continue;
+            if (!required || !to.some((index) => reached.has(index))) continue;
             order.push(index);
-            const sum = to.reduce((total, at) => total + (expected[at] as number), 0);
-            for (const [i, at] of from.entries()) {
-              if (!nodes[at]?.variable.requiresGrad) continue;
-              expected[at] = (expected[at] as number) + sum * (steps[index]?.inputs[i]?.weight as number);
-              reached.add(at);
+            const sum = to.reduce((total, index) => total + (expected[index] as number), 0);
+            for (const [i, nodeIndex] of from.entries()) {
+              if (!nodes[nodeIndex]?.variable.requiresGrad) continue;
+              expected[nodeIndex] =
+                (expected[nodeIndex] as number) + sum * (steps[index]?.inputs[i]?.weight as number);
+              reached.add(nodeIndex);
             }
           }
           root.variable.backward(grad);
           expect(calls).toEqual(order);
           expect(grad.disposed).toBe(false);
-          for (const [at, { variable, step }] of nodes.entries()) {
+          for (const [index, { variable, step }] of nodes.entries()) {
             const gradient = variable.grad?.dataSync();
-            if (step >= 0 || !reached.has(at)) expect(gradient).toBe(undefined);
+            if (step >= 0 || !reached.has(index)) expect(gradient).toBe(undefined);
             else
               expect([...(gradient as Float32Array)].map((x) => x + 0)).toEqual(
-                [1, 3].map((g) => g * (expected[at] as number) + 0),
+                [1, 3].map((factor) => factor * (expected[index] as number) + 0),
               );
           }
           // several leaves may share one gradient tensor; each frees its reference separately
@@ -165,7 +166,7 @@ describe("the backward pass", () => {
     }));
     return y as Variable;
   };
-  const quiet = (): void => undefined;
+  const noOperation = (): void => undefined;
   /**
    * Functions that append nodes to a variable, and the number of gradients that each of these nodes keeps until the end of the
    * pass: the terms of sums.
@@ -189,12 +190,11 @@ describe("the backward pass", () => {
     "gives one gradient to two steps": [
       2,
       (x, watch) => {
-        const [one, other] = [1, 2].map(() => identity(x, (grad) => scaled(grad, 1), quiet)) as [
-          Variable,
-          Variable,
-        ];
-        const [sum] = differentiable([one, other], () => ({
-          results: [add(one.tensor, other.tensor)],
+        const [firstResult, secondResult] = [1, 2].map(() =>
+          identity(x, (grad) => scaled(grad, 1), noOperation),
+        ) as [Variable, Variable];
+        const [sum] = differentiable([firstResult, secondResult], () => ({
+          results: [add(firstResult.tensor, secondResult.tensor)],
           backward: ([grad]) => {
             watch();
             return [grad, grad];
@@ -206,7 +206,7 @@ describe("the backward pass", () => {
   };
   it.each(Object.entries(LINKS))(
     "needs the same memory at every link of a chain that %s",
-    (_, [left, link]) => {
+    (_, [leftOperand, link]) => {
       using _scope = new Scope();
       const x = new Variable(tensor(backend(), [1, 2]), true);
       const blocks: number[] = [];
@@ -214,8 +214,8 @@ describe("the backward pass", () => {
       let y = x;
       for (let i = 0; i < links; i++) y = link(y, () => blocks.push(backend().memoryUse().blocks));
       y.backward(tensor(backend(), [1, 1]));
-      expect(blocks.map((each) => each - (blocks[1] as number)).slice(1)).toEqual(
-        Array.from({ length: links - 1 }, (_, i) => left * i),
+      expect(blocks.map((block) => block - (blocks[1] as number)).slice(1)).toEqual(
+        Array.from({ length: links - 1 }, (_, i) => leftOperand * i),
       );
       x.zeroGrad();
     },
@@ -223,14 +223,14 @@ describe("the backward pass", () => {
 
   it("adds to the gradients that leaves have, and leaves those of variables that it does not reach unchanged", () => {
     using _scope = new Scope();
-    const [x, other] = [1, 2].map(() => new Variable(tensor(backend(), [1, 2]), true)) as [
+    const [x, otherLeaf] = [1, 2].map(() => new Variable(tensor(backend(), [1, 2]), true)) as [
       Variable,
       Variable,
     ];
     for (const times of [1, 2, 3]) {
-      identity(x, (grad) => grad, quiet).backward(tensor(backend(), [1, 10]));
+      identity(x, (grad) => grad, noOperation).backward(tensor(backend(), [1, 10]));
       expect(Array.from(x.grad?.dataSync() ?? [], Number)).toEqual([times, 10 * times]);
-      expect(other.grad).toBe(undefined);
+      expect(otherLeaf.grad).toBe(undefined);
     }
     x.zeroGrad();
   });
@@ -270,15 +270,15 @@ describe("noGrad, evaluation and the other modes", () => {
   it.each(names.flatMap((outer) => names.map((inner) => [inner, outer] as const)))(
     "%s in %s",
     (inner, outer) => {
-      const none = { enabled: true, tracked: true, training: true, captures: false };
-      expect(state()).toEqual(none);
+      const defaultModes = { enabled: true, tracked: true, training: true, captures: false };
+      expect(state()).toEqual(defaultModes);
       MODES[outer].run(() => {
-        const around = MODES[outer].of(none);
-        expect(state()).toEqual(around);
-        MODES[inner].run(() => expect(state()).toEqual(MODES[inner].of(around)));
-        expect(state()).toEqual(around);
+        const outerModes = MODES[outer].of(defaultModes);
+        expect(state()).toEqual(outerModes);
+        MODES[inner].run(() => expect(state()).toEqual(MODES[inner].of(outerModes)));
+        expect(state()).toEqual(outerModes);
       });
-      expect(state()).toEqual(none);
+      expect(state()).toEqual(defaultModes);
     },
   );
 });
@@ -286,33 +286,33 @@ describe("noGrad, evaluation and the other modes", () => {
 const zero = (shape: readonly number[], dtype: "f32" | "bf16" = "f32"): Tensor =>
   zeros(backend(), dtype, shape);
 const leaf = (): Variable => new Variable(zero([2, 3]), true);
-const through = (x: VariableLike, part?: unknown): Variable => {
+const useGraph = (x: VariableLike, argument?: unknown): Variable => {
   const [y] = differentiable([x], () => ({
     results: [zero([2, 3])],
-    backward: ([grad]) => [part === undefined ? grad : untyped(part)],
+    backward: ([grad]) => [argument === undefined ? grad : untyped(argument)],
   }));
   return y as Variable;
 };
 const disposed = (): Tensor => {
-  const gone = zero([2, 3]);
-  gone.dispose();
-  return gone;
+  const disposedTensor = zero([2, 3]);
+  disposedTensor.dispose();
+  return disposedTensor;
 };
-const gone = (): QuantizedTensor => {
+const disposedQuantized = (): QuantizedTensor => {
   const quantized = new Float8CurrentScalingQuantizer().quantize(zero([2, 3]));
   quantized.dispose();
   return quantized;
 };
-const foreign = (): Tensor => zeros(elsewhere(), "f32", [2, 3]);
+const foreignTensor = (): Tensor => zeros(elsewhere(), "f32", [2, 3]);
 const failIfCalled = (): never => {
   throw new Error("forward was called");
 };
 
 it.each<[string, (x: Variable, y: Variable) => Variable]>([
-  ["a part that is computed again from it", (x) => recompute((h) => through(h), x)],
-  ["a part that captures it", (x, y) => recompute((h) => functional.add(through(x), h), y)],
-  ["a step", (x) => through(x)],
-])("a leaf that was frozen since gets no gradient, and leaves none behind, by %s", (_, run) => {
+  ["a part that is computed again from it", (x) => recompute((input) => useGraph(input), x)],
+  ["a part that captures it", (x, y) => recompute((input) => functional.add(useGraph(x), input), y)],
+  ["a step", (x) => useGraph(x)],
+])("a leaf that was frozen after the forward pass gets no gradient, and keeps no memory, by %s", (_, run) => {
   using _scope = new Scope();
   const [x, y] = [leaf(), new Variable(zero([2, 3]))];
   const out = run(x, y);
@@ -322,15 +322,15 @@ it.each<[string, (x: Variable, y: Variable) => Variable]>([
 });
 
 it.each<[string, () => Tensor]>([
-  ["on another backend", foreign],
+  ["on another backend", foreignTensor],
   ["of another shape", () => zero([3, 2])],
   ["of another type", () => zero([2, 3], "bf16")],
   ["of integers", () => zeros(backend(), "i32", [2, 3])],
   ["that is gone", disposed],
-])("a gradient %s is refused before anything is gone back through", (_, grad) => {
+])("a gradient %s is refused before any backward function runs", (_, grad) => {
   using _scope = new Scope();
   const x = leaf();
-  const y = through(x);
+  const y = useGraph(x);
   expect(() => y.backward(grad())).toThrow(LockstepError);
   y.backward(zero([2, 3]));
   expect(x.grad?.shape).toEqual([2, 3]);
@@ -340,24 +340,24 @@ it.each<[string, () => Tensor]>([
 refusals("variables", [
   [
     "a gradient on another backend, which nothing is computed with",
-    () => through(leaf(), zero([2, 3])).backward(foreign()),
+    () => useGraph(leaf(), zero([2, 3])).backward(foreignTensor()),
     ArgumentError,
     ["backend"],
   ],
   ["no value", () => new Variable(untyped(undefined)), DTypeError, ["value"]],
   ["a number", () => new Variable(untyped(1)), DTypeError, ["value", "1"]],
   ["a disposed tensor", () => new Variable(disposed()), DisposedError, ["disposed"]],
-  ["a disposed quantized tensor", () => new Variable(gone()), DisposedError, ["disposed"]],
+  ["a disposed quantized tensor", () => new Variable(disposedQuantized()), DisposedError, ["disposed"]],
   ["requiresGrad 1", () => new Variable(zero([1]), untyped(1)), ArgumentError, ["requiresGrad", "1"]],
   ["inputs that are no list", () => differentiable(untyped(leaf()), failIfCalled), ArgumentError, ["inputs"]],
-  ...[undefined, null, 1, "x", {}].flatMap((each) =>
-    [[each], [leaf, each], [each, leaf]].map(
+  ...[undefined, null, 1, "x", {}].flatMap((invalid) =>
+    [[invalid], [leaf, invalid], [invalid, leaf]].map(
       (list) =>
         [
-          `${String(each)} among ${list.length} inputs, at ${list.indexOf(each)}`,
+          `${String(invalid)} among ${list.length} inputs, at ${list.indexOf(invalid)}`,
           () =>
             differentiable(
-              list.map((one) => untyped(one === leaf ? leaf() : one)),
+              list.map((element) => untyped(element === leaf ? leaf() : element)),
               failIfCalled,
             ),
           ArgumentError,
@@ -372,48 +372,53 @@ refusals("variables", [
     ["tensor or a variable"],
   ],
   ["no forward", () => differentiable([leaf()], untyped(undefined)), ArgumentError, ["forward"]],
-  ["a gradient on another backend", () => through(leaf()).backward(foreign()), ArgumentError, ["backend"]],
+  [
+    "a gradient on another backend",
+    () => useGraph(leaf()).backward(foreignTensor()),
+    ArgumentError,
+    ["backend"],
+  ],
   [
     "a gradient of another type",
-    () => through(leaf()).backward(zero([2, 3], "bf16")),
+    () => useGraph(leaf()).backward(zero([2, 3], "bf16")),
     DTypeError,
     ["bf16", "f32"],
   ],
   [
     "a gradient of another shape",
-    () => through(leaf()).backward(zero([3, 2])),
+    () => useGraph(leaf()).backward(zero([3, 2])),
     ShapeError,
     ["[3,2]", "[2,3]"],
   ],
-  ["null for a gradient", () => through(leaf()).backward(untyped(null)), DTypeError, ["grad", "null"]],
+  ["null for a gradient", () => useGraph(leaf()).backward(untyped(null)), DTypeError, ["grad", "null"]],
   [
     "a value that was disposed of",
     () => {
-      const y = through(leaf());
+      const y = useGraph(leaf());
       (y.value as Tensor).dispose();
       y.backward(zero([2, 3]));
     },
     DisposedError,
     ["backward: what it computes with", "disposed"],
   ],
-  ["a disposed gradient", () => through(leaf()).backward(disposed()), DisposedError, ["disposed"]],
+  ["a disposed gradient", () => useGraph(leaf()).backward(disposed()), DisposedError, ["disposed"]],
   [
     "a part on another backend",
-    () => through(leaf(), foreign()).backward(zero([2, 3])),
+    () => useGraph(leaf(), foreignTensor()).backward(zero([2, 3])),
     ArgumentError,
     ["backend"],
   ],
   [
     "a part of another shape",
-    () => through(leaf(), zero([3, 2])).backward(zero([2, 3])),
+    () => useGraph(leaf(), zero([3, 2])).backward(zero([2, 3])),
     ShapeError,
     ["[3,2]", "[2,3]"],
   ],
   [
     "a disposed quantized part",
-    () => through(leaf(), gone()).backward(zero([2, 3])),
+    () => useGraph(leaf(), disposedQuantized()).backward(zero([2, 3])),
     DisposedError,
     ["disposed"],
   ],
-  ["a disposed part", () => through(leaf(), disposed()).backward(zero([2, 3])), DisposedError, ["disposed"]],
+  ["a disposed part", () => useGraph(leaf(), disposed()).backward(zero([2, 3])), DisposedError, ["disposed"]],
 ]);

@@ -38,7 +38,7 @@ it("reduces the amaxes of each group of several in one call, then updates everyt
         maxLength: 6,
       }),
       fc.array(fc.record({ which: fc.nat(5), group: fc.integer({ min: -1, max: 2 }) }), { maxLength: 6 }),
-      (things, again) => {
+      (drawnUpdates, again) => {
         const log: unknown[] = [];
         const groups = SIZES.map(
           (size, index): AmaxReductionGroup => ({
@@ -46,28 +46,29 @@ it("reduces the amaxes of each group of several in one call, then updates everyt
             reduceMax: (tensors) => void log.push({ group: index, tensors: [...tensors] }),
           }),
         );
-        const rows = things.map((_, i) => untyped({ row: i }) as Tensor<"f32">);
-        const scales = things.map(
+        const rows = drawnUpdates.map((_, i) => untyped({ row: i }) as Tensor<"f32">);
+        const scales = drawnUpdates.map(
           ({ records }, i): DelayedScales => ({
             recorded: () => (records ? rows[i] : undefined),
             update: () => void log.push(i),
           }),
         );
         const updates = new ScaleUpdates();
-        for (const [i, { group }] of things.entries()) updates.add(scales[i] as DelayedScales, groups[group]);
+        for (const [i, { group }] of drawnUpdates.entries())
+          updates.add(scales[i] as DelayedScales, groups[group]);
         // a second use changes neither the order nor the group
         for (const { which, group } of again) if (scales[which]) updates.add(scales[which], groups[group]);
         updates.run();
-        const order = [...new Set(things.map(({ group }) => group))];
+        const order = [...new Set(drawnUpdates.map(({ group }) => group))];
         const reduced = order.flatMap((group) => {
-          const tensors = things.flatMap((each, i) =>
-            each.group === group && each.records ? [rows[i]] : [],
+          const tensors = drawnUpdates.flatMap((thing, i) =>
+            thing.group === group && thing.records ? [rows[i]] : [],
           );
           return (SIZES[group] ?? 0) > 1 && tensors.length > 0 ? [{ group, tensors }] : [];
         });
-        expect(log).toEqual([...reduced, ...things.map((_, i) => i)]);
+        expect(log).toEqual([...reduced, ...drawnUpdates.map((_, i) => i)]);
         updates.run();
-        expect(log.length).toBe(reduced.length + things.length);
+        expect(log.length).toBe(reduced.length + drawnUpdates.length);
       },
     ),
     { numRuns: draws(300, 100), examples: [TWO_GROUPS] },

@@ -28,7 +28,11 @@ type Call =
       readonly operation: Operation;
     }
   | { readonly call: "after"; readonly leaf: number; readonly operation: Operation }
-  | { readonly call: "accumulate"; readonly leaf: number; readonly before: readonly (number | undefined)[] }
+  | {
+      readonly call: "accumulate";
+      readonly leaf: number;
+      readonly earlierUses: readonly (number | undefined)[];
+    }
   | { readonly call: "body"; readonly step: number; readonly backward: boolean };
 
 /** A leaf that can only be read while an operation uses it. */
@@ -70,14 +74,14 @@ class TransientLeaf extends Variable implements UseHooks {
   }
 
   afterUse(operation: Operation): boolean {
-    const read = this.#read;
+    const readValue = this.#read;
     if (--this.#uses === 0) this.#read = false;
     this.log.push({ call: "after", leaf: this.number, operation });
-    return read;
+    return readValue;
   }
 
   beforeAccumulate(): void {
-    this.log.push({ call: "accumulate", leaf: this.number, before: this.gradients() });
+    this.log.push({ call: "accumulate", leaf: this.number, earlierUses: this.gradients() });
   }
 }
 
@@ -108,23 +112,23 @@ function run({ transient, steps }: Program): { log: Call[]; gradients: readonly 
   const log: Call[] = [];
   const leaves: Variable[] = [];
   const gradients = (): readonly (number | undefined)[] => leaves.map(gradOf);
-  for (const [i, each] of transient.entries()) {
+  for (const [i, leaf] of transient.entries()) {
     const x = tensor(backend(), [1]);
-    leaves.push(each ? new TransientLeaf(x, i, log, gradients) : new Variable(x, true));
+    leaves.push(leaf ? new TransientLeaf(x, i, log, gradients) : new Variable(x, true));
   }
   let total = new Variable(tensor(backend(), [0]));
   for (const [step, { leaves: numbers, keeps }] of steps.entries()) {
-    const used = numbers.map((i) => leaves[i] as Variable);
-    const before = total;
-    const [sum] = differentiable([before, ...used], () => {
+    const usedLeaves = numbers.map((i) => leaves[i] as Variable);
+    const totalBefore = total;
+    const [sum] = differentiable([totalBefore, ...usedLeaves], () => {
       log.push({ call: "body", step, backward: false });
-      const values = used.map((x, i) => (keeps[i] ? x.value : transientValue(x)) as Tensor);
+      const values = usedLeaves.map((x, i) => (keeps[i] ? x.value : transientValue(x)) as Tensor);
       return {
-        results: [values.reduce((x, y) => add(x, y), before.tensor)],
+        results: [values.reduce((x, y) => add(x, y), totalBefore.tensor)],
         backward: ([grad]) => {
           log.push({ call: "body", step, backward: true });
-          for (const x of used) transientValue(x);
-          return [grad, ...used.map(() => grad)];
+          for (const x of usedLeaves) transientValue(x);
+          return [grad, ...usedLeaves.map(() => grad)];
         },
       };
     });
@@ -153,10 +157,12 @@ describe("a leaf with hooks", () => {
         );
         const operationOf = (step: number, backward: boolean): Operation | undefined => {
           const index = log.findIndex(
-            (each) => each.call === "body" && each.step === step && each.backward === backward,
+            (entry) => entry.call === "body" && entry.step === step && entry.backward === backward,
           );
-          const before = log[index - 1];
-          return leavesOfStep[step]?.length && before?.call === "before" ? before.operation : undefined;
+          const previousEntry = log[index - 1];
+          return leavesOfStep[step]?.length && previousEntry?.call === "before"
+            ? previousEntry.operation
+            : undefined;
         };
         const expected: unknown[] = [];
         const passes = [...steps.keys()].map((step) => ({ step, backward: false }));
@@ -172,14 +178,14 @@ describe("a leaf with hooks", () => {
         }
         const calls = log.filter(({ call }) => call !== "accumulate");
         expect(calls.length).toBe(expected.length);
-        for (const [i, each] of calls.entries()) expect({ ...each }).toEqual({ ...(expected[i] as object) });
+        for (const [i, call] of calls.entries()) expect({ ...call }).toEqual({ ...(expected[i] as object) });
 
         let next: Operation | undefined;
         for (const [step, leaves] of leavesOfStep.entries()) {
           if (leaves.length === 0) continue;
           const [forward, backward] = [operationOf(step, false), operationOf(step, true)] as Operation[];
           expect(forward).not.toBe(backward);
-          expect(forward?.leaves.map((each) => (each as TransientLeaf).number)).toEqual(
+          expect(forward?.leaves.map((leaf) => (leaf as TransientLeaf).number)).toEqual(
             leaves.map(({ leaf }) => leaf),
           );
           expect(backward?.leaves).toEqual(forward?.leaves);
@@ -191,10 +197,11 @@ describe("a leaf with hooks", () => {
         }
 
         // `beforeAccumulate` is called once, before the leaf has a gradient
-        for (const [leaf, each] of transient.entries()) {
-          const calls = log.filter((other) => other.call === "accumulate" && other.leaf === leaf);
-          expect(calls.length).toBe(each && steps.some(({ leaves }) => leaves.includes(leaf)) ? 1 : 0);
-          for (const call of calls) if (call.call === "accumulate") expect(call.before[leaf]).toBe(undefined);
+        for (const [leaf, leafUses] of transient.entries()) {
+          const calls = log.filter((entry) => entry.call === "accumulate" && entry.leaf === leaf);
+          expect(calls.length).toBe(leafUses && steps.some(({ leaves }) => leaves.includes(leaf)) ? 1 : 0);
+          for (const call of calls)
+            if (call.call === "accumulate") expect(call.earlierUses[leaf]).toBe(undefined);
         }
       }),
       { numRuns: draws(60) },
@@ -230,11 +237,11 @@ describe("a leaf with hooks", () => {
         expect(() => runOperation(leaves, { retained: new Set(), forward: undefined }, body)).toThrow(
           failing < count ? "no memory" : "no result",
         );
-        const used = Array.from({ length: Math.min(count, failing + 1) }, (_, i) => i);
+        const usedIndices = Array.from({ length: Math.min(count, failing + 1) }, (_, i) => i);
         expect(log).toEqual([
-          ...used.map((i) => `before ${i}`),
+          ...usedIndices.map((i) => `before ${i}`),
           ...(failing < count ? [] : ["body"]),
-          ...used.map((i) => `after ${i}`),
+          ...usedIndices.map((i) => `after ${i}`),
         ]);
       }),
     );
@@ -244,7 +251,7 @@ describe("a leaf with hooks", () => {
 it("a backward pass is current until it ends or fails, and a nested pass is another one", () => {
   using _ = new Scope();
   const x = new Variable(tensor(backend(), [1]), true);
-  const through = (during: () => void): Variable => {
+  const runDuring = (during: () => void): Variable => {
     const [y] = differentiable([x], () => ({
       results: [add(x.tensor, x.tensor)],
       backward: () => {
@@ -254,17 +261,17 @@ it("a backward pass is current until it ends or fails, and a nested pass is anot
     }));
     return y as Variable;
   };
-  const seen: (object | undefined)[] = [];
-  const inner = through(() => seen.push(currentPass()));
-  const outer = through(() => {
-    seen.push(currentPass());
+  const objects: (object | undefined)[] = [];
+  const inner = runDuring(() => objects.push(currentPass()));
+  const outer = runDuring(() => {
+    objects.push(currentPass());
     inner.backward();
-    seen.push(currentPass());
+    objects.push(currentPass());
     throw new Error("no gradient");
   });
   expect(currentPass()).toBe(undefined);
   expect(() => outer.backward()).toThrow("no gradient");
   expect(currentPass()).toBe(undefined);
-  expect(seen.every((pass) => pass !== undefined)).toBe(true);
-  expect([seen[0] === seen[1], seen[0] === seen[2]]).toEqual([false, true]);
+  expect(objects.every((pass) => pass !== undefined)).toBe(true);
+  expect([objects[0] === objects[1], objects[0] === objects[2]]).toEqual([false, true]);
 });

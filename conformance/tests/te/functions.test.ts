@@ -51,15 +51,15 @@ function resultsOf({
   shape,
   ...norm
 }: Case): Readonly<Record<string, Tensor>> {
-  const drawn = (of: DrawKind, offset: number, size: Shape): Tensor =>
-    tensor(backend(), draw(of, dtype, seed + offset, size), size, dtype);
-  const x = drawn(kind, 0, shape);
+  const randomTensor = (kind: DrawKind, offset: number, size: Shape): Tensor =>
+    tensor(backend(), draw(kind, dtype, seed + offset, size), size, dtype);
+  const x = randomTensor(kind, 0, shape);
   const [rows, columns] = shape;
   if (name === "layerNorm" || name === "rmsNorm") {
     const [grad, gamma, beta] = [
-      drawn(kind, 1, shape),
-      drawn("bell", 2, [columns]),
-      drawn("bell", 3, [columns]),
+      randomTensor(kind, 1, shape),
+      randomTensor("bell", 2, [columns]),
+      randomTensor("bell", 3, [columns]),
     ];
     const { zeroCentered = false, epsilon = 0 } = norm;
     const options = { zeroCenteredGamma: zeroCentered, eps: epsilon };
@@ -73,30 +73,33 @@ function resultsOf({
       rstd,
       zeroCenteredGamma: zeroCentered,
     });
-    const own = { out: forward.out, ...(mean ? { mean } : {}), rstd, dx, dgamma };
-    return dbeta && name === "layerNorm" ? { ...own, dbeta } : own;
+    const results = { out: forward.out, ...(mean ? { mean } : {}), rstd, dx, dgamma };
+    return dbeta && name === "layerNorm" ? { ...results, dbeta } : results;
   }
   const kindOfGate = GATED[name];
   if (kindOfGate) {
     const options = { kind: kindOfGate };
-    return { out: gated(x, options), dx: gatedBackward(drawn(kind, 1, [rows, columns / 2]), x, options) };
+    return {
+      out: gated(x, options),
+      dx: gatedBackward(randomTensor(kind, 1, [rows, columns / 2]), x, options),
+    };
   }
   const options = { kind: name as ActivationName };
-  return { out: activation(x, options), dx: activationBackward(drawn(kind, 1, shape), x, options) };
+  return { out: activation(x, options), dx: activationBackward(randomTensor(kind, 1, shape), x, options) };
 }
 
 describe(`functions of ${origin.version} on an ${origin.gpu}`, () => {
   it("differ from ours by the recorded distances", async () => {
-    const apart = new Map<string, Distances[]>();
-    for (const given of cases) {
+    const distancesByName = new Map<string, Distances[]>();
+    for (const testCase of cases) {
       using _scope = new Scope();
-      for (const [name, result] of Object.entries(resultsOf(given))) {
-        const key = `${given.function} ${given.dtype}: ${name}`;
-        const found = computeDistances(await canonicalBytes(result), given[name] as RecordedResult);
-        apart.set(key, [...(apart.get(key) ?? []), found]);
+      for (const [name, result] of Object.entries(resultsOf(testCase))) {
+        const key = `${testCase.function} ${testCase.dtype}: ${name}`;
+        const distances = computeDistances(await canonicalBytes(result), testCase[name] as RecordedResult);
+        distancesByName.set(key, [...(distancesByName.get(key) ?? []), distances]);
       }
     }
-    expect(apart.size).toBeGreaterThan(50);
-    expectDistances("functions", combineByResult(apart));
+    expect(distancesByName.size).toBeGreaterThan(50);
+    expectDistances("functions", combineByResult(distancesByName));
   });
 });

@@ -15,68 +15,71 @@ import { replayStage } from "../harness/te/layers/replay.js";
 import { Bits, hashKey, LAYERS_PATH, readLayers } from "../harness/te/layers/witness.js";
 
 /** A file of scripts/witness/te_layers_select.mjs: the run commits the bits that are neither drawn nor replayed. */
-const selected = process.env.RECORD_LAYERS;
-const recorded = readLayers(selected ?? LAYERS_PATH);
+const recordPath = process.env.RECORD_LAYERS;
+const recorded = readLayers(recordPath ?? LAYERS_PATH);
 const { origin, layers } = recorded;
 const backend = useBackend({ datapath: "hopper" });
 
-const named = layers.map((given) => {
-  const { module, name, recipe, normalization, activation } = given;
-  return [[module, name ?? normalization, activation, recipe].filter(Boolean).join(" "), given] as const;
+const named = layers.map((layerCase) => {
+  const { module, name, recipe, normalization, activation } = layerCase;
+  return [[module, name ?? normalization, activation, recipe].filter(Boolean).join(" "), layerCase] as const;
 });
 
 const distances = new Map<string, StageDistances[]>();
-const used = new Set<string>();
+const usedNames = new Set<string>();
 
 describe(`layers of ${origin.version}`, () => {
-  it.each(sampleCases(named, 2))("%s", async (_, given) => {
-    const bits = new Bits(recorded, given);
-    for (const stage of given.stages) {
+  it.each(sampleCases(named, 2))("%s", async (_, layerCase) => {
+    const bits = new Bits(recorded, layerCase);
+    for (const stage of layerCase.stages) {
       using _scope = new Scope();
       const pairs = await comparePairs(stage, replayStage(backend(), bits, stage));
       expect(pairs.length).toBeGreaterThan(0);
-      for (const { name, recorded: theirs, ours } of pairs) {
-        if (hashKey(ours) === theirs.key) bits.add(ours);
+      for (const { name, recorded: recordedResult, ours: ownResult } of pairs) {
+        if (hashKey(ownResult) === recordedResult.key) bits.add(ownResult);
         // a result without recorded bits has to be equal
-        else if (mustBeExact(stage.stage, name) || !bits.find(theirs.key))
-          expect.fail(`${stage.stage}: ${name} differs from the recorded ${theirs.key}`);
+        else if (mustBeExact(stage.stage, name) || !bits.find(recordedResult.key))
+          expect.fail(`${stage.stage}: ${name} differs from the recorded ${recordedResult.key}`);
       }
-      for (const [name, each] of stageDistances(stage, pairs, bits)) {
-        const key = `${stage.stage}: ${name}, ${given.recipe}`;
-        distances.set(key, [...(distances.get(key) ?? []), each]);
+      for (const [name, stageDistance] of stageDistances(stage, pairs, bits)) {
+        const key = `${stage.stage}: ${name}, ${layerCase.recipe}`;
+        distances.set(key, [...(distances.get(key) ?? []), stageDistance]);
       }
     }
-    for (const key of bits.usedKeys) used.add(key);
+    for (const key of bits.usedKeys) usedNames.add(key);
   });
 
   const needsAll = IS_FULL ? "" : " (skipped in a short run, which has some of the layers)";
   it.skipIf(!IS_FULL)(
     `are as far from ours and from float64 as recorded, and ours is not farther${needsAll}`,
     () => {
-      const all = [...distances].map(([key, each]) => {
-        const sum = combineDistances(each);
+      const summaries = [...distances].map(([key, distance]) => {
+        const sum = combineDistances(distance);
         const farther = reasonForDistance(key.slice(0, key.lastIndexOf(", ")), sum);
-        return [key, { ...rounded(sum), ...(farther ? { farther } : {}) }] as const;
+        return [key, { ...roundDistances(sum), ...(farther ? { farther } : {}) }] as const;
       });
-      expect(all.length).toBeGreaterThan(200);
-      expectDistances("layers", Object.fromEntries(all.sort(([a], [b]) => (a < b ? -1 : 1))));
+      expect(summaries.length).toBeGreaterThan(200);
+      expectDistances("layers", Object.fromEntries(summaries.sort(([a], [b]) => (a < b ? -1 : 1))));
     },
   );
 });
 
 /** Errors with four digits, so that the last bits of a host's exponential function do not count. */
-function rounded(distances: StageDistances): StageDistances {
+function roundDistances(distances: StageDistances): StageDistances {
   const digits = ({ mean, max }: { mean: number; max: number }) => ({
     mean: Number(mean.toPrecision(4)),
     max: Number(max.toPrecision(4)),
   });
-  const { ours, theirs } = distances;
-  return { ...distances, ...(ours && theirs ? { ours: digits(ours), theirs: digits(theirs) } : {}) };
+  const { ours: ownNoise, theirs: recordedNoise } = distances;
+  return {
+    ...distances,
+    ...(ownNoise && recordedNoise ? { ours: digits(ownNoise), theirs: digits(recordedNoise) } : {}),
+  };
 }
 
 afterAll(() => {
-  if (!selected) return;
+  if (!recordPath) return;
   if (!IS_FULL) throw new Error("RECORD_LAYERS needs LOCKSTEP_TESTS=full");
-  const bits = Object.entries(recorded.bits).filter(([key]) => used.has(key));
+  const bits = Object.entries(recorded.bits).filter(([key]) => usedNames.has(key));
   writeFileSync(LAYERS_PATH, `${JSON.stringify({ ...recorded, bits: Object.fromEntries(bits) })}\n`);
 });

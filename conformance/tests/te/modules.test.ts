@@ -26,11 +26,11 @@ function floatsOf(recorded: RecordedResult): Float32Array {
 
 function expectState(
   state: StateResults | undefined,
-  given: ModuleCase,
+  moduleCase: ModuleCase,
   iteration: number,
   pass: "forward" | "backward",
 ) {
-  const recorded = given.results[iteration]?.[pass];
+  const recorded = moduleCase.results[iteration]?.[pass];
   expect(state === undefined, `${pass} state`).toBe(recorded === undefined);
   if (!state || !recorded) return;
   expect(state.scale, `${pass} scale`).toEqual(floatsOf(recorded.scale));
@@ -38,19 +38,19 @@ function expectState(
 }
 
 /** The differences of results computed after the backward pass of a norm, by module, recipe and result. */
-const apart = new Map<string, Distances[]>();
+const distancesByName = new Map<string, Distances[]>();
 
-const named = cases.map((given) => {
-  const { results: _, seed: __, ...options } = given;
-  return [Object.values(options).join(" "), given] as const;
+const named = cases.map((moduleCase) => {
+  const { results: _, seed: __, ...options } = moduleCase;
+  return [Object.values(options).join(" "), moduleCase] as const;
 });
 
 describe(`modules of ${origin.version} on an ${origin.gpu}`, () => {
-  it.each(sampleCases(named, 3))("%s", async (_, given) => {
+  it.each(sampleCases(named, 3))("%s", async (_, moduleCase) => {
     let compared = 0;
-    await runModule(backend(), given, async (results, iteration) => {
+    await runModule(backend(), moduleCase, async (results, iteration) => {
       for (const [index, microbatch] of results.microbatches.entries()) {
-        const recorded = given.results[iteration]?.microbatches[index] ?? {};
+        const recorded = moduleCase.results[iteration]?.microbatches[index] ?? {};
         expect(Object.keys(recorded).filter((name) => name !== "algorithms")).toEqual([...microbatch.keys()]);
         for (const [name, tensor] of microbatch) {
           const expected = recorded[name] as RecordedResult;
@@ -62,18 +62,23 @@ describe(`modules of ${origin.version} on an ${origin.gpu}`, () => {
               `${name}, iteration ${iteration}, microbatch ${index}`,
             ).toEqual(expected);
           } else {
-            const key = `${given.module} ${given.recipe}: ${name}`;
-            apart.set(key, [...(apart.get(key) ?? []), computeDistances(bytes, expected)]);
+            const key = `${moduleCase.module} ${moduleCase.recipe}: ${name}`;
+            distancesByName.set(key, [
+              ...(distancesByName.get(key) ?? []),
+              computeDistances(bytes, expected),
+            ]);
           }
         }
       }
-      expectState(results.forward, given, iteration, "forward");
-      expectState(results.backward, given, iteration, "backward");
+      expectState(results.forward, moduleCase, iteration, "forward");
+      expectState(results.backward, moduleCase, iteration, "backward");
     });
     expect(compared).toBe(
-      given.iterations *
-        given.microbatches *
-        (given.results[0]?.microbatches[0] ? Object.keys(given.results[0].microbatches[0]).length - 1 : 0),
+      moduleCase.iterations *
+        moduleCase.microbatches *
+        (moduleCase.results[0]?.microbatches[0]
+          ? Object.keys(moduleCase.results[0].microbatches[0]).length - 1
+          : 0),
     );
   });
 
@@ -82,7 +87,7 @@ describe(`modules of ${origin.version} on an ${origin.gpu}`, () => {
   it.skipIf(!IS_FULL)(
     `have norm gradients that differ from ours by the recorded distances${needsAll}`,
     () => {
-      expectDistances("modules", combineByResult(apart));
+      expectDistances("modules", combineByResult(distancesByName));
     },
   );
 });

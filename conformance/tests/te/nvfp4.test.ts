@@ -30,15 +30,15 @@ interface Case {
 const { origin, cases } = readWitness<Case>("nvfp4");
 const backend = useBackend();
 
-function quantizerOf(given: Case): NVFP4Quantizer {
-  const { nvfp4_4over6_err_mode: mode, nvfp4_e4m3_max: e4m3Max } = given;
+function quantizerOf(testCase: Case): NVFP4Quantizer {
+  const { nvfp4_4over6_err_mode: mode, nvfp4_e4m3_max: e4m3Max } = testCase;
   return new NVFP4Quantizer({
     rowwise: true,
     columnwise: true,
-    tile: given.tile[0] === 16 ? "16x16" : "1x16",
-    rht: given.with_rht ?? false,
-    randomSigns: given.with_random_sign_mask ?? true,
-    rowScaled: given.row_scaled_nvfp4 ?? false,
+    tile: testCase.tile[0] === 16 ? "16x16" : "1x16",
+    rht: testCase.with_rht ?? false,
+    randomSigns: testCase.with_random_sign_mask ?? true,
+    rowScaled: testCase.row_scaled_nvfp4 ?? false,
     ...(mode ? { fourOverSix: mode === "MAE" ? "mae" : "mse", e4m3Max } : {}),
   });
 }
@@ -52,11 +52,11 @@ function withoutPadding(bytes: Uint8Array, { type, shape }: RecordedResult): Uin
 }
 
 it.each(sampleCases(cases, 6))(
-  `NVFP4 of ${origin.version}: $shape $dtype $kind, $tile, seed $seed`,
-  async (given) => {
+  `NVFP4 has the recorded bits of ${origin.version}: $shape $dtype $kind, $tile, seed $seed`,
+  async (testCase) => {
     using _scope = new Scope();
-    const { shape, dtype, kind, seed } = given;
-    const { rowwise, columnwise } = quantizerOf(given).quantize(
+    const { shape, dtype, kind, seed } = testCase;
+    const { rowwise, columnwise } = quantizerOf(testCase).quantize(
       tensor(backend(), draw(kind, dtype, seed, shape), shape, dtype),
     );
     const parts: readonly (readonly [keyof Case, Tensor | undefined])[] = [
@@ -68,7 +68,7 @@ it.each(sampleCases(cases, 6))(
       ["global_amax_col", columnwise?.amax],
     ];
     for (const [name, part] of parts) {
-      const recorded = given[name] as RecordedResult;
+      const recorded = testCase[name] as RecordedResult;
       const bytes = withoutPadding(await canonicalBytes(part as Tensor), recorded);
       expect(toRecordedForm(bytes, recorded), name).toEqual(recorded);
     }

@@ -18,14 +18,14 @@ import { useBackend } from "../harness/suite.js";
 import { type DrawKind, draw } from "../harness/te/draws.js";
 import { canonicalBytes, type RecordedResult, readWitness, toRecordedForm } from "../harness/te/recorded.js";
 
-interface Given {
+interface Drawing {
   readonly shape: readonly number[];
   readonly dtype: WideDType;
   readonly kind: DrawKind;
   readonly seed: number;
 }
 
-interface Case extends Given {
+interface Case extends Drawing {
   readonly quantizer: "delayed" | "current" | "block";
   readonly format: ScalarFormat;
   readonly scale?: string;
@@ -47,39 +47,39 @@ const { origin, cases } = readWitness<Case>("quantizations");
 const backend = useBackend();
 const BOTH = { rowwise: true, columnwise: true } as const;
 
-let drawn: { readonly key: string; readonly data: Uint16Array | Float32Array } | undefined;
+let cachedDraw: { readonly key: string; readonly data: Uint16Array | Float32Array } | undefined;
 
 /** The input of a case. Consecutive cases share it. */
-function source({ kind, dtype, seed, shape }: Given): Tensor<WideDType> {
+function source({ kind, dtype, seed, shape }: Drawing): Tensor<WideDType> {
   const key = JSON.stringify([kind, dtype, seed, shape]);
-  if (drawn?.key !== key) drawn = { key, data: draw(kind, dtype, seed, shape) };
-  return tensor(backend(), drawn.data, shape, dtype);
+  if (cachedDraw?.key !== key) cachedDraw = { key, data: draw(kind, dtype, seed, shape) };
+  return tensor(backend(), cachedDraw.data, shape, dtype);
 }
 
 /** The first columns of a matrix of padded scales, as many as were recorded. */
-function cropped(
+function cropPadding(
   bytes: Uint8Array,
-  { shape: [, padded = 0] }: Tensor,
+  { shape: [, paddedColumns = 0] }: Tensor,
   { shape: [, columns = 0] }: RecordedResult,
 ) {
-  const rows = bytes.length / (4 * padded);
+  const rows = bytes.length / (4 * paddedColumns);
   const parts = Array.from({ length: rows }, (_, i) =>
-    bytes.subarray(4 * i * padded, 4 * (i * padded + columns)),
+    bytes.subarray(4 * i * paddedColumns, 4 * (i * paddedColumns + columns)),
   );
   return new Uint8Array(Buffer.concat(parts));
 }
 
-function quantizerOf(given: Case, amax: Tensor<"f32">): Quantizer {
-  const { format, pow2, epsilon } = given;
-  switch (given.quantizer) {
+function quantizerOf(testCase: Case, amax: Tensor<"f32">): Quantizer {
+  const { format, pow2, epsilon } = testCase;
+  switch (testCase.quantizer) {
     case "delayed": {
-      const scale = new Float32Array(Uint32Array.of(Number.parseInt(given.scale ?? "", 16)).buffer);
+      const scale = new Float32Array(Uint32Array.of(Number.parseInt(testCase.scale ?? "", 16)).buffer);
       return new Float8Quantizer({ format, scale: tensor(backend(), scale, [1]), amax, ...BOTH });
     }
     case "current":
       return new Float8CurrentScalingQuantizer({ format, pow2Scales: pow2, amaxEpsilon: epsilon, ...BOTH });
     case "block": {
-      const tile = given.dim === 2 ? "128x128" : "1x128";
+      const tile = testCase.dim === 2 ? "128x128" : "1x128";
       return new Float8BlockQuantizer({
         ...{ format, pow2Scales: pow2, amaxEpsilon: epsilon, tile, scaleLayout: "padded" },
         ...BOTH,
@@ -89,13 +89,13 @@ function quantizerOf(given: Case, amax: Tensor<"f32">): Quantizer {
 }
 
 /** The tensors of a quantized tensor under TransformerEngine's names, in the order of its record. */
-function partsOf(given: Case, out: QuantizedTensor, dequantized: Tensor, amax: Tensor) {
+function partsOf(testCase: Case, out: QuantizedTensor, dequantized: Tensor, amax: Tensor) {
   const { rowwise, columnwise } = out;
   const perTensor = {
     data: rowwise?.data,
     transpose: columnwise?.data,
     scale_inv: rowwise?.scaleInv,
-    ...(given.amax ? { amax } : {}),
+    ...(testCase.amax ? { amax } : {}),
   };
   const perBlock = {
     rowwise_data: rowwise?.data,
@@ -103,29 +103,31 @@ function partsOf(given: Case, out: QuantizedTensor, dequantized: Tensor, amax: T
     rowwise_scale_inv: rowwise?.scaleInv,
     columnwise_scale_inv: columnwise?.scaleInv,
   };
-  return { ...(given.quantizer === "block" ? perBlock : perTensor), dequantized };
+  return { ...(testCase.quantizer === "block" ? perBlock : perTensor), dequantized };
 }
 
 describe(`quantizers of ${origin.version} on an ${origin.gpu}`, () => {
   it.each(["delayed", "current", "block"] as const)(
     "%s: the reference gives every recorded bit",
     async (quantizer) => {
-      const own = cases.filter((each) => each.quantizer === quantizer);
+      const ownCases = cases.filter((candidate) => candidate.quantizer === quantizer);
       let compared = 0;
-      expect(own.length).toBe({ delayed: 90, current: 360, block: 720 }[quantizer]);
-      for (const given of sampleCases(own, 16)) {
+      expect(ownCases.length).toBe({ delayed: 90, current: 360, block: 720 }[quantizer]);
+      for (const testCase of sampleCases(ownCases, 16)) {
         using _scope = new Scope();
         const amax = tensor(backend(), [0]);
-        const out = quantizerOf(given, amax).quantize(source(given));
-        const parts = Object.entries(partsOf(given, out, out.dequantize(given.dtype), amax));
-        const { shape, dtype, kind, seed, format, scale, pow2, epsilon, dim } = given;
+        const out = quantizerOf(testCase, amax).quantize(source(testCase));
+        const parts = Object.entries(partsOf(testCase, out, out.dequantize(testCase.dtype), amax));
+        const { shape, dtype, kind, seed, format, scale, pow2, epsilon, dim } = testCase;
         const named = JSON.stringify({ shape, dtype, kind, seed, format, scale, pow2, epsilon, dim });
         for (const [name, part] of parts) {
-          const recorded = given[name as keyof Case] as RecordedResult;
+          const recorded = testCase[name as keyof Case] as RecordedResult;
           const bytes = await canonicalBytes(part as Tensor);
-          const own = name.endsWith("wise_scale_inv") ? cropped(bytes, part as Tensor, recorded) : bytes;
-          expect(toRecordedForm(own, recorded), `${name} of ${named}`).toEqual(recorded);
-          compared += own.length;
+          const croppedBytes = name.endsWith("wise_scale_inv")
+            ? cropPadding(bytes, part as Tensor, recorded)
+            : bytes;
+          expect(toRecordedForm(croppedBytes, recorded), `${name} of ${named}`).toEqual(recorded);
+          compared += croppedBytes.length;
         }
       }
       expect(compared).toBeGreaterThan(draws(1e6) / 4);

@@ -19,17 +19,17 @@ import { useBackend } from "../harness/suite.js";
 
 const backend = useBackend({ threads: 1 });
 
-it("the scales of lines and blocks have the swizzled order of the oracle, and no two the same place", () => {
+it("the scales of lines and blocks have the swizzled order of the oracle, and no two have the same place", () => {
   fc.assert(
     fc.property(fc.integer({ min: 1, max: 300 }), fc.integer({ min: 1, max: 11 }), (lines, blocks) => {
       const placesBy = (indexOf: typeof swizzledIndex) =>
-        Array.from({ length: lines * blocks }, (_, at) =>
-          indexOf(Math.floor(at / blocks), at % blocks, blocks),
+        Array.from({ length: lines * blocks }, (_, index) =>
+          indexOf(Math.floor(index / blocks), index % blocks, blocks),
         );
-      const places = placesBy(swizzledIndex);
-      expect(places).toEqual(placesBy(swizzledOffset));
-      expect(new Set(places).size).toBe(places.length);
-      expect(Math.max(...places)).toBeLessThan(512 * Math.ceil(lines / 128) * Math.ceil(blocks / 4));
+      const positions = placesBy(swizzledIndex);
+      expect(positions).toEqual(placesBy(swizzledOffset));
+      expect(new Set(positions).size).toBe(positions.length);
+      expect(Math.max(...positions)).toBeLessThan(512 * Math.ceil(lines / 128) * Math.ceil(blocks / 4));
     }),
     { numRuns: draws(100), examples: [[129, 1]] },
   );
@@ -38,7 +38,7 @@ it("the scales of lines and blocks have the swizzled order of the oracle, and no
 /** Quantizers that compute their scales. */
 const SCALING = QUANTIZERS.filter((name) => blockFormat(name).scaleSource !== "given");
 
-const drawn = quantizeSpec(SCALING).chain((spec) =>
+const cases = quantizeSpec(SCALING).chain((spec) =>
   fc.record({
     spec: fc.constant(spec),
     rows: fc.integer({ min: 1, max: 300 }),
@@ -56,34 +56,34 @@ const oneRow = (options: { readonly stochastic?: boolean; readonly rht?: boolean
 
 it("the scale of an element has the same code in every layout", () => {
   fc.assert(
-    fc.property(drawn, ({ spec, rows, columns, direction, layout, seed }) => {
+    fc.property(cases, ({ spec, rows, columns, direction, layout, seed }) => {
       using _scope = new Scope();
       // magnitudes of 40 binades: almost every block has another scale
       const values = Float32Array.from(
         words(seed, rows * columns),
-        (word) => (1 + (word % 97) / 97) * 2 ** (((word >>> 8) % 40) - 20),
+        (bits) => (1 + (bits % 97) / 97) * 2 ** (((bits >>> 8) % 40) - 20),
       );
       const wide = tensor(backend(), values, [rows, columns]);
       const x = spec.rht ? castTo(wide, "bf16") : wide;
       const random = { seed: BigInt(seed), offset: 0n };
       const usage = { rowwise: direction === "rowwise", columnwise: direction === "columnwise" };
-      const [own = [], plain = []] = [layout, "logical" as const].map((scaleLayout) => {
-        const made = new SpecQuantizer(spec, { ...usage, scaleLayout }, { random }).quantize(x);
-        return download(made.copy(direction).scaleInv).codes;
+      const [ownScales = [], logicalScales = []] = [layout, "logical" as const].map((scaleLayout) => {
+        const quantized = new SpecQuantizer(spec, { ...usage, scaleLayout }, { random }).quantize(x);
+        return download(quantized.copy(direction).scaleInv).codes;
       });
       const geometry = copyGeometry(spec, [rows, columns], direction, layout);
       const { logicalScale, blocksFirst } = copyGeometry(spec, [rows, columns], direction, "logical");
       const [lines, length] = isTensorWide(spec.tile) ? [rows * columns, rows * columns] : scaleSpan(spec);
-      const wrong: unknown[] = [];
-      for (let at = 0; at < rows * columns; at += 7) {
-        const [row, column] = [Math.floor(at / columns), at % columns];
-        const [line, along] = direction === "rowwise" ? [row, column] : [column, row];
-        const [i, j] = [Math.floor(line / lines), Math.floor(along / length)];
-        const code = plain[blocksFirst ? j * logicalScale[1] + i : i * logicalScale[1] + j];
-        const found = own[scaleIndex(spec, geometry, linePlace(geometry, row, column))];
-        if (code === undefined || found !== code) wrong.push([row, column, code, found]);
+      const mismatches: unknown[] = [];
+      for (let element = 0; element < rows * columns; element += 7) {
+        const [row, column] = [Math.floor(element / columns), element % columns];
+        const [line, blockIndex] = direction === "rowwise" ? [row, column] : [column, row];
+        const [i, j] = [Math.floor(line / lines), Math.floor(blockIndex / length)];
+        const code = logicalScales[blocksFirst ? j * logicalScale[1] + i : i * logicalScale[1] + j];
+        const scale = ownScales[scaleIndex(spec, geometry, linePlace(geometry, row, column))];
+        if (code === undefined || scale !== code) mismatches.push([row, column, code, scale]);
       }
-      expect(wrong).toEqual([]);
+      expect(mismatches).toEqual([]);
     }),
     {
       numRuns: draws(100, 15),

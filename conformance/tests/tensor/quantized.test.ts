@@ -30,34 +30,35 @@ import { derivedSeed, draws } from "../harness/draws.js";
 import { testInScope, useBackend } from "../harness/suite.js";
 
 const backend = useBackend();
-const other = useBackend();
+const otherBackend = useBackend();
 const BOTH = { rowwise: true, columnwise: true } as const;
 const ROWWISE = { rowwise: true, columnwise: false } as const;
 const COLUMNWISE = { rowwise: false, columnwise: true } as const;
 
 /** A matrix of arbitrary values, different for each seed. */
 function source(rows: number, columns: number, seed: number): Tensor<"f32"> {
-  const values = Float32Array.from(words(seed, rows * columns), (word) => (word - 2 ** 31) * 2 ** -28);
+  const values = Float32Array.from(words(seed, rows * columns), (bits) => (bits - 2 ** 31) * 2 ** -28);
   return tensor(backend(), values, [rows, columns]);
 }
 
 describe("the noop flag", () => {
-  const updated = (flag: number) => {
+  const codesAfterUpdate = (flag: number) => {
     const quantizer = new MXFP8Quantizer(BOTH);
-    const t = quantizer.quantize(source(32, 64, 1));
+    const quantizedTensor = quantizer.quantize(source(32, 64, 1));
     const noop = tensor(backend(), [flag]);
-    quantizer.updateQuantized(source(32, 64, 2), t, { noop });
-    return downloadQuantized(t);
+    quantizer.updateQuantized(source(32, 64, 2), quantizedTensor, { noop });
+    return downloadQuantized(quantizedTensor);
   };
-  const fresh = (seed: number) => downloadQuantized(new MXFP8Quantizer(BOTH).quantize(source(32, 64, seed)));
+  const newQuantizer = (seed: number) =>
+    downloadQuantized(new MXFP8Quantizer(BOTH).quantize(source(32, 64, seed)));
 
   testInScope("of exactly one leaves codes and scales unchanged", () =>
-    assertSameAnswer(updated(1), fresh(1)),
+    assertSameAnswer(codesAfterUpdate(1), newQuantizer(1)),
   );
 
   testInScope("of any other value does not", () => {
     for (const flag of [0, 2, 1 - 2 ** -24, -1, Number.NaN, Infinity])
-      assertSameAnswer(updated(flag), fresh(2));
+      assertSameAnswer(codesAfterUpdate(flag), newQuantizer(2));
   });
 });
 
@@ -69,27 +70,32 @@ describe("quantizing into a tensor again", () => {
     ["nvfp4", () => new NVFP4Quantizer(BOTH)],
   ] as const) {
     testInScope(`${name}: quantize_ gives what a new one would have, in the same memory`, () => {
-      const t = quantizer().quantize(source(64, 32, 1));
-      const addresses = t.members.map((member) => member.address);
-      expect(t.quantize_(source(64, 32, 2))).toBe(t);
-      expect(t.members.map((member) => member.address)).toEqual(addresses);
-      assertSameAnswer(downloadQuantized(t), downloadQuantized(quantizer().quantize(source(64, 32, 2))));
+      const quantizedTensor = quantizer().quantize(source(64, 32, 1));
+      const addresses = quantizedTensor.members.map((member) => member.address);
+      expect(quantizedTensor.quantize_(source(64, 32, 2))).toBe(quantizedTensor);
+      expect(quantizedTensor.members.map((member) => member.address)).toEqual(addresses);
+      assertSameAnswer(
+        downloadQuantized(quantizedTensor),
+        downloadQuantized(quantizer().quantize(source(64, 32, 2))),
+      );
     });
   }
 
   testInScope("fills only the copies that were not dropped", () => {
-    const t = new MXFP8Quantizer(BOTH).quantize(source(32, 32, 1)).updateUsage({ rowwise: false });
-    t.quantize_(source(32, 32, 2));
+    const quantizedTensor = new MXFP8Quantizer(BOTH)
+      .quantize(source(32, 32, 1))
+      .updateUsage({ rowwise: false });
+    quantizedTensor.quantize_(source(32, 32, 2));
     const expected = new MXFP8Quantizer(COLUMNWISE).quantize(source(32, 32, 2));
-    assertSameAnswer(downloadQuantized(t), downloadQuantized(expected));
+    assertSameAnswer(downloadQuantized(quantizedTensor), downloadQuantized(expected));
   });
 
   testInScope("refuses another shape, and then changes nothing", () => {
-    const t = new MXFP8Quantizer(BOTH).quantize(source(32, 64, 1));
-    const before = downloadQuantized(t);
-    expect(() => t.quantize_(source(64, 32, 2))).toThrow(ShapeError);
-    expect(() => t.quantize_(source(64, 32, 2))).toThrow("x is [64,32], the target [32,64]");
-    assertSameAnswer(downloadQuantized(t), before);
+    const quantizedTensor = new MXFP8Quantizer(BOTH).quantize(source(32, 64, 1));
+    const bytesBefore = downloadQuantized(quantizedTensor);
+    expect(() => quantizedTensor.quantize_(source(64, 32, 2))).toThrow(ShapeError);
+    expect(() => quantizedTensor.quantize_(source(64, 32, 2))).toThrow("x is [64,32], the target [32,64]");
+    assertSameAnswer(downloadQuantized(quantizedTensor), bytesBefore);
   });
 });
 
@@ -104,14 +110,16 @@ describe("usage", () => {
   });
 
   testInScope("dropping a copy frees its memory at once, and keeps the other", () => {
-    const t = new NVFP4Quantizer(BOTH).quantize(source(32, 64, 1));
-    const { rowwise, columnwise } = t;
-    const before = backend().memoryUse().blocks;
-    t.updateUsage({ rowwise: false });
-    expect(t.usage).toEqual(COLUMNWISE);
-    expect(backend().memoryUse().blocks).toBe(before - 3);
+    const quantizedTensor = new NVFP4Quantizer(BOTH).quantize(source(32, 64, 1));
+    const { rowwise, columnwise } = quantizedTensor;
+    const blocksBefore = backend().memoryUse().blocks;
+    quantizedTensor.updateUsage({ rowwise: false });
+    expect(quantizedTensor.usage).toEqual(COLUMNWISE);
+    expect(backend().memoryUse().blocks).toBe(blocksBefore - 3);
     expect([rowwise?.data.disposed, columnwise?.data.disposed]).toEqual([true, false]);
-    expect(() => t.copy("rowwise")).toThrow(/rowwise copy of this nvfp4 tensor.*quantize with rowwise usage/);
+    expect(() => quantizedTensor.copy("rowwise")).toThrow(
+      /rowwise copy of this nvfp4 tensor.*quantize with rowwise usage/,
+    );
   });
 
   const derivable: Readonly<Record<string, (usage: typeof BOTH | typeof ROWWISE) => Quantizer>> = {
@@ -130,11 +138,11 @@ describe("usage", () => {
           [0, 4],
         ] as const) {
           const x = source(rows, columns, 1);
-          const t = make(ROWWISE).quantize(x).updateUsage({ columnwise: true });
-          assertSameAnswer(downloadQuantized(t), downloadQuantized(make(BOTH).quantize(x)));
+          const quantizedTensor = make(ROWWISE).quantize(x).updateUsage({ columnwise: true });
+          assertSameAnswer(downloadQuantized(quantizedTensor), downloadQuantized(make(BOTH).quantize(x)));
           const next = source(rows, columns, 2);
           assertSameAnswer(
-            downloadQuantized(t.quantize_(next)),
+            downloadQuantized(quantizedTensor.quantize_(next)),
             downloadQuantized(make(BOTH).quantize(next)),
           );
         }
@@ -145,10 +153,10 @@ describe("usage", () => {
   testInScope(
     "deriving the columnwise and dropping the rowwise copy in one call leaves only the columnwise copy",
     () => {
-      const t = new Float8CurrentScalingQuantizer().quantize(source(4, 6, 1));
-      expect(t.updateUsage(COLUMNWISE).usage).toEqual(COLUMNWISE);
-      expect(t.copy("columnwise").data.shape).toEqual([6, 4]);
-      expect(t.dequantize()).toMatchObject({ shape: [4, 6], dtype: "f32" });
+      const quantizedTensor = new Float8CurrentScalingQuantizer().quantize(source(4, 6, 1));
+      expect(quantizedTensor.updateUsage(COLUMNWISE).usage).toEqual(COLUMNWISE);
+      expect(quantizedTensor.copy("columnwise").data.shape).toEqual([6, 4]);
+      expect(quantizedTensor.dequantize()).toMatchObject({ shape: [4, 6], dtype: "f32" });
     },
   );
 
@@ -158,48 +166,48 @@ describe("usage", () => {
     ["nvfp4 1x16", () => new NVFP4Quantizer()],
   ] as const) {
     testInScope(`${name}: a columnwise copy cannot be derived, because it needs the source`, () => {
-      const t = make().quantize(source(32, 32, 1));
-      const derive = () => t.updateUsage(COLUMNWISE);
+      const quantizedTensor = make().quantize(source(32, 32, 1));
+      const derive = () => quantizedTensor.updateUsage(COLUMNWISE);
       expect(derive).toThrow(ArgumentError);
       expect(derive).toThrow(`${name} tensor does not follow from its rowwise one, because its `);
-      expect(t.usage).toEqual(ROWWISE);
+      expect(quantizedTensor.usage).toEqual(ROWWISE);
     });
   }
 
   testInScope("a rowwise copy is never derived", () => {
-    const t = new Float8CurrentScalingQuantizer(COLUMNWISE).quantize(source(4, 6, 1));
-    expect(() => t.updateUsage({ rowwise: true })).toThrow(ArgumentError);
+    const quantizedTensor = new Float8CurrentScalingQuantizer(COLUMNWISE).quantize(source(4, 6, 1));
+    expect(() => quantizedTensor.updateUsage({ rowwise: true })).toThrow(ArgumentError);
   });
 });
 
 describe("lifetimes", () => {
   testInScope("a scope keeps all members of a quantized tensor, or none", () => {
-    const before = backend().memoryUse().blocks;
+    const blocksBefore = backend().memoryUse().blocks;
     const make = (keep: boolean) => {
       using scope = new Scope();
-      const t = new NVFP4Quantizer(BOTH).quantize(source(16, 16, 1));
-      return keep ? scope.keep(t) : t;
+      const quantizedTensor = new NVFP4Quantizer(BOTH).quantize(source(16, 16, 1));
+      return keep ? scope.keep(quantizedTensor) : quantizedTensor;
     };
     expect(make(false).members.map(({ disposed }) => disposed)).toEqual(Array(6).fill(true));
-    expect(backend().memoryUse().blocks).toBe(before);
-    const kept = make(true);
-    expect(backend().memoryUse().blocks).toBe(before + 6);
-    kept.dispose();
-    kept.dispose();
-    expect(backend().memoryUse().blocks).toBe(before);
-    expect(() => kept.quantize_(source(16, 16, 1))).toThrow(DisposedError);
+    expect(backend().memoryUse().blocks).toBe(blocksBefore);
+    const keptTensor = make(true);
+    expect(backend().memoryUse().blocks).toBe(blocksBefore + 6);
+    keptTensor.dispose();
+    keptTensor.dispose();
+    expect(backend().memoryUse().blocks).toBe(blocksBefore);
+    expect(() => keptTensor.quantize_(source(16, 16, 1))).toThrow(DisposedError);
   });
 
   testInScope("a quantization that is refused leaks no memory", () => {
     const x = source(32, 33, 1);
-    const before = backend().memoryUse();
+    const useBefore = backend().memoryUse();
     expect(() => new MXFP8Quantizer(BOTH).quantize(x)).toThrow(ShapeError);
-    expect(backend().memoryUse()).toEqual(before);
+    expect(backend().memoryUse()).toEqual(useBefore);
   });
 });
 
 describe("copies of any quantizer", () => {
-  const made = (spec: QuantizeSpec): QuantizedTensor =>
+  const quantizeAgain = (spec: QuantizeSpec): QuantizedTensor =>
     new SpecQuantizer(spec, { ...BOTH, scaleLayout: "logical" }).makeEmpty(backend(), [32, 64]);
   const membersOf = ({ data, scaleInv, amax }: QuantizedCopy): readonly Tensor[] =>
     amax ? [data, scaleInv, amax] : [data, scaleInv];
@@ -210,14 +218,14 @@ describe("copies of any quantizer", () => {
     fc.assert(
       fc.property(aSpec, aDirection, (spec, direction) => {
         using _scope = new Scope();
-        const t = made(spec);
-        const before = backend().memoryUse().blocks;
-        const dropped = membersOf(t.copy(direction));
-        t.updateUsage({ [direction]: false });
-        expect(before - backend().memoryUse().blocks).toBe(dropped.length);
-        expect(dropped.map(({ disposed }) => disposed)).not.toContain(false);
-        expect(t.usage[direction]).toBe(false);
-        expect(t.members.map(({ disposed }) => disposed)).not.toContain(true);
+        const quantizedTensor = quantizeAgain(spec);
+        const blocksBefore = backend().memoryUse().blocks;
+        const droppedMembers = membersOf(quantizedTensor.copy(direction));
+        quantizedTensor.updateUsage({ [direction]: false });
+        expect(blocksBefore - backend().memoryUse().blocks).toBe(droppedMembers.length);
+        expect(droppedMembers.map(({ disposed }) => disposed)).not.toContain(false);
+        expect(quantizedTensor.usage[direction]).toBe(false);
+        expect(quantizedTensor.members.map(({ disposed }) => disposed)).not.toContain(true);
       }),
     );
   });
@@ -226,16 +234,16 @@ describe("copies of any quantizer", () => {
     fc.assert(
       fc.property(aSpec, fc.boolean(), (spec, ownFirst) => {
         using _scope = new Scope();
-        const before = backend().memoryUse().live;
-        const t = made(spec);
-        const both = [t, t.share()] as const;
-        const [first, last] = ownFirst ? both : [both[1], both[0]];
+        const liveBefore = backend().memoryUse().live;
+        const quantizedTensor = quantizeAgain(spec);
+        const sharers = [quantizedTensor, quantizedTensor.share()] as const;
+        const [firstSharer, last] = ownFirst ? sharers : [sharers[1], sharers[0]];
         const live = backend().memoryUse().live;
-        first.dispose();
+        firstSharer.dispose();
         expect(backend().memoryUse().live).toBe(live);
         expect(last.members.map(({ disposed }) => disposed)).not.toContain(true);
         last.dispose();
-        expect(backend().memoryUse().live).toBe(before);
+        expect(backend().memoryUse().live).toBe(liveBefore);
       }),
     );
   });
@@ -245,13 +253,19 @@ describe("copies of any quantizer", () => {
     fc.assert(
       fc.property(aSpec, aDirection, field, (spec, direction, field) => {
         using _scope = new Scope();
-        const t = made(spec);
-        const own = t.copy(direction)[field];
-        if (!own) return;
-        const fields = { spec, shape: t.shape, dtype: t.dtype, scaleLayout: t.scaleLayout, ops: t.quantizer };
-        const foreign = new Tensor(other(), own.dtype, own.shape);
-        const copies = { rowwise: t.rowwise, columnwise: t.columnwise };
-        const mixed = { ...copies, [direction]: { ...t.copy(direction), [field]: foreign } };
+        const quantizedTensor = quantizeAgain(spec);
+        const ownField = quantizedTensor.copy(direction)[field];
+        if (!ownField) return;
+        const fields = {
+          spec,
+          shape: quantizedTensor.shape,
+          dtype: quantizedTensor.dtype,
+          scaleLayout: quantizedTensor.scaleLayout,
+          ops: quantizedTensor.quantizer,
+        };
+        const foreign = new Tensor(otherBackend(), ownField.dtype, ownField.shape);
+        const copies = { rowwise: quantizedTensor.rowwise, columnwise: quantizedTensor.columnwise };
+        const mixed = { ...copies, [direction]: { ...quantizedTensor.copy(direction), [field]: foreign } };
         expect(new QuantizedTensor({ ...fields, ...copies }).usage).toEqual(BOTH);
         expect(() => new QuantizedTensor({ ...fields, ...mixed })).toThrow(/different backends/);
       }),
@@ -279,22 +293,22 @@ describe("a spec", () => {
 });
 
 testInScope("a columnwise copy derived inside a scope lives as long as the rowwise one", () => {
-  const t = new Float8CurrentScalingQuantizer(ROWWISE).quantize(source(16, 32, 1));
+  const quantizedTensor = new Float8CurrentScalingQuantizer(ROWWISE).quantize(source(16, 32, 1));
   const inner = new Scope();
-  t.updateUsage({ columnwise: true });
+  quantizedTensor.updateUsage({ columnwise: true });
   inner.dispose();
-  expect(t.copy("columnwise").data.dataSync()).toHaveLength(16 * 32);
+  expect(quantizedTensor.copy("columnwise").data.dataSync()).toHaveLength(16 * 32);
 });
 
 testInScope("a quantizer refuses a target of another spec, and says which field differs", () => {
-  const t = new MXFP8Quantizer({ format: "e5m2" }).quantize(source(32, 32, 1));
-  const update = () => new MXFP8Quantizer().updateQuantized(source(32, 32, 2), t);
+  const quantizedTensor = new MXFP8Quantizer({ format: "e5m2" }).quantize(source(32, 32, 1));
+  const update = () => new MXFP8Quantizer().updateQuantized(source(32, 32, 2), quantizedTensor);
   expect(update).toThrow(ArgumentError);
   expect(update).toThrow("the target was made with format e5m2, this quantizer has e4m3");
 });
 
 describe("the layout of a copy", () => {
-  const drawn = quantizeSpec().chain((spec) =>
+  const cases = quantizeSpec().chain((spec) =>
     fc.record({
       spec: fc.constant(spec),
       shape: anyRows(BLOCK_FORMATS[spec.quantizer].multiple, drawnBlock(spec.tile), 2 ** 12),
@@ -303,11 +317,18 @@ describe("the layout of a copy", () => {
   );
 
   /** Compares the geometry of the copies with that of the spec. */
-  function expectGeometry(t: QuantizedTensor): void {
+  function expectGeometry(quantizedTensor: QuantizedTensor): void {
     for (const direction of DIRECTIONS) {
-      const copy = t[direction];
+      const copy = quantizedTensor[direction];
       if (!copy) continue;
-      expect(copy.geometry).toEqual(copyGeometry(t.spec, asMatrix(t.shape), direction, t.scaleLayout));
+      expect(copy.geometry).toEqual(
+        copyGeometry(
+          quantizedTensor.spec,
+          asMatrix(quantizedTensor.shape),
+          direction,
+          quantizedTensor.scaleLayout,
+        ),
+      );
       expect(copy.data.shape).toEqual(copy.geometry.dataShape);
       expect(copy.scaleInv.shape).toEqual(copy.geometry.scaleShape);
     }
@@ -315,20 +336,20 @@ describe("the layout of a copy", () => {
 
   it("is the spec's, however the copy was made, and not another tensor's", () => {
     fc.assert(
-      fc.property(drawn, ({ spec, shape, layout }) => {
+      fc.property(cases, ({ spec, shape, layout }) => {
         using _scope = new Scope();
         const quantizer = new SpecQuantizer(spec, { ...BOTH, scaleLayout: layout });
-        const made = quantizer.makeEmpty(backend(), shape);
-        expectGeometry(made);
-        expectGeometry(made.share());
-        const { dtype, rowwise, columnwise } = made;
+        const emptyTensor = quantizer.makeEmpty(backend(), shape);
+        expectGeometry(emptyTensor);
+        expectGeometry(emptyTensor.share());
+        const { dtype, rowwise, columnwise } = emptyTensor;
         const [ops, fields] = [quantizer, { spec, shape, dtype, scaleLayout: layout }];
         expectGeometry(new QuantizedTensor({ ...fields, ops, rowwise, columnwise }));
         const [rows, columns] = asMatrix(shape);
         const taller = new SpecQuantizer(spec, { ...ROWWISE, scaleLayout: "logical" });
-        const other = taller.makeEmpty(backend(), [2 * rows, columns]);
-        const { geometry } = other.copy("rowwise");
-        const lying = { ...made.copy("columnwise"), geometry };
+        const otherTensor = taller.makeEmpty(backend(), [2 * rows, columns]);
+        const { geometry } = otherTensor.copy("rowwise");
+        const lying = { ...emptyTensor.copy("columnwise"), geometry };
         expectGeometry(new QuantizedTensor({ ...fields, ops, columnwise: lying }));
       }),
       { numRuns: draws(200), seed: derivedSeed(5) },
@@ -341,9 +362,9 @@ describe("the layout of a copy", () => {
         new Float8CurrentScalingQuantizer({ ...ROWWISE, scaleLayout: layout }),
         new Float8BlockQuantizer({ ...ROWWISE, scaleLayout: layout, tile: "128x128" }),
       ]) {
-        const t = quantizer.quantize(source(130, 300, 1)).updateUsage({ columnwise: true });
-        expect(t.columnwise).toBeDefined();
-        expectGeometry(t);
+        const quantizedTensor = quantizer.quantize(source(130, 300, 1)).updateUsage({ columnwise: true });
+        expect(quantizedTensor.columnwise).toBeDefined();
+        expectGeometry(quantizedTensor);
       }
     }
   });
@@ -356,44 +377,44 @@ describe("a quantized tensor of another shape, and a clone", () => {
       fc.nat(),
       fc.integer({ min: 1, max: 3 }),
       fc.boolean(),
-      (spec, seed, outer, both) => {
+      (spec, seed, outer, areBoth) => {
         using _ = new Scope();
         const inputs = { scale: tensor(backend(), [4]), random: { seed: 1n, offset: 2n } };
-        const usage = { ...(both ? BOTH : ROWWISE), scaleLayout: "logical" } as const;
+        const usage = { ...(areBoth ? BOTH : ROWWISE), scaleLayout: "logical" } as const;
         const quantizer = new SpecQuantizer(spec, usage, inputs);
         const wide = castTo(source(32 * outer, 256, seed), spec.rht ? "bf16" : "f32");
         const shape = [outer, 32, 256];
-        const t = quantizer.quantize(wide);
-        const flat = downloadQuantized(t);
-        const reshaped = t.reshape(shape);
+        const quantizedTensor = quantizer.quantize(wide);
+        const flat = downloadQuantized(quantizedTensor);
+        const reshaped = quantizedTensor.reshape(shape);
         expect(reshaped.shape).toEqual(shape);
         assertSameAnswer(downloadQuantized(reshaped.reshape([32 * outer, 256])), flat);
-        assertSameAnswer(downloadQuantized(t.clone()), flat);
+        assertSameAnswer(downloadQuantized(quantizedTensor.clone()), flat);
       },
     );
     fc.assert(property, { numRuns: draws(60) });
   });
 
-  testInScope("share memory or do not", () => {
+  testInScope("share memory, or have separate memory, as documented", () => {
     const quantizer = new MXFP8Quantizer(BOTH);
-    const [t, expected] = [1, 2].map((seed) => quantizer.quantize(source(32, 64, seed))) as [
+    const [quantizedTensor, expected] = [1, 2].map((seed) => quantizer.quantize(source(32, 64, seed))) as [
       QuantizedTensor,
       QuantizedTensor,
     ];
-    const first = downloadQuantized(t);
-    const [clone, reshaped] = [t.clone(), t.reshape([2, 16, 64])];
-    t.quantize_(source(32, 64, 2));
-    assertSameAnswer(downloadQuantized(clone), first);
+    const expectedBytes = downloadQuantized(quantizedTensor);
+    const [clone, reshaped] = [quantizedTensor.clone(), quantizedTensor.reshape([2, 16, 64])];
+    quantizedTensor.quantize_(source(32, 64, 2));
+    assertSameAnswer(downloadQuantized(clone), expectedBytes);
     assertSameAnswer(downloadQuantized(reshaped.reshape([32, 64])), downloadQuantized(expected));
-    t.dispose();
+    quantizedTensor.dispose();
     expect(reshaped.dequantize().shape).toEqual([2, 16, 64]);
-    expect(() => t.clone()).toThrow(DisposedError);
-    expect(() => t.reshape([2, 16, 64])).toThrow(DisposedError);
+    expect(() => quantizedTensor.clone()).toThrow(DisposedError);
+    expect(() => quantizedTensor.reshape([2, 16, 64])).toThrow(DisposedError);
   });
 
   testInScope("are refused where rows would have other elements", () => {
-    const t = new MXFP8Quantizer(BOTH).quantize(source(32, 64, 1));
+    const quantizedTensor = new MXFP8Quantizer(BOTH).quantize(source(32, 64, 1));
     for (const shape of [[64, 32], [32, 32], [2048], [32, 64, 1]])
-      expect(() => t.reshape(shape)).toThrow(ShapeError);
+      expect(() => quantizedTensor.reshape(shape)).toThrow(ShapeError);
   });
 });

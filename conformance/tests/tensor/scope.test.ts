@@ -9,52 +9,52 @@ import { draws } from "../harness/draws.js";
 import { useBackendPerTest } from "../harness/suite.js";
 
 let backend: Backend;
-useBackendPerTest((opened) => {
-  backend = opened;
+useBackendPerTest((openedBackend) => {
+  backend = openedBackend;
 });
 
 /** A scope, and the scope that was innermost when it was created. */
-interface Modelled {
+interface ModelScope {
   readonly scope: Scope;
-  readonly outer: Modelled | undefined;
+  readonly outer: ModelScope | undefined;
 }
 
 /** The open scopes, and the owner of each tensor. */
 class Model {
-  readonly scopes: Modelled[] = [];
-  readonly open: Modelled[] = [];
-  readonly tensors = new Map<Tensor, { owner: Modelled | undefined; disposed: boolean }>();
+  readonly scopes: ModelScope[] = [];
+  readonly open: ModelScope[] = [];
+  readonly tensors = new Map<Tensor, { owner: ModelScope | undefined; disposed: boolean }>();
 
   begin(): void {
-    const made = { scope: new Scope(), outer: this.open.at(-1) };
-    this.scopes.push(made);
-    this.open.push(made);
+    const modelScope = { scope: new Scope(), outer: this.open.at(-1) };
+    this.scopes.push(modelScope);
+    this.open.push(modelScope);
   }
 
   make(owner = this.open.at(-1)): void {
     this.tensors.set(empty(backend, "u8", [1]), { owner, disposed: false });
   }
 
-  close(of: Modelled): void {
-    of.scope.close();
-    this.#shut(of);
+  close(modelScope: ModelScope): void {
+    modelScope.scope.close();
+    this.#shut(modelScope);
   }
 
-  within(of: Modelled): void {
-    of.scope.within(() => this.make(of));
-    this.#shut(of);
+  within(modelScope: ModelScope): void {
+    modelScope.scope.within(() => this.make(modelScope));
+    this.#shut(modelScope);
   }
 
-  keep(of: Modelled, x: Tensor): void {
-    of.scope.keep(x);
-    const known = this.tensors.get(x);
-    if (known?.owner === of) known.owner = of.outer;
+  keep(modelScope: ModelScope, x: Tensor): void {
+    modelScope.scope.keep(x);
+    const entry = this.tensors.get(x);
+    if (entry?.owner === modelScope) entry.owner = modelScope.outer;
   }
 
-  dispose(of: Modelled): void {
-    of.scope.dispose();
-    this.#shut(of);
-    for (const known of this.tensors.values()) if (known.owner === of) Object.assign(known, GONE);
+  dispose(modelScope: ModelScope): void {
+    modelScope.scope.dispose();
+    this.#shut(modelScope);
+    for (const entry of this.tensors.values()) if (entry.owner === modelScope) Object.assign(entry, GONE);
   }
 
   free(x: Tensor): void {
@@ -62,8 +62,8 @@ class Model {
     Object.assign(this.tensors.get(x) ?? {}, GONE);
   }
 
-  #shut(of: Modelled): void {
-    if (this.open.includes(of)) this.open.splice(this.open.indexOf(of), 1);
+  #shut(modelScope: ModelScope): void {
+    if (this.open.includes(modelScope)) this.open.splice(this.open.indexOf(modelScope), 1);
   }
 }
 
@@ -89,24 +89,25 @@ const commands = fc.array(
   { minLength: 15, maxLength: 50 },
 );
 
-it("own what is made while they are the innermost open scope, until it is kept or they are disposed of", () => {
+it("scopes own the tensors that are created while they are the innermost open scope, until a tensor is kept or the scope is disposed of", () => {
   fc.assert(
-    fc.property(commands, (all) => {
+    fc.property(commands, (sequence) => {
       const model = new Model();
-      for (const { kind, scope, tensor } of all) {
-        const of = model.scopes[scope % model.scopes.length];
+      for (const { kind, scope, tensor } of sequence) {
+        const modelScope = model.scopes[scope % model.scopes.length];
         const x = [...model.tensors.keys()][tensor % model.tensors.size];
         if (kind === "begin") model.begin();
         else if (kind === "make") model.make();
         else if (kind === "free" && x) model.free(x);
-        else if (kind === "keep" && of && x) model.keep(of, x);
-        else if (of && (kind === "close" || kind === "within" || kind === "dispose")) model[kind](of);
-        for (const [each, { disposed }] of model.tensors) expect(each.disposed).toBe(disposed);
+        else if (kind === "keep" && modelScope && x) model.keep(modelScope, x);
+        else if (modelScope && (kind === "close" || kind === "within" || kind === "dispose"))
+          model[kind](modelScope);
+        for (const [tensor, { disposed }] of model.tensors) expect(tensor.disposed).toBe(disposed);
       }
-      for (const of of model.scopes) model.dispose(of);
-      for (const [each, { disposed }] of model.tensors) {
-        expect(each.disposed).toBe(disposed);
-        each.dispose();
+      for (const modelScope of model.scopes) model.dispose(modelScope);
+      for (const [tensor, { disposed }] of model.tensors) {
+        expect(tensor.disposed).toBe(disposed);
+        tensor.dispose();
       }
     }),
     { numRuns: draws(300) },

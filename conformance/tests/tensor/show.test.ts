@@ -87,8 +87,8 @@ describe("a tensor as text", () => {
             else for (let b = 0; b < stored / 8; b++) bytes[(i * stored) / 8 + b] = (code >>> (8 * b)) & 255;
           });
           const x: Tensor = empty(backend, format, [8]).write(bytes);
-          const shown = valuesIn(String(x)).map(Math.fround);
-          expect(shown).toEqual([...decode(x).dataSync()]);
+          const shownValues = valuesIn(String(x)).map(Math.fround);
+          expect(shownValues).toEqual([...decode(x).dataSync()]);
         }),
         { numRuns: draws(200) },
       );
@@ -124,19 +124,19 @@ describe("a tensor as text", () => {
   });
 
   it("never throws: disposed tensors, disposed backends, memory that cannot be read", async () => {
-    const gone = await openBackend("wasm", { threads: 1 });
-    const x = zeros(gone, "f32", [4]);
-    const disposed = zeros(gone, "bf16", [2, 2]);
+    const closedBackend = await openBackend("wasm", { threads: 1 });
+    const x = zeros(closedBackend, "f32", [4]);
+    const disposed = zeros(closedBackend, "bf16", [2, 2]);
     disposed.dispose();
     expect(String(disposed)).toBe("Tensor(bf16 [2, 2] wasm) disposed");
-    const memory = memoryOf(gone);
+    const memory = memoryOf(closedBackend);
     const { readSync } = memory;
     memory.readSync = () => {
       throw new Error("the GPU\nhas failed");
     };
     expect(String(x)).toBe("Tensor(f32 [4] wasm) cannot be read: the GPU\\nhas failed");
     memory.readSync = readSync;
-    await gone.dispose();
+    await closedBackend.dispose();
     expect(inspect(x)).toBe("Tensor(f32 [4] wasm) its backend is disposed");
   });
 });

@@ -28,7 +28,7 @@ const sorted = new Map<ElementType, readonly number[]>();
 
 /** The distance of two values of a narrow format: the difference of their ranks among all its values in ascending order. */
 function distanceInOrder(type: ElementType, a: number, b: number): number {
-  const all =
+  const codes =
     sorted.get(type) ??
     [
       ...new Set(
@@ -38,8 +38,8 @@ function distanceInOrder(type: ElementType, a: number, b: number): number {
       .map((value) => value + 0)
       .filter((value) => !Number.isNaN(value))
       .sort((x, y) => x - y);
-  sorted.set(type, all);
-  return Math.abs(all.indexOf(a + 0) - all.indexOf(b + 0));
+  sorted.set(type, codes);
+  return Math.abs(codes.indexOf(a + 0) - codes.indexOf(b + 0));
 }
 
 /** The distance of two codes of a wide float: through zero, if the signs differ. */
@@ -57,12 +57,12 @@ function ulpOf(type: ElementType, a: bigint, b: bigint): number {
   if (isScalarFormat(type) || type === "f32" || type === "f64")
     return Number(distanceOfBits(widthOf(type), a, b));
   if (type === "c64") {
-    const part = (shift: bigint): number => {
+    const partAt = (shift: bigint): number => {
       const [p, q] = [(a >> shift) & 0xffffffffn, (b >> shift) & 0xffffffffn];
-      const both = [p, q].every((each) => Number.isNaN(valuesOf("f32", each)[0]));
-      return both ? 0 : ulpOf("f32", p, q);
+      const areBothNaN = [p, q].every((code) => Number.isNaN(valuesOf("f32", code)[0]));
+      return areBothNaN ? 0 : ulpOf("f32", p, q);
     };
-    return Math.max(part(0n), part(32n));
+    return Math.max(partAt(0n), partAt(32n));
   }
   const signed = type.startsWith("i");
   const bits = compareBits(type);
@@ -75,16 +75,16 @@ const pairs = (type: ElementType): fc.Arbitrary<readonly [bigint, bigint]> => {
   const bits = BigInt(widthOf(type));
   const code = fc.bigInt({ min: 0n, max: (1n << bits) - 1n });
   const change = fc.constantFrom("same", "next", "sign", "any", "zero", "ones");
-  return fc.tuple(code, change, code).map(([a, how, other]) => {
-    const made = {
+  return fc.tuple(code, change, code).map(([a, change, otherCode]) => {
+    const statistics = {
       same: a,
       next: a + 1n,
       sign: a ^ (1n << (bits - 1n)),
-      any: other,
+      any: otherCode,
       zero: 0n,
       ones: (1n << (bits - 1n)) - 1n,
-    }[how];
-    return [a, BigInt.asUintN(Number(bits), made)] as const;
+    }[change];
+    return [a, BigInt.asUintN(Number(bits), statistics)] as const;
   });
 };
 
@@ -96,13 +96,13 @@ function bytesOf(type: ElementType, codes: readonly bigint[]): Uint8Array {
 }
 
 /** A copy of the bytes at an offset in a buffer. */
-function shifted(bytes: Uint8Array, offset: number): Uint8Array {
+function shiftCodes(bytes: Uint8Array, offset: number): Uint8Array {
   const moved = new Uint8Array(offset + bytes.length);
   moved.set(bytes, offset);
   return moved.subarray(offset);
 }
 
-interface Counted {
+interface Counts {
   different: number;
   nansOfOtherBits: number;
   maxUlp: number;
@@ -128,35 +128,46 @@ function sqnrOf(pairs: readonly (readonly [number, number])[]): number {
   return noise === 0 ? Number.POSITIVE_INFINITY : 10 * Math.log10(signal / noise);
 }
 
-function count(type: ElementType, codes: readonly (readonly [bigint, bigint])[]): Counted {
+function count(type: ElementType, codes: readonly (readonly [bigint, bigint])[]): Counts {
   const causes = { scale: 0, tie: 0, offByOne: 0, signOfZero: 0, nan: 0, wrong: 0 };
   const sqnr = sqnrOf(codes.map(([a, b]) => [valuesOf(type, a)[0] ?? 0, valuesOf(type, b)[0] ?? 0]));
-  const found = { different: 0, nansOfOtherBits: 0, maxUlp: 0, maxAbsError: 0, maxRelError: 0, sqnr, causes };
+  const expectedStatistics = {
+    different: 0,
+    nansOfOtherBits: 0,
+    maxUlp: 0,
+    maxAbsError: 0,
+    maxRelError: 0,
+    sqnr,
+    causes,
+  };
   for (const [a, b] of codes) {
     if (a === b) continue;
-    const parts = valuesOf(type, a).map((value, i) => [value, valuesOf(type, b)[i] ?? 0] as const);
+    const valuePairs = valuesOf(type, a).map((value, i) => [value, valuesOf(type, b)[i] ?? 0] as const);
     // integers of 64 bits differ although the nearest f64 may be equal
     const isInteger = !isScalarFormat(type) && !type.startsWith("f") && type !== "c64";
-    const differing = parts.filter(([x, y]) => isInteger || !Object.is(x, y));
+    const differing = valuePairs.filter(([x, y]) => isInteger || !Object.is(x, y));
     if (differing.length === 0) {
-      found.nansOfOtherBits++;
+      expectedStatistics.nansOfOtherBits++;
       continue;
     }
-    found.different++;
+    expectedStatistics.different++;
     if (differing.some((pair) => pair.some(Number.isNaN))) {
       causes.nan++;
       continue;
     }
     const ulp = ulpOf(type, a, b);
-    found.maxUlp = Math.max(found.maxUlp, ulp);
+    expectedStatistics.maxUlp = Math.max(expectedStatistics.maxUlp, ulp);
     if (type !== "c64")
       for (const [x, y] of differing) {
-        found.maxAbsError = Math.max(found.maxAbsError, x === y ? 0 : Math.abs(y - x));
-        found.maxRelError = Math.max(found.maxRelError, relativeError(x, y));
+        expectedStatistics.maxAbsError = Math.max(
+          expectedStatistics.maxAbsError,
+          x === y ? 0 : Math.abs(y - x),
+        );
+        expectedStatistics.maxRelError = Math.max(expectedStatistics.maxRelError, relativeError(x, y));
       }
     causes[ulp === 0 ? "signOfZero" : ulp === 1 ? "offByOne" : "wrong"]++;
   }
-  return found;
+  return expectedStatistics;
 }
 
 describe("statistics of differences", () => {
@@ -164,11 +175,11 @@ describe("statistics of differences", () => {
     fc.assert(
       fc.property(fc.array(pairs(type), { minLength: 1, maxLength: 20 }), fc.nat(20), (codes, cut) => {
         const sides = [0, 1].map((side) => codes.map((pair) => pair[side] as bigint));
-        const made = [[0, cut], [cut]].map(([from, to]) =>
+        const partialStatistics = [[0, cut], [cut]].map(([from, to]) =>
           sides.map((side) => bytesOf(type, side.slice(from, to))),
         );
         const comparison = new Comparison(type, { examples: 3 });
-        for (const [a, b] of made) comparison.add(a as Uint8Array, b as Uint8Array);
+        for (const [a, b] of partialStatistics) comparison.add(a as Uint8Array, b as Uint8Array);
         const result = comparison.result();
         const expected = count(type, codes);
         const { different, nansOfOtherBits, maxUlp, causes } = result;
@@ -184,8 +195,8 @@ describe("statistics of differences", () => {
         expect(result.elements).toBe(codes.length);
         const inBuckets = result.ulps.reduce((sum, bucket) => sum + bucket.count, 0);
         expect(inBuckets).toBe(different - causes.nan);
-        const kept = Object.values(causes).map((each) => Math.min(3, each));
-        expect(comparison.examples.length).toBe(kept.reduce((sum, each) => sum + each, 0));
+        const limitedCounts = Object.values(causes).map((count) => Math.min(3, count));
+        expect(comparison.examples.length).toBe(limitedCounts.reduce((sum, count) => sum + count, 0));
         const indices = comparison.examples.map(({ index }) => index);
         expect(indices).toEqual([...new Set(indices)].sort((x, y) => x - y));
         for (const { index, a, b } of comparison.examples) expect([a, b]).toEqual(codes[index]);
@@ -196,11 +207,11 @@ describe("statistics of differences", () => {
   it.each(TYPES)("of %s have the elements that differ, and the first one, without errors too", (type) => {
     fc.assert(
       fc.property(fc.array(pairs(type), { maxLength: 40 }), fc.nat(20), fc.nat(7), (codes, cut, offset) => {
-        const counted = new DifferenceCount(type);
+        const differenceCount = new DifferenceCount(type);
         const comparison = new Comparison(type);
         for (const part of [codes.slice(0, cut), [], codes.slice(cut)]) {
           const [a, b] = [0, 1].map((side) =>
-            shifted(
+            shiftCodes(
               bytesOf(
                 type,
                 part.map((pair) => pair[side] as bigint),
@@ -208,29 +219,31 @@ describe("statistics of differences", () => {
               offset * side,
             ),
           ) as [Uint8Array, Uint8Array];
-          counted.add(a, b);
+          differenceCount.add(a, b);
           comparison.add(a, b);
         }
         const { different, nansOfOtherBits } = count(type, codes);
-        expect({ different: counted.different, nans: counted.nansOfOtherBits }).toEqual({
+        expect({ different: differenceCount.different, nans: differenceCount.nansOfOtherBits }).toEqual({
           different,
           nans: nansOfOtherBits,
         });
-        const [first] = comparison.examples;
-        expect(counted.first).toEqual(first && { index: first.index, a: first.a, b: first.b });
+        const [firstExample] = comparison.examples;
+        expect(differenceCount.first).toEqual(
+          firstExample && { index: firstExample.index, a: firstExample.a, b: firstExample.b },
+        );
       }),
     );
   });
 
   it("have ties where the caller finds one, by the index of an element and its codes, in any chunks", () => {
-    const drawn = fc
+    const cases = fc
       .constantFrom(...TYPES.filter((type) => tableOf(type)))
       .chain((type) => fc.tuple(fc.constant(type), fc.array(pairs(type), { maxLength: 20 })));
-    const tied = fc.uniqueArray(fc.nat(19));
+    const tiedPositions = fc.uniqueArray(fc.nat(19));
     fc.assert(
-      fc.property(drawn, fc.nat(20), tied, fc.boolean(), ([type, codes], cut, ties, isScaled) => {
+      fc.property(cases, fc.nat(20), tiedPositions, fc.boolean(), ([type, codes], cut, ties, isScaled) => {
         const examples = codes.length;
-        const plain = new Comparison(type, { examples });
+        const plainComparison = new Comparison(type, { examples });
         const comparison = new Comparison(type, {
           examples,
           isTie: (index, a, b) => {
@@ -239,16 +252,16 @@ describe("statistics of differences", () => {
           },
         });
         for (const part of [codes.slice(0, cut), codes.slice(cut)]) {
-          const side = (at: 0 | 1): Uint8Array =>
+          const side = (sideIndex: 0 | 1): Uint8Array =>
             bytesOf(
               type,
-              part.map((pair) => pair[at]),
+              part.map((pair) => pair[sideIndex]),
             );
-          const ones = { a: Float32Array.of(1), b: Float32Array.of(1) };
-          const scales = isScaled ? { index: new Uint32Array(part.length), ...ones } : undefined;
-          for (const each of [plain, comparison]) each.add(side(0), side(1), scales);
+          const oneValue = { a: Float32Array.of(1), b: Float32Array.of(1) };
+          const scales = isScaled ? { index: new Uint32Array(part.length), ...oneValue } : undefined;
+          for (const accumulator of [plainComparison, comparison]) accumulator.add(side(0), side(1), scales);
         }
-        const expected = plain.examples.map((example) =>
+        const expected = plainComparison.examples.map((example) =>
           example.cause === "offByOne" && ties.includes(example.index)
             ? { ...example, cause: "tie" }
             : example,
@@ -283,18 +296,18 @@ describe("statistics of differences", () => {
       .tuple(fc.integer({ min: 0, max: 2 ** 23 - 1 }), fc.integer({ min: 87, max: 127 }))
       .map(([fraction, exponent]) => BigInt((exponent << 23) | fraction) >> shift);
     fc.assert(
-      fc.property(fc.array(value, { minLength: 30, maxLength: 100 }), fc.nat(29), (codes, at) => {
+      fc.property(fc.array(value, { minLength: 30, maxLength: 100 }), fc.nat(29), (codes, position) => {
         const numbers = codes.map((code) => valuesOf(type, code)[0] as number);
-        const whole = numbers.reduce((sum, x) => sum + x * x, 0);
+        const signal = numbers.reduce((sum, x) => sum + x * x, 0);
         // noise about as large as the signal: near 0 dB the logarithm shows the last bit of their quotient
-        const others = codes.map((code, i) =>
-          i === at ? codeOf((numbers[i] as number) + Math.sqrt(whole)) : code,
+        const changedCodes = codes.map((code, i) =>
+          i === position ? codeOf((numbers[i] as number) + Math.sqrt(signal)) : code,
         );
         const comparison = new Comparison(type);
-        comparison.add(bytesOf(type, codes), bytesOf(type, others));
-        const x = numbers[at] as number;
-        const error = Math.abs((valuesOf(type, others[at] as bigint)[0] as number) - x);
-        const equal = numbers.reduce((sum, each, i) => (i === at ? sum : sum + each * each), 0);
+        comparison.add(bytesOf(type, codes), bytesOf(type, changedCodes));
+        const x = numbers[position] as number;
+        const error = Math.abs((valuesOf(type, changedCodes[position] as bigint)[0] as number) - x);
+        const equal = numbers.reduce((sum, value, i) => (i === position ? sum : sum + value * value), 0);
         expect(comparison.result().sqnr).toBe(10 * Math.log10((x * x + equal) / (error * error)));
       }),
     );
@@ -304,7 +317,7 @@ describe("statistics of differences", () => {
     const scale = fc.constantFrom(0, -0, 0.5, 1, 3, Number.POSITIVE_INFINITY, Number.NaN);
     const scales = fc.array(
       fc.oneof(
-        scale.map((s) => [s, s]),
+        scale.map((scaleCode) => [scaleCode, scaleCode]),
         fc.tuple(scale, scale),
       ),
       {
@@ -316,7 +329,7 @@ describe("statistics of differences", () => {
     fc.assert(
       fc.property(fc.array(element, { maxLength: 40 }), scales, (elements, factors) => {
         const [ofA, ofB] = [0, 1].map((side) => Float32Array.from(factors, (pair) => pair[side] as number));
-        const index = Uint32Array.from(elements, ([, at]) => at);
+        const index = Uint32Array.from(elements, ([, position]) => position);
         const [a, b] = [0, 1].map((side) =>
           Uint8Array.from(elements, ([pair]) => Number(pair[side] as bigint)),
         );
@@ -332,15 +345,15 @@ describe("statistics of differences", () => {
           },
         );
         expect(results[0]).toEqual(results[1]);
-        const same = elements.filter(([[p, q], at]) => {
+        const equalElements = elements.filter(([[p, q], position]) => {
           const [x, y] = [
-            Math.fround(valueOfCode("e4m3", Number(p)) * (ofA?.[at] ?? 0)),
-            Math.fround(valueOfCode("e4m3", Number(q)) * (ofB?.[at] ?? 0)),
+            Math.fround(valueOfCode("e4m3", Number(p)) * (ofA?.[position] ?? 0)),
+            Math.fround(valueOfCode("e4m3", Number(q)) * (ofB?.[position] ?? 0)),
           ];
-          return p === q && (Object.is(x, y) || Object.is(ofA?.[at], ofB?.[at]));
+          return p === q && (Object.is(x, y) || Object.is(ofA?.[position], ofB?.[position]));
         });
-        const { elements: all, different, nansOfOtherBits } = results[0] as ErrorStatistics;
-        expect(all - different - nansOfOtherBits).toBe(same.length);
+        const { elements: elementCount, different, nansOfOtherBits } = results[0] as ErrorStatistics;
+        expect(elementCount - different - nansOfOtherBits).toBe(equalElements.length);
       }),
     );
   });

@@ -79,8 +79,8 @@ interface Scalar {
 const oracle: Scalar = {
   encodeBits: (bits, layout, rounding, overflow, random) =>
     bits.map((x, i) => {
-      const word = random ? random16(random.seed, random.offset, 0, BigInt(i)) : 0;
-      return encode(x, layout, rounding, overflow, word);
+      const randomWord = random ? random16(random.seed, random.offset, 0, BigInt(i)) : 0;
+      return encode(x, layout, rounding, overflow, randomWord);
     }),
   decodeCodes: (codes, layout) =>
     new Uint32Array(Float32Array.from(codes, (code) => decode(code, layout)).buffer),
@@ -90,7 +90,7 @@ const SUBJECTS: Readonly<Record<string, Scalar>> = { reference, oracle };
 const VECTORS = new URL("../../vectors/", import.meta.url);
 const F32_NAN = 0x7fffffff;
 
-function words(lines: readonly string[], digits: number): Uint32Array {
+function wordsOf(lines: readonly string[], digits: number): Uint32Array {
   const text = lines.join("");
   return Uint32Array.from({ length: text.length / digits }, (_, i) =>
     Number.parseInt(text.slice(i * digits, (i + 1) * digits), 16),
@@ -129,10 +129,11 @@ function canonicalNan(bits: Uint32Array): Uint32Array {
 }
 
 /** The first elements that differ, as text; empty if none does. */
-function disagreements(inputs: Uint32Array, ours: Uint32Array, theirs: Uint32Array): string[] {
-  if (ours.length !== theirs.length) return [`${ours.length} answers to ${theirs.length} of the witness`];
+function disagreements(inputs: Uint32Array, actualBits: Uint32Array, expectedBits: Uint32Array): string[] {
+  if (actualBits.length !== expectedBits.length)
+    return [`${actualBits.length} answers to ${expectedBits.length} of the witness`];
   const hex = (x: number | undefined) => (x ?? 0).toString(16);
-  return Array.from(inputs, (x, i) => ({ x, ours: ours[i], theirs: theirs[i] }))
+  return Array.from(inputs, (x, i) => ({ x, ours: actualBits[i], theirs: expectedBits[i] }))
     .filter((row) => row.ours !== row.theirs)
     .slice(0, 8)
     .map((row) => `${hex(row.x)}: ${hex(row.ours)}, the witness says ${hex(row.theirs)}`);
@@ -140,34 +141,34 @@ function disagreements(inputs: Uint32Array, ours: Uint32Array, theirs: Uint32Arr
 
 function encodesAgree(subject: Scalar, table: Table): void {
   const layout = layoutOf(table);
-  const inputs = words(table.inputs, 8);
+  const inputs = wordsOf(table.inputs, 8);
   const random = table.random && randomOf(table.random);
   for (const { function: name, rounding, overflow, nan, outputs } of table.encode) {
     const codes = Uint32Array.from(subject.encodeBits(inputs, layout, rounding, overflow, random));
     const actual = comparable(codes, layout, nan);
-    const expected = comparable(words(outputs, digitsOf(layout)), layout, nan);
+    const expected = comparable(wordsOf(outputs, digitsOf(layout)), layout, nan);
     expect(disagreements(inputs, actual, expected), `${name} ${rounding} ${overflow}`).toEqual([]);
   }
 }
 
 function decodesAgree(subject: Scalar, layout: ScalarLayout, decoding: Decoding): void {
-  const codes = words(decoding.codes, digitsOf(layout));
-  const ours = canonicalNan(Uint32Array.from(subject.decodeCodes(codes, layout)));
-  const theirs = canonicalNan(words(decoding.values, 8));
-  expect(disagreements(codes, ours, theirs), decoding.function).toEqual([]);
+  const codes = wordsOf(decoding.codes, digitsOf(layout));
+  const actualBits = canonicalNan(Uint32Array.from(subject.decodeCodes(codes, layout)));
+  const expectedBits = canonicalNan(wordsOf(decoding.values, 8));
+  expect(disagreements(codes, actualBits, expectedBits), decoding.function).toEqual([]);
 }
 
 function differencesHold(subject: Scalar, layout: ScalarLayout, differences: readonly Difference[]): void {
   for (const { input, rounding, overflow, witness, lockstep, why } of differences) {
-    const [ours] = subject.encodeBits(words([input], 8), layout, rounding, overflow);
-    expect(ours, why).toBe(Number.parseInt(lockstep, 16));
+    const [actualBits] = subject.encodeBits(wordsOf([input], 8), layout, rounding, overflow);
+    expect(actualBits, why).toBe(Number.parseInt(lockstep, 16));
     expect(witness, why).not.toBe(lockstep);
   }
 }
 
 function wordsAreOurs(random: Recorded): void {
   const { seed, offset } = randomOf(random);
-  const recorded = words(random.words, 4);
+  const recorded = wordsOf(random.words, 4);
   expect(recorded.map((_, i) => random16(seed, offset, 0, BigInt(i)))).toEqual(recorded);
 }
 

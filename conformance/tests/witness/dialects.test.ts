@@ -1,7 +1,7 @@
 // The recorded results of other libraries' quantizers on a CPU are complete, and their inputs can be drawn again. Other tests
 // compare the library's dialects with them.
 import { describe, expect, it } from "vitest";
-import { drawn } from "./dialects/draws.js";
+import { drawValues } from "./dialects/draws.js";
 import {
   difference,
   ELEMENT_BYTES,
@@ -56,7 +56,10 @@ const EXPECTED: Readonly<Record<string, readonly string[]>> = {
 };
 
 /** The results that a package does not return on a CPU. Every other dialect has codes, scales and values. */
-function given({ dialect }: RecordedDialect, stored: boolean): readonly ("codes" | "scales" | "values")[] {
+function comparedFields(
+  { dialect }: RecordedDialect,
+  stored: boolean,
+): readonly ("codes" | "scales" | "values")[] {
   if (stored || dialect.startsWith("ocp-")) return ["values"];
   if (dialect === "gguf-nvfp4") return ["scales"];
   const silent = /^fbgemm|^deepseek-(fp8|ue8m0)|^modelopt-int4/.test(dialect);
@@ -90,23 +93,23 @@ describe("the witnesses of dialects", () => {
       if (results === undefined) continue;
       const { codes, values, ...scales } = results;
       const present = [codes && "codes", Object.keys(scales).length > 0 && "scales", values && "values"];
-      expect(present.filter(Boolean)).toEqual(given(row, dtype === "u8"));
+      expect(present.filter(Boolean)).toEqual(comparedFields(row, dtype === "u8"));
     }
     expect(Object.values(row.facts).every((fact) => fact.length > 0)).toBe(true);
   });
 
-  it("were each reproduced to the bit by a model of the package", () => {
+  it("are reproduced to the bit by a model of each package", () => {
     expect(
       cases.filter(({ model, raises }) => model !== "exact" && raises === undefined).map(nameOf),
     ).toEqual([]);
   });
 
-  it("can be asked again: their inputs are drawn to the bit", () => {
+  it("can be repeated: their inputs are drawn again to the bit", () => {
     const inputs = new Map(cases.map((row) => [JSON.stringify([row.case, row.dtype, row.shape]), row]));
-    const wrong = [...inputs.values()].filter(
-      (row) => sha256(bytesOf(drawn(row.case, row.dtype, row.shape))) !== row.inputs,
+    const mismatches = [...inputs.values()].filter(
+      (row) => sha256(bytesOf(drawValues(row.case, row.dtype, row.shape))) !== row.inputs,
     );
-    expect(wrong.map(nameOf)).toEqual([]);
+    expect(mismatches.map(nameOf)).toEqual([]);
     for (const row of cases)
       expect(row.inputs).toBe(inputs.get(JSON.stringify([row.case, row.dtype, row.shape]))?.inputs);
   });
@@ -115,31 +118,34 @@ describe("the witnesses of dialects", () => {
     for (const row of cases)
       for (const [name, result] of Object.entries(row.results ?? {})) {
         const { rows, rowBytes } = rowsOf(result);
-        const kept = recordedRows(row.from, result);
-        expect(kept.length, `${nameOf(row)} ${name}`).toBe(Math.ceil(rows / result.everyRow) * rowBytes);
-        if (result.everyRow === 1) expect(sha256(kept), `${nameOf(row)} ${name}`).toBe(result.sha256);
+        const recordedSubset = recordedRows(row.from, result);
+        expect(recordedSubset.length, `${nameOf(row)} ${name}`).toBe(
+          Math.ceil(rows / result.everyRow) * rowBytes,
+        );
+        if (result.everyRow === 1)
+          expect(sha256(recordedSubset), `${nameOf(row)} ${name}`).toBe(result.sha256);
         else expect(["codes", "values"], nameOf(row)).toContain(name);
       }
   });
 
   it("show where a result differs", () => {
-    const whole = cases.flatMap(({ from, results }) =>
+    const allResults = cases.flatMap(({ from, results }) =>
       Object.values(results ?? {})
         .filter(({ everyRow, shape }) => everyRow === 1 && (shape[0] ?? 0) > 64)
         .map((result) => ({ from, result })),
     );
-    expect(whole.length).toBeGreaterThan(100);
-    for (const { from, result } of whole) {
+    expect(allResults.length).toBeGreaterThan(100);
+    for (const { from, result } of allResults) {
       const bytes = recordedRows(from, result);
       expect(difference(from, result, bytes)).toBeUndefined();
       const { rows, rowBytes } = rowsOf(result);
-      const at = (rows - 2) * rowBytes;
-      bytes[at] = (bytes[at] as number) ^ 1;
+      const offset = (rows - 2) * rowBytes;
+      bytes[offset] = (bytes[offset] as number) ^ 1;
       expect(difference(from, result, bytes)).toContain(`row ${rows - 2}, element 0: `);
       // the row was not stored: the checksums of runs still find it
       const sparse = { ...result, everyRow: rows, rows: result.rows };
-      const first = Math.floor((rows - 2) / result.rowsPerRun) * result.rowsPerRun;
-      expect(difference(from, sparse, bytes)).toContain(`rows ${first} to `);
+      const begin = Math.floor((rows - 2) / result.rowsPerRun) * result.rowsPerRun;
+      expect(difference(from, sparse, bytes)).toContain(`rows ${begin} to `);
       expect(difference(from, result, bytes.subarray(ELEMENT_BYTES[result.type]))).toContain("bytes, of");
     }
   });

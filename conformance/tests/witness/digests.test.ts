@@ -25,21 +25,21 @@ const MULTIPLIERS = [0x7feb352d, 0x846ca68b] as const;
 function weightSums(chunk: number, k: number): Uint32Array {
   const sums = new Uint32Array(CHUNK + 1);
   let sum = 0;
-  for (let n = 0; n < CHUNK; n++) {
-    let x = chunk * CHUNK + n;
+  for (let index = 0; index < CHUNK; index++) {
+    let x = chunk * CHUNK + index;
     x = Math.imul(x ^ (x >>> 16), k);
     sum = (sum + ((x ^ (x >>> 15)) | 1)) | 0;
-    sums[n + 1] = sum;
+    sums[index + 1] = sum;
   }
   return sums;
 }
 
 /** The steps of one chunk, with positions relative to it. NaNs of 16-bit formats have the code 0xffff. */
-function stepsWithin(all: readonly Step[], chunk: number, wide: boolean): Step[] {
+function stepsWithin(steps: readonly Step[], chunk: number, wide: boolean): Step[] {
   const start = chunk * CHUNK;
-  const before = all.findLastIndex(({ first }) => first <= start);
-  return all
-    .slice(before)
+  const index = steps.findLastIndex(({ first }) => first <= start);
+  return steps
+    .slice(index)
     .filter(({ first }) => first < start + CHUNK)
     .map(({ first, code }) => ({
       first: Math.max(first - start, 0),
@@ -47,9 +47,9 @@ function stepsWithin(all: readonly Step[], chunk: number, wide: boolean): Step[]
     }));
 }
 
-function digest(within: readonly Step[], sums: Uint32Array): number {
-  return within.reduce((sum, { first, code }, i) => {
-    const weight = (sums[within[i + 1]?.first ?? CHUNK] ?? 0) - (sums[first] ?? 0);
+function digest(includedSteps: readonly Step[], sums: Uint32Array): number {
+  return includedSteps.reduce((sum, { first, code }, i) => {
+    const weight = (sums[includedSteps[i + 1]?.first ?? CHUNK] ?? 0) - (sums[first] ?? 0);
     return (sum + Math.imul(code + 1, weight)) >>> 0;
   }, 0);
 }
@@ -68,8 +68,8 @@ describe("the oracle's step function gives the digests of CUDA's conversions", (
     it(`for all 2^24 inputs of chunk ${chunk}, in each of ${runs.length} conversions`, () => {
       const sums = MULTIPLIERS.map((k) => weightSums(chunk, k));
       const actual = functions.map(({ run, steps, wide }) => {
-        const within = stepsWithin(steps, chunk, wide);
-        return { ...run, chunks: [[chunk, ...sums.map((weights) => digest(within, weights))]] };
+        const includedSteps = stepsWithin(steps, chunk, wide);
+        return { ...run, chunks: [[chunk, ...sums.map((weights) => digest(includedSteps, weights))]] };
       });
       expect(actual).toEqual(runs.map((run) => ({ ...run, chunks: [run.chunks[chunk]] })));
     });

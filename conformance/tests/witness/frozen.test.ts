@@ -18,12 +18,12 @@ describe("the reference, against GPUs", () => {
   });
 
   it("has recorded results of every operation, and products in a separate list", () => {
-    const frozen = new Set(FROZEN.map(({ operation }) => operation));
-    expect([...OPERATION_NAMES].filter((name) => !frozen.has(name))).toEqual(["gemm"]);
+    const frozenNames = new Set(FROZEN.map(({ operation }) => operation));
+    expect([...OPERATION_NAMES].filter((name) => !frozenNames.has(name))).toEqual(["gemm"]);
   });
 
   it.for(sampleCases(FROZEN, Math.ceil(FROZEN.length / 12)))("$name", ({ name, run }, { skip }) => {
-    const recorded = RECORDINGS.flatMap(({ results }) => results.filter((each) => each.name === name));
+    const recorded = RECORDINGS.flatMap(({ results }) => results.filter((result) => result.name === name));
     using _scope = new Scope();
     // computed even when nothing is recorded: a case that the operation refuses could not be recorded either
     const hashes = hashAnswer(run(backend()));
@@ -36,9 +36,9 @@ describe("the reference, against GPUs", () => {
   );
   it.each(sampleCases(cases, Math.ceil(cases.length / 24)))(
     "product $product.name, $gpu",
-    ({ product, kept }) => {
+    ({ product, kept: keptColumns }) => {
       using _scope = new Scope();
-      const recorded = kept.find(({ name }) => name === product.name);
+      const recorded = keptColumns.find(({ name }) => name === product.name);
       expect(frozenProduct(backend(), product, recorded?.plan).hashes).toEqual(recorded?.sha256);
     },
   );

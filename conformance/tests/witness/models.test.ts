@@ -50,19 +50,19 @@ async function logitsOf(
 
 /** The largest absolute difference. Missing elements are 0. */
 const distance = (a: ArrayLike<number>, b: ArrayLike<number>): number =>
-  Array.from(a).reduce((most, each, i) => Math.max(most, Math.abs(each - (b[i] ?? 0))), 0);
+  Array.from(a).reduce((maximum, value, i) => Math.max(maximum, Math.abs(value - (b[i] ?? 0))), 0);
 
 describe.each(sampleCases(WITNESS_NAMES, 3))("%s", (name) => {
   it("has the logits of transformers", async () => {
     const witness = await readWitness(name);
     const { path, tokens, vocabulary, f64, greedy } = witness;
     const text = Int32Array.from([...tokens, ...greedy]);
-    const [logits, further] = (await logitsOf(path, f32, tokens, text)) as [Float32Array, Float32Array];
+    const [logits, laterLogits] = (await logitsOf(path, f32, tokens, text)) as [Float32Array, Float32Array];
     expect(logits.length).toBe(f64.length);
     const noise = distance(witness.f32, f64);
     const error = distance(logits, f64);
     expect(error).toBeLessThanOrEqual(FACTOR * noise);
-    const [expected, actual] = [noise, error].map((each) => each.toExponential(1));
+    const [expected, actual] = [noise, error].map((value) => value.toExponential(1));
     const row = `| \`${name}\` | ${distance(f64, []).toFixed(1)} | ${expected} | ${actual} |`;
     expect(await readFile(DOCUMENT, "utf8"), "run scripts/model-witnesses.mjs").toContain(row);
 
@@ -73,17 +73,17 @@ describe.each(sampleCases(WITNESS_NAMES, 3))("%s", (name) => {
       if (expected.gap > noise + error) expect(top(logits, row).index).toBe(expected.index);
     }
     expect(greedy.length).toBeGreaterThan(8);
-    const next = greedy.map((_, i) => top(further, tokens.length - 1 + i).index);
+    const next = greedy.map((_, i) => top(laterLogits, tokens.length - 1 + i).index);
     expect([...next]).toEqual([...greedy]);
   });
 });
 
 describe.each(sampleCases(["llama", "qwen2", "qwen3"], 1))("the GGUF file of %s", (name) => {
   it("has the logits of transformers", async () => {
-    const { tokens, f32: theirs, f64 } = await readWitness(name);
+    const { tokens, f32: expectedLogits, f64 } = await readWitness(name);
     const [logits] = (await logitsOf(witnessPath(`${name}.gguf`), f32, tokens)) as [Float32Array];
     expect(logits.length).toBe(f64.length);
-    expect(distance(logits, f64)).toBeLessThanOrEqual(FACTOR * distance(theirs, f64));
+    expect(distance(logits, f64)).toBeLessThanOrEqual(FACTOR * distance(expectedLogits, f64));
   });
 });
 
@@ -135,14 +135,14 @@ const FIELDS: Readonly<Record<string, readonly Readonly<Record<string, unknown>>
 describe("every field counts", () => {
   const cases = Object.entries(FIELDS).flatMap(([name, list]) => list.map((fields) => ({ name, fields })));
   it.each(sampleCases(cases, 6))("$name: $fields", async ({ name, fields }) => {
-    const { path, tokens, f64, f32: single } = await readWitness(name);
+    const { path, tokens, f64, f32: singleLogits } = await readWitness(name);
     const copy = join(folder, `${name}-${cases.findIndex((each) => each.fields === fields)}`);
     await cp(path, copy, { recursive: true });
     const file = join(copy, "config.json");
     const config: Record<string, unknown> = JSON.parse(await readFile(file, "utf8"));
     await writeFile(file, JSON.stringify({ ...config, ...fields }));
     const [logits] = (await logitsOf(copy, f32, tokens)) as [Float32Array];
-    expect(distance(logits, f64)).toBeGreaterThan(100 * FACTOR * distance(single, f64));
+    expect(distance(logits, f64)).toBeGreaterThan(100 * FACTOR * distance(singleLogits, f64));
   });
 });
 

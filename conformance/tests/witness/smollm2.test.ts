@@ -37,30 +37,30 @@ async function logitsOf(tokens: Int32Array, options: LoadCausalLMOptions): Promi
 
 /** The recorded results for each position: its best tokens, their logits, and the errors of other programs. */
 function positions() {
-  const [count, kept] = recorded.shapeOf("ids") as [number, number];
+  const [count, keptCount] = recorded.shapeOf("ids") as [number, number];
   const [ids, f64] = [recorded.i32("ids"), recorded.f64("f64")];
   const errors = new Map(["f32", "llama", "llama.q4_1"].map((name) => [name, recorded.f64(`${name}.error`)]));
   return Array.from({ length: count }, (_, row) => ({
-    ids: ids.subarray(row * kept, (row + 1) * kept),
-    f64: f64.subarray(row * kept, (row + 1) * kept),
+    ids: ids.subarray(row * keptCount, (row + 1) * keptCount),
+    f64: f64.subarray(row * keptCount, (row + 1) * keptCount),
     errorOf: (name: string): number => errors.get(name)?.[row] as number,
   }));
 }
 
 it("the recorded programs agree with each other, and top-1 has gaps", () => {
-  const all = positions();
-  expect(all.length).toBe(64);
-  const largest = (name: string): number => Math.max(...all.map(({ errorOf }) => errorOf(name)));
+  const allPositions = positions();
+  expect(allPositions.length).toBe(64);
+  const largest = (name: string): number => Math.max(...allPositions.map(({ errorOf }) => errorOf(name)));
   expect(largest("f32")).toBeLessThan(1e-4);
   expect(largest("llama")).toBeLessThan(1e-4);
   for (const name of ["f32", "llama"]) {
     const logits = recorded.f32(`${name}.logits`);
-    for (const [row, { f64, errorOf }] of all.entries())
-      for (const [i, each] of f64.entries())
-        expect(Math.abs((logits[row * f64.length + i] as number) - each)).toBeLessThanOrEqual(errorOf(name));
+    for (const [row, { f64, errorOf }] of allPositions.entries())
+      for (const [i, logit] of f64.entries())
+        expect(Math.abs((logits[row * f64.length + i] as number) - logit)).toBeLessThanOrEqual(errorOf(name));
   }
-  const gaps = all.map(({ f64 }) => (f64[0] as number) - (f64[1] as number));
-  expect(gaps.filter((gap, row) => gap > 2 * (all[row]?.errorOf("f32") as number)).length).toBe(64);
+  const gaps = allPositions.map(({ f64 }) => (f64[0] as number) - (f64[1] as number));
+  expect(gaps.filter((gap, row) => gap > 2 * (allPositions[row]?.errorOf("f32") as number)).length).toBe(64);
 });
 
 const LAWS: Readonly<Record<string, () => Promise<void>>> = {
@@ -68,17 +68,17 @@ const LAWS: Readonly<Record<string, () => Promise<void>>> = {
     const tokens = recorded.i32("tokens").slice(0, POSITIONS);
     const logits = await logitsOf(tokens, { dtype: "f32" });
     const vocabulary = logits.length / tokens.length;
-    const all = positions().slice(0, POSITIONS);
-    expect(all.length).toBe(POSITIONS);
-    const spread = Math.max(...all.map(({ errorOf }) => errorOf("f32")));
-    const llama = Math.max(...all.map(({ errorOf }) => errorOf("llama")));
-    for (const [row, { ids, f64 }] of all.entries()) {
-      const own = logits.subarray(row * vocabulary, (row + 1) * vocabulary);
-      const errors = Array.from(ids, (id, i) => Math.abs((own[id] as number) - (f64[i] as number)));
+    const comparedPositions = positions().slice(0, POSITIONS);
+    expect(comparedPositions.length).toBe(POSITIONS);
+    const spread = Math.max(...comparedPositions.map(({ errorOf }) => errorOf("f32")));
+    const llama = Math.max(...comparedPositions.map(({ errorOf }) => errorOf("llama")));
+    for (const [row, { ids, f64 }] of comparedPositions.entries()) {
+      const rowLogits = logits.subarray(row * vocabulary, (row + 1) * vocabulary);
+      const errors = Array.from(ids, (id, i) => Math.abs((rowLogits[id] as number) - (f64[i] as number)));
       expect(Math.max(...errors)).toBeLessThanOrEqual(FACTOR * spread);
       const gap = (f64[0] as number) - (f64[1] as number);
       expect(gap).toBeGreaterThan(spread + Math.max(llama, ...errors));
-      expect(topOf(own).index).toBe(ids[0]);
+      expect(topOf(rowLogits).index).toBe(ids[0]);
     }
   },
 
@@ -117,8 +117,8 @@ const workspace = useWorkspace();
 for (const { options, logitsSha256, text } of sampleCases(h200.variants, 1))
   it(`lockstep generate ${options.join(" ")} has the text and the logits of an H200`, async ({ skip }) => {
     if (missingSmolLM2) return skip(missingSmolLM2);
-    const words = ["generate", SMOLLM2, ...h200.run, ...options, "--json"];
-    const result = JSON.parse(await workspace.succeed(...words));
+    const args = ["generate", SMOLLM2, ...h200.run, ...options, "--json"];
+    const result = JSON.parse(await workspace.succeed(...args));
     expect({ text: result.text, logitsSha256: result.logitsSha256.slice(0, 16) }).toEqual({
       text,
       logitsSha256,

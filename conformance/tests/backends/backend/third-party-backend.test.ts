@@ -30,7 +30,7 @@ function step(backend: Backend): readonly (readonly number[])[] {
   const y = autocast({ recipe: new MXFP8BlockScaling() }, () => layer.forward(x));
   const loss = functional.mseLoss(y, target);
   loss.backward();
-  const results = [loss.tensor, x.grad, layer.weight.grad].map((each) => [...(each?.dataSync() ?? [])]);
+  const results = [loss.tensor, x.grad, layer.weight.grad].map((tensor) => [...(tensor?.dataSync() ?? [])]);
   x.zeroGrad();
   layer.dispose();
   return results;

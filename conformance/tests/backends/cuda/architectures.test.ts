@@ -35,15 +35,15 @@ const RUNS: Readonly<Record<string, readonly number[]>> = {
 const ENTRIES = Object.keys(RUNS);
 
 it.each(ENTRIES)("code for %s runs on the GPUs that NVIDIA's rules name, and on no other", (entry) => {
-  const found = CAPABILITIES.filter((capability) => deviceFault(entry, gpu(capability)) === undefined);
-  expect(found).toEqual(RUNS[entry]);
+  const accepting = CAPABILITIES.filter((capability) => deviceFault(entry, gpu(capability)) === undefined);
+  expect(accepting).toEqual(RUNS[entry]);
 });
 
 it("a GPU runs a list if it runs one of its entries; else the message has its capability, the list and a command", () => {
   fc.assert(
     fc.property(
       fc.subarray(ENTRIES, { minLength: 1 }),
-      fc.constantFrom(...CAPABILITIES.filter((each) => each >= 89)),
+      fc.constantFrom(...CAPABILITIES.filter((capability) => capability >= 89)),
       fc.constantFrom(" ", ";"),
       (entries, capability, separator) => {
         const fault = deviceFault(entries.join(separator), gpu(capability));
@@ -71,7 +71,7 @@ describe("openBackend", () => {
     vi.resetModules();
     const { platform } = await import("#platform");
     const { NATIVE_OPERATIONS } = await import("../../../../src/backends/cuda/native-calls.js");
-    const opened: number[] = [];
+    const openedDevices: number[] = [];
     const calls = Object.fromEntries(NATIVE_OPERATIONS.map((name) => [name, () => undefined]));
     const versions = { runtime: 13000, driver: 13000, cublasLt: 130100 };
     vi.spyOn(platform, "loadAddon").mockReturnValue({
@@ -82,12 +82,12 @@ describe("openBackend", () => {
         versions: () => (architectures === "" ? versions : { ...versions, architectures }),
         Device: class {
           constructor(device: number) {
-            opened.push(device);
+            openedDevices.push(device);
           }
         },
       },
     });
-    return { opened, ...(await import("../../../../src/backends/open.js")) };
+    return { opened: openedDevices, ...(await import("../../../../src/backends/open.js")) };
   }
 
   it.each([
@@ -99,7 +99,7 @@ describe("openBackend", () => {
     [[120], /GPU 120 is sm_120, and the addon .*--architectures 120a-real/],
     [[80, 120], /GPU 80 is sm_80; .*GPU 120 is sm_120/],
   ])("refuses GPUs %j, and auto opens the reference", async (capabilities, message) => {
-    const { openBackend, missingBackends, opened } = await machine(capabilities);
+    const { openBackend, missingBackends, opened: openedDevices } = await machine(capabilities);
     await expect(openBackend("cuda")).rejects.toMatchObject({
       code: "BACKEND",
       message: expect.stringMatching(message),
@@ -107,20 +107,20 @@ describe("openBackend", () => {
     const [missing] = missingBackends();
     expect(missing?.attempts.length).toBe(capabilities.length);
     const auto = await openBackend("auto", { threads: 1 });
-    expect([auto.name, opened]).toEqual(["wasm", []]);
+    expect([auto.name, openedDevices]).toEqual(["wasm", []]);
     await auto.dispose();
   });
 
-  it("opens the GPU that has code, and refuses the one beside it that has none", async () => {
-    const { openBackend, cudaDevices, missingBackends, opened } = await machine([120, 90]);
+  it("opens the GPU that has code, and refuses another one that has none", async () => {
+    const { openBackend, cudaDevices, missingBackends, opened: openedDevices } = await machine([120, 90]);
     expect(missingBackends()).toEqual([]);
     expect(cudaDevices().map(({ fault }) => fault === undefined)).toEqual([false, true]);
     await expect(openBackend("cuda")).rejects.toThrow(/GPU 120 is sm_120/);
     const auto = await openBackend("auto", { threads: 1 });
-    expect([auto.name, opened]).toEqual(["wasm", []]);
+    expect([auto.name, openedDevices]).toEqual(["wasm", []]);
     await auto.dispose();
     expect((await openBackend("cuda", { device: 1 })).description).toMatch("GPU 90, sm_90");
-    expect(opened).toEqual([1]);
+    expect(openedDevices).toEqual([1]);
   });
 
   it("asks for a new build of an addon that does not say what it was compiled for", async () => {

@@ -24,7 +24,7 @@ const PART = { rows: 96, columns: 128, row: 32, column: 16, width: SIZE, stride:
 type Named = readonly [name: string, args: Readonly<Record<string, unknown>>];
 
 /** A GPU that computes nothing and records its calls. */
-function recording(): { readonly calls: readonly Named[]; readonly context: LoweringContext } {
+function recordingGpu(): { readonly calls: readonly Named[]; readonly context: LoweringContext } {
   const calls: Named[] = [];
   const addon = new Proxy({} as Addon, {
     get: (_, name) => (_device: DeviceHandle, args: Named[1]) => {
@@ -36,7 +36,7 @@ function recording(): { readonly calls: readonly Named[]; readonly context: Lowe
     addon,
     device: {} as DeviceHandle,
     facts,
-    withTemporary: <T>(_: number, body: (at: number) => T) => body(64),
+    withTemporary: <T>(_: number, body: (address: number) => T) => body(64),
   };
   return { calls, context };
 }
@@ -50,7 +50,7 @@ function quantization(spec: QuantizeSpec) {
 }
 
 /** The values that a kernel must get from a spec. NVFP4's kernel has only one rule, so the rule is not passed. */
-function told({ quantizer, scaleRule, elementScaling, stochastic }: QuantizeSpec): object {
+function specFields({ quantizer, scaleRule, elementScaling, stochastic }: QuantizeSpec): object {
   const draws = blockFormat(quantizer).options.includes("stochastic")
     ? { stochastic, part: stochastic ? PART : undefined }
     : {};
@@ -75,10 +75,10 @@ describe.each(QUANTIZERS)("a quantization by %s on a GPU", (name) => {
     for (const spec of specsOf(name)) {
       using _scope = new Scope();
       const args = quantization(spec);
-      const { calls, context } = recording();
+      const { calls, context } = recordingGpu();
       expect(LOWERINGS.quantize.supports?.(args, context)?.ok ?? true).toBe(true);
       LOWERINGS.quantize.run(context, args);
-      expect(calls.map(([, given]) => given)).toMatchObject([told(spec)]);
+      expect(calls.map(([, fields]) => fields)).toMatchObject([specFields(spec)]);
     }
   });
 
@@ -86,7 +86,7 @@ describe.each(QUANTIZERS)("a quantization by %s on a GPU", (name) => {
     for (const spec of specsOf(name)) {
       using _scope = new Scope();
       const args = quantization(spec);
-      const { calls, context } = recording();
+      const { calls, context } = recordingGpu();
       const [biasGrad, gamma] = [zeros(backend(), "bf16", [SIZE]), zeros(backend(), "bf16", [SIZE])];
       const rstd = zeros(backend(), "f32", [SIZE]);
       const norm = { gamma, beta: undefined, eps: 1, zeroCenteredGamma: false, rstd, mean: undefined };
@@ -94,7 +94,7 @@ describe.each(QUANTIZERS)("a quantization by %s on a GPU", (name) => {
       LOWERINGS.biasGradQuantize.run(context, { ...args, biasGrad });
       LOWERINGS.activationQuantize.run(context, { ...args, ...activation });
       LOWERINGS.normQuantize.run(context, { ...args, ...norm });
-      for (const [call] of calls.filter(([each]) => Object.hasOwn(FUSED, each))) {
+      for (const [call] of calls.filter(([name]) => Object.hasOwn(FUSED, name))) {
         expect(FUSED[call as keyof typeof FUSED]).toContain(spec.scaleRule);
         expect(spec.elementScaling).toBe("multiply");
         expect(spec.stochastic).toBe(false);

@@ -23,9 +23,9 @@ function isPart(part: MatrixPart, rows: number, columns: number): boolean {
   const isCount = (size: number): boolean => Number.isInteger(size) && size >= 0;
   if (!Object.values(part).every(isCount) || part.width === 0) return false;
   const isWholeDown = part.row === 0 && part.rows === rows;
-  const divided = [part.columns, part.column, part.width, part.stride, part.row];
-  if (!isWholeDown) divided.push(part.rows);
-  if (divided.some((size) => size % DRAWN_TOGETHER !== 0)) return false;
+  const multiples = [part.columns, part.column, part.width, part.stride, part.row];
+  if (!isWholeDown) multiples.push(part.rows);
+  if (multiples.some((size) => size % DRAWN_TOGETHER !== 0)) return false;
   for (let row = 0; row < rows; row++) if (part.row + row >= part.rows) return false;
   for (let column = 0; column < columns; column++) {
     const piece = Math.floor(column / part.width);
@@ -38,7 +38,9 @@ function isPart(part: MatrixPart, rows: number, columns: number): boolean {
 const size = (...usual: readonly number[]) =>
   fc.oneof(
     { weight: 12, arbitrary: fc.constantFrom(...usual) },
-    fc.constantFrom(...usual).chain((each) => fc.constantFrom(each + 1, each + 8, each - 16)),
+    fc
+      .constantFrom(...usual)
+      .chain((usualSize) => fc.constantFrom(usualSize + 1, usualSize + 8, usualSize - 16)),
     fc.constantFrom(0, -16, 0.5, 16.5, Number.NaN),
   );
 
@@ -56,47 +58,47 @@ const input = fc.record({
 
 /** Numbers at both ends of every limit. */
 const [rows, columns] = [32, 48];
-const whole = { rows, columns, row: 0, column: 0, width: columns, stride: 0 };
+const wholeMatrix = { rows, columns, row: 0, column: 0, width: columns, stride: 0 };
 const EXAMPLES: readonly MatrixPart[] = [
-  whole,
-  { ...whole, rows: 40 },
-  { ...whole, rows: 31 },
-  { ...whole, rows: 48, row: 16 },
-  { ...whole, rows: 48, row: 32 },
-  { ...whole, columns: 32 },
-  { ...whole, columns: 64, column: 16 },
-  { ...whole, columns: 64, column: 32 },
-  { ...whole, columns: 80, width: 16, stride: 32 },
-  { ...whole, columns: 64, width: 16, stride: 32 },
-  { ...whole, width: 0 },
+  wholeMatrix,
+  { ...wholeMatrix, rows: 40 },
+  { ...wholeMatrix, rows: 31 },
+  { ...wholeMatrix, rows: 48, row: 16 },
+  { ...wholeMatrix, rows: 48, row: 32 },
+  { ...wholeMatrix, columns: 32 },
+  { ...wholeMatrix, columns: 64, column: 16 },
+  { ...wholeMatrix, columns: 64, column: 32 },
+  { ...wholeMatrix, columns: 80, width: 16, stride: 32 },
+  { ...wholeMatrix, columns: 64, width: 16, stride: 32 },
+  { ...wholeMatrix, width: 0 },
   // the last piece ends before the first
-  { ...whole, columns: 16, width: 32 },
-  { ...whole, stride: -16 },
+  { ...wholeMatrix, columns: 16, width: 32 },
+  { ...wholeMatrix, stride: -16 },
 ];
 
-it("is taken exactly if its elements are inside and draws are whole", () => {
-  let taken = 0;
+it("is accepted exactly if its elements are inside and its draws are complete", () => {
+  let acceptedCount = 0;
   fc.assert(
     fc.property(input, ({ shape: [down, across], part }) => {
       using _scope = new Scope();
       const quantizer = new SpecQuantizer(spec, LAYOUT, { part });
       const run = () => quantizer.quantize(zeros(backend(), "bf16", [down, across]));
       if (isPart(part, down, across)) {
-        taken++;
+        acceptedCount++;
         run();
       } else expect(run).toThrow(ShapeError);
     }),
     { numRuns: draws(1500), examples: EXAMPLES.map((part) => [{ shape: [rows, columns], part }]) },
   );
-  expect(taken).toBeGreaterThan(draws(1500) / 30);
+  expect(acceptedCount).toBeGreaterThan(draws(1500) / 30);
 });
 
-it("is not looked at without stochastic rounding", () => {
+it("is ignored without stochastic rounding", () => {
   using _scope = new Scope();
   const nearest = makeSpec("nvfp4", {});
-  const part = { ...whole, width: 0 };
-  const made = new SpecQuantizer(nearest, LAYOUT, { part }).quantize(
+  const part = { ...wholeMatrix, width: 0 };
+  const quantized = new SpecQuantizer(nearest, LAYOUT, { part }).quantize(
     zeros(backend(), "bf16", [rows, columns]),
   );
-  expect(made.shape).toEqual([rows, columns]);
+  expect(quantized.shape).toEqual([rows, columns]);
 });

@@ -28,10 +28,10 @@ import { useBackend } from "../../harness/suite.js";
 const backend = useBackend();
 const ONE = new PlainTensor("f32", [1], Float32Array.of(1));
 
-const drawn = quantizeSpec().chain((spec) => {
+const cases = quantizeSpec().chain((spec) => {
   const columns = fc
     .integer({ min: 0, max: 3 })
-    .map((n) => n * Math.max(BLOCK_FORMATS[spec.quantizer].multiple, 16));
+    .map((count) => count * Math.max(BLOCK_FORMATS[spec.quantizer].multiple, 16));
   return fc
     .tuple(fc.integer({ min: 0, max: 130 }), columns, sourceType(spec))
     .chain(([rows, across, dtype]) =>
@@ -71,40 +71,40 @@ function zeroFilled(x: Tensor<WideDType>, rows: number): Tensor<WideDType> {
 
 describe("a quantization by kernels for whole blocks", () => {
   it("gives the reference's bits for any number of rows, and writes nothing if the flag is 1", () => {
-    let refused = 0;
+    let refusalCount = 0;
     fc.assert(
-      fc.property(drawn, ({ spec, usage: copies, layout, noop, shards, x }) => {
+      fc.property(cases, ({ spec, usage: copies, layout, noop, shards, x }) => {
         using _scope = new Scope();
         const source = upload(backend(), x);
         const [rows, columns] = x.matrix;
-        const made = (): QuantizedTensor => {
-          const t = new SpecQuantizer(spec, { ...copies, scaleLayout: layout }).makeEmpty(
+        const quantizeAgain = (): QuantizedTensor => {
+          const quantizedTensor = new SpecQuantizer(spec, { ...copies, scaleLayout: layout }).makeEmpty(
             backend(),
             x.shape,
             x.dtype,
           );
-          for (const { address, byteLength: bytes } of t.members)
+          for (const { address, byteLength: bytes } of quantizedTensor.members)
             backend().memory.write(address, new Uint8Array(bytes).fill(0xa5));
-          return t;
+          return quantizedTensor;
         };
-        const [expected, found] = [made(), made()];
+        const [expected, actual] = [quantizeAgain(), quantizeAgain()];
         const flag = zeros(backend(), "f32", [1]);
         if (noop !== undefined) flag.write(Float32Array.of(noop));
-        const given = spec.quantizer === "fp8-delayed" ? { scale: upload(backend(), ONE) } : {};
+        const scaleOptions = spec.quantizer === "fp8-delayed" ? { scale: upload(backend(), ONE) } : {};
         const part = { rows, columns: columns * shards, row: 0, column: 0, width: columns, stride: columns };
-        const args = (t: QuantizedTensor): QuantizeArgs => ({
+        const args = (quantizedTensor: QuantizedTensor): QuantizeArgs => ({
           x: source,
           spec,
           random: { seed: 3n, offset: 4n },
           part: spec.stochastic && columns > 0 ? part : undefined,
           noop: noop === undefined ? undefined : flag,
-          rowwise: t.rowwise,
-          columnwise: t.columnwise,
-          ...given,
+          rowwise: quantizedTensor.rowwise,
+          columnwise: quantizedTensor.columnwise,
+          ...scaleOptions,
         });
-        const support = supportsWholeBlocks(args(found));
+        const support = supportsWholeBlocks(args(actual));
         if (!support.ok) {
-          refused++;
+          refusalCount++;
           const { tile, scaleRule } = spec;
           expect(isSquare(tile) || scalesZeros(scaleRule)).toBe(true);
           expect(noop !== undefined && layout !== "logical" && copies.rowwise).toBe(true);
@@ -113,17 +113,17 @@ describe("a quantization by kernels for whole blocks", () => {
           return;
         }
         runOn(backend(), "quantize", args(expected));
-        quantizeWholeBlocks(args(found), {
+        quantizeWholeBlocks(args(actual), {
           zeroFilled,
-          quantize(whole) {
-            expect(asMatrix(whole.x.shape)[0] % BLOCK_FORMATS[spec.quantizer].multiple).toBe(0);
-            runOn(backend(), "quantize", whole);
+          quantize(tensor) {
+            expect(asMatrix(tensor.x.shape)[0] % BLOCK_FORMATS[spec.quantizer].multiple).toBe(0);
+            runOn(backend(), "quantize", tensor);
           },
         });
-        assertSameAnswer(downloadQuantized(found), downloadQuantized(expected));
+        assertSameAnswer(downloadQuantized(actual), downloadQuantized(expected));
       }),
       { numRuns: draws(1000), seed: derivedSeed(47), examples: [[ZEROS_HAVE_SCALES]] },
     );
-    expect(refused).toBeGreaterThan(0);
+    expect(refusalCount).toBeGreaterThan(0);
   });
 });

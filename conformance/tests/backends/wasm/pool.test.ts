@@ -27,15 +27,15 @@ afterAll(() => backend.dispose());
 
 /** Allocates all remaining memory in pieces of 256 and 16 MiB; returns the number of bytes. */
 function fill(): number {
-  let taken = 0;
+  let takenTasks = 0;
   for (const bytes of [2 ** 28, 2 ** 24]) {
     try {
-      for (;;) taken += empty(backend, "u8", [bytes]).byteLength;
+      for (;;) takenTasks += empty(backend, "u8", [bytes]).byteLength;
     } catch (error) {
       expect(error).toBeInstanceOf(OutOfMemoryError);
     }
   }
-  return taken;
+  return takenTasks;
 }
 
 /** The error that `body` throws. */
@@ -48,14 +48,14 @@ function thrownBy(body: () => unknown): unknown {
   throw new Error("nothing was thrown");
 }
 
-const ones = (rows: number, depth: number): Tensor<"e4m3"> =>
+const onesTensor = (rows: number, depth: number): Tensor<"e4m3"> =>
   tensor(backend, new Uint8Array(rows * depth).fill(0x38), [rows, depth], "e4m3");
 
 /** The index of an f32 beyond the memory that these tests allocate. */
 const OUTSIDE = 2 ** 29;
 
 describe("a job", () => {
-  it("any of whose parts traps has ended when it throws, and the next job is right", async () => {
+  it("with a part that traps has ended when it throws, and the next job is right", async () => {
     const instance = await openInstance();
     const heap = new Heap(instance);
     const pool = await Pool.open(instance, heap, THREADS);
@@ -80,8 +80,11 @@ describe("a job", () => {
     for (let bad = 0; bad < THREADS; bad++) {
       target.fill(0);
       expect(thrownBy(() => gather(bad))).toBeInstanceOf(BackendError);
-      const done = Array.from({ length: THREADS }, (_, part) => target[((part + 1) * rows) / THREADS - 1]);
-      expect(done).toEqual(Array.from({ length: THREADS }, (_, part) => (part === bad ? 0 : 2)));
+      const done = Array.from(
+        { length: THREADS },
+        (_, thread) => target[((thread + 1) * rows) / THREADS - 1],
+      );
+      expect(done).toEqual(Array.from({ length: THREADS }, (_, thread) => (thread === bad ? 0 : 2)));
       gather();
       expect(target.every((value) => value === 2)).toBe(true);
     }
@@ -100,37 +103,37 @@ describe("the workspace of an operation", () => {
       using _scope = new Scope();
       return fill();
     };
-    const before = room();
-    const x = ones(16 * THREADS, DEPTH);
-    gemm({ a: x, b: ones(1, DEPTH), outDtype: "f32" });
+    const freeBytes = room();
+    const x = onesTensor(16 * THREADS, DEPTH);
+    gemm({ a: x, b: onesTensor(1, DEPTH), outDtype: "f32" });
     x.dispose();
-    expect(room()).toBe(before);
+    expect(room()).toBe(freeBytes);
   });
 
   testInScope(
-    "is that of fewer threads if not all can have one, and an error names its size if none can",
+    "serves fewer threads if memory does not suffice for all, and an error names its size if it suffices for none",
     () => {
-      const x = ones(16 * THREADS, DEPTH);
-      const y = ones(1, DEPTH);
-      const v = tensor(backend, new Float32Array(1 << 19).fill(1));
-      expect(codes(v)).toEqual([0x3f80]);
+      const x = onesTensor(16 * THREADS, DEPTH);
+      const y = onesTensor(1, DEPTH);
+      const input = tensor(backend, new Float32Array(1 << 19).fill(1));
+      expect(codes(input)).toEqual([0x3f80]);
       const multiply = () => gemm({ a: x, b: y, datapath: "exact", outDtype: "f32" }).out.dataSync();
-      const all = new Float32Array(16 * THREADS).fill(DEPTH);
+      const depths = new Float32Array(16 * THREADS).fill(DEPTH);
       const hole = empty(backend, "u8", [200_000_000]);
-      const full = fill();
-      const before = backend.memoryUse();
+      const result = fill();
+      const useBefore = backend.memoryUse();
 
       const error = thrownBy(multiply);
       expect(error).toBeInstanceOf(OutOfMemoryError);
       const { wanted, live } = error as OutOfMemoryError;
       expect(wanted).toBeGreaterThan(DEPTH * 16);
-      expect(live).toBeGreaterThan(full);
-      expect(backend.memoryUse()).toEqual(before);
-      expect(codes(v)).toEqual([0x3f80]);
-      expect([x, y].every((t) => t.dataSync().every((code) => code === 0x38))).toBe(true);
+      expect(live).toBeGreaterThan(result);
+      expect(backend.memoryUse()).toEqual(useBefore);
+      expect(codes(input)).toEqual([0x3f80]);
+      expect([x, y].every((x) => x.dataSync().every((code) => code === 0x38))).toBe(true);
 
       hole.dispose();
-      expect(multiply()).toEqual(all);
+      expect(multiply()).toEqual(depths);
     },
   );
 
@@ -147,12 +150,12 @@ describe("the workspace of an operation", () => {
       () => {
         const guard = tensor(backend, new Float32Array(1000).fill(7));
         const x = empty(backend, format, [1, depth]);
-        const before = backend.memoryUse();
+        const useBefore = backend.memoryUse();
         const error = thrownBy(() => gemm({ a: x, b: x, datapath, outDtype: "f32" }));
         expect(error).toBeInstanceOf(OutOfMemoryError);
         expect((error as OutOfMemoryError).wanted).toBeGreaterThan(2 ** 30);
-        expect((error as OutOfMemoryError).live).toBeGreaterThanOrEqual(before.live);
-        expect(backend.memoryUse()).toEqual({ ...before, reserved: expect.any(Number) });
+        expect((error as OutOfMemoryError).live).toBeGreaterThanOrEqual(useBefore.live);
+        expect(backend.memoryUse()).toEqual({ ...useBefore, reserved: expect.any(Number) });
         expect(guard.dataSync().every((value) => value === 7)).toBe(true);
       },
     );

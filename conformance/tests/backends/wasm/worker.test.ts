@@ -21,19 +21,19 @@ it("a worker runs a job once, even if it is woken again after the job", { timeou
   const instance = await openInstance();
   const { module, memory, exports } = instance;
   const heap = new Heap(instance);
-  const [control, total, one, address] = [CONTROL.bytes, 4, 4, TASK_BYTES].map((bytes) =>
+  const [control, total, threadCount, address] = [CONTROL.bytes, 4, 4, TASK_BYTES].map((bytes) =>
     heap.allocate(bytes),
   ) as [number, number, number, number];
   const task = taskMemory(memory, address);
-  const sum = { x: total, xType: WIDE.f32, y: one, yType: WIDE.f32, out: total, outType: WIDE.f32 };
+  const sum = { x: total, xType: WIDE.f32, y: threadCount, yType: WIDE.f32, out: total, outType: WIDE.f32 };
   CALLS.add.write(task, sum);
   new Uint8Array(memory.buffer, control, CONTROL.bytes).fill(0);
   const names = Object.keys(exports);
   const header = new Int32Array(memory.buffer, control, 4);
   const args = new Float64Array(memory.buffer, control + 64, CONTROL.maxArgs);
-  const value = (at: number): Float32Array => new Float32Array(memory.buffer, at, 1);
+  const value = (offset: number): Float32Array => new Float32Array(memory.buffer, offset, 1);
   value(total)[0] = 0;
-  value(one)[0] = 1;
+  value(threadCount)[0] = 1;
   worker = platform.spawn(serve.toString(), { module, memory, control, names });
   // the worker ends together with the test
   worker.failed.catch(() => undefined);

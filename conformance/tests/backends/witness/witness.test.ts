@@ -25,9 +25,9 @@ import { OPERATIONS, type OperationName } from "../../../operations/operations.j
 import { derivedSeed, draws } from "../../harness/draws.js";
 import { RECIPE_NAMES, TrainingRun } from "../../harness/training/run.js";
 
-const opened: Backend[] = [];
+const backends: Backend[] = [];
 afterEach(async () => {
-  for (const backend of opened.splice(0)) await backend.dispose();
+  for (const backend of backends.splice(0)) await backend.dispose();
 });
 
 /** The bit of an element that a faulty backend flips. */
@@ -41,9 +41,9 @@ interface Fault {
 }
 
 /** A reference under a witness. With a fault, it plays a GPU that gives wrong bits. */
-async function watched(options: WitnessOptions, fault?: Fault): Promise<[Backend, Witness]> {
+async function openWatched(options: WitnessOptions, fault?: Fault): Promise<[Backend, Witness]> {
   const backend = await openWasm({ threads: 1 });
-  opened.push(backend);
+  backends.push(backend);
   let call = 0;
   if (fault)
     interceptRun(backend, (run) => (op, args) => {
@@ -55,12 +55,12 @@ async function watched(options: WitnessOptions, fault?: Fault): Promise<[Backend
       const flips = fault.elements(result.size, call - 1).map((element) => flip(result, element));
       if (flips.includes(true)) fault.onFlip?.(call - 1);
     });
-  return [backend, await added(backend, options)];
+  return [backend, await addWitnessTo(backend, options)];
 }
 
-async function added(backend: Backend, options: WitnessOptions): Promise<Witness> {
+async function addWitnessTo(backend: Backend, options: WitnessOptions): Promise<Witness> {
   const reference = await openWasm({ threads: 1 });
-  opened.push(reference);
+  backends.push(reference);
   return addWitness(backend, reference, options);
 }
 
@@ -116,7 +116,7 @@ function inputsOf(name: OperationName): readonly never[] {
 it.each([...NAMES.map((name) => [name, name] as const), ["batchedGemm", "gemm"] as const])(
   "%s equals the reference on the reference itself",
   async (name, op) => {
-    const [backend, witness] = await watched({ every: 1, elements: 200, onMismatch: "record" });
+    const [backend, witness] = await openWatched({ every: 1, elements: 200, onMismatch: "record" });
     runCases(backend, name, inputsOf(name));
     await witness.settled();
     const { findings, operations } = witness.report();
@@ -135,7 +135,7 @@ describe.each(NAMES)("%s", (name) => {
 
   it("has every flipped bit found, and nothing else, if all elements are compared", async () => {
     const flipped: number[] = [];
-    const [backend, witness] = await watched(
+    const [backend, witness] = await openWatched(
       { every: 1, elements: 1e6, onMismatch: "record" },
       {
         ...{ op: name, result: result as string },
@@ -148,9 +148,9 @@ describe.each(NAMES)("%s", (name) => {
     const { findings, operations } = witness.report();
     const { compared = 0, calls = 0 } = operations[name] ?? {};
     expect(compared).toBeGreaterThan(0);
-    const found = findings.map(({ call }) => call);
-    expect(flipped).toEqual(expect.arrayContaining(found));
-    expect(found.length).toBeGreaterThanOrEqual(flipped.length - (calls - compared));
+    const signatures = findings.map(({ call }) => call);
+    expect(flipped).toEqual(expect.arrayContaining(signatures));
+    expect(signatures.length).toBeGreaterThanOrEqual(flipped.length - (calls - compared));
     for (const { differing, differences } of findings) {
       expect(differing).toBe(1);
       const [difference] = differences as [WitnessFinding["differences"][number]];
@@ -202,7 +202,7 @@ function choices(total: number, count: number): number {
 
 it.each(Object.entries(FAULTS))("%s is found as often as the sample's size predicts", async (_, fault) => {
   const CALLS = 400;
-  const [backend, witness] = await watched(
+  const [backend, witness] = await openWatched(
     { every: 1, elements: LINES ** 2, onMismatch: "record" },
     { op: "gemm", result: "out", elements: (_size, call) => fault.elements(call) },
   );
@@ -214,7 +214,7 @@ it.each(Object.entries(FAULTS))("%s is found as often as the sample's size predi
 
 describe("a report", () => {
   const run = async (seed: bigint) => {
-    const [backend, witness] = await watched(
+    const [backend, witness] = await openWatched(
       { every: 2, elements: 16, onMismatch: "record", seed },
       { op: "gemm", result: "out", elements: (size, call) => [(call * 7919) % size] },
     );
@@ -223,11 +223,11 @@ describe("a report", () => {
     return witness.report();
   };
 
-  it("repeats if calls and seed do, and another seed samples other elements", async () => {
-    const [first, second, other] = [await run(5n), await run(5n), await run(6n)];
-    expect(first.findings.length).toBeGreaterThan(0);
-    expect(second).toEqual(first);
-    expect(other.findings).not.toEqual(first.findings);
+  it("is equal for equal calls and seeds, and another seed samples other elements", async () => {
+    const [firstRun, secondRun, otherSeed] = [await run(5n), await run(5n), await run(6n)];
+    expect(firstRun.findings.length).toBeGreaterThan(0);
+    expect(secondRun).toEqual(firstRun);
+    expect(otherSeed.findings).not.toEqual(firstRun.findings);
   });
 
   it("counts calls, and compares one in `every`", async () => {
@@ -241,7 +241,7 @@ describe("a mismatch", () => {
   const shape = [4, 4, 4] as const;
 
   it("is thrown by the next operation, once", async () => {
-    const [backend, witness] = await watched({ every: 1 }, fault);
+    const [backend, witness] = await openWatched({ every: 1 }, fault);
     product(backend, shape);
     await new Promise((resolve) => setTimeout(resolve, 20));
     expect(() => product(backend, shape)).toThrow(BackendError);
@@ -249,7 +249,7 @@ describe("a mismatch", () => {
   });
 
   it("is thrown by `settled`, with the place and both values", async () => {
-    const [backend, witness] = await watched({ every: 1 }, fault);
+    const [backend, witness] = await openWatched({ every: 1 }, fault);
     product(backend, shape);
     await expect(witness.settled()).rejects.toThrow(
       /call 0 of gemm differs from the reference in 1 of 16 elements; out\[1, 1\] is 0x[0-9a-f]{8}, the reference gives 0x[0-9a-f]{8}/,
@@ -257,15 +257,19 @@ describe("a mismatch", () => {
   });
 
   it("is given to a function", async () => {
-    const seen: WitnessFinding[] = [];
-    const [backend, witness] = await watched(
-      { every: 1, onMismatch: (finding) => seen.push(finding) },
+    const findings: WitnessFinding[] = [];
+    const [backend, witness] = await openWatched(
+      { every: 1, onMismatch: (finding) => findings.push(finding) },
       fault,
     );
     product(backend, shape);
     await witness.settled();
-    expect(seen).toEqual(witness.report().findings);
-    expect(seen[0]?.tensors).toEqual({ "x.data": "bf16 [4, 4]", "w.data": "bf16 [4, 4]", out: "f32 [4, 4]" });
+    expect(findings).toEqual(witness.report().findings);
+    expect(findings[0]?.tensors).toEqual({
+      "x.data": "bf16 [4, 4]",
+      "w.data": "bf16 [4, 4]",
+      out: "f32 [4, 4]",
+    });
   });
 });
 
@@ -276,10 +280,10 @@ it.each(RECIPE_NAMES)(
       using run = new TrainingRun(backend, "mlp", recipe);
       return [run.advance().hash, run.advance().hash];
     };
-    const plain = await openWasm({ threads: 1 });
-    opened.push(plain);
-    const [backend, witness] = await watched({ every: 3, elements: 500 });
-    expect(hashes(backend)).toEqual(hashes(plain));
+    const plainBackend = await openWasm({ threads: 1 });
+    backends.push(plainBackend);
+    const [backend, witness] = await openWatched({ every: 3, elements: 500 });
+    expect(hashes(backend)).toEqual(hashes(plainBackend));
     await witness.settled();
     const { operations, findings } = witness.report();
     expect(findings).toEqual([]);
@@ -288,7 +292,7 @@ it.each(RECIPE_NAMES)(
 );
 
 it("operations of a captured graph are not sampled, and are counted as skipped", async () => {
-  const [backend, witness] = await watched({ every: 1 });
+  const [backend, witness] = await openWatched({ every: 1 });
   using x = tensor(backend, new Float32Array(256), [1, 256]);
   using y = tensor(backend, new Float32Array(256), [1, 256]);
   using graph = captureGraph(backend, () => add(x, y));
@@ -299,9 +303,9 @@ it("operations of a captured graph are not sampled, and are counted as skipped",
 
 describe("openBackend", () => {
   it("adds a witness by its option only", async () => {
-    const [plain, backend] = [await openBackend("wasm"), await openBackend("wasm", { witness: {} })];
-    opened.push(plain, backend);
-    expect(witnessOf(plain)).toBeUndefined();
+    const [plainBackend, backend] = [await openBackend("wasm"), await openBackend("wasm", { witness: {} })];
+    backends.push(plainBackend, backend);
+    expect(witnessOf(plainBackend)).toBeUndefined();
     product(backend, [2, 2, 2]);
     await witnessOf(backend)?.settled();
     expect(witnessOf(backend)?.report().operations.gemm?.compared).toBe(1);

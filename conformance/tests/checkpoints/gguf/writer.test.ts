@@ -17,7 +17,7 @@ import type { FileDType } from "../../../../src/io/dtypes.js";
 import { useWorkspace } from "../../harness/cli.js";
 import { draws } from "../../harness/draws.js";
 import { useBackend } from "../../harness/suite.js";
-import { drawn } from "../../witness/dialects/draws.js";
+import { drawValues } from "../../witness/dialects/draws.js";
 import { difference, recordedPackages } from "../../witness/dialects/recorded.js";
 import {
   convertTo,
@@ -61,7 +61,7 @@ const cases = recorded.flatMap(({ cases }) =>
 describe("MXFP4 is quantized as gguf-py does it", () => {
   it.each(cases)("$case", (row) => {
     const [rows, columns] = row.shape;
-    const pattern = drawn(row.case, row.dtype, row.shape);
+    const pattern = drawValues(row.case, row.dtype, row.shape);
     const values = new Float32Array(pattern.buffer, pattern.byteOffset, rows * columns);
     const codes = new Uint8Array(values.length / 2);
     const scales = new Uint8Array(values.length / 32);

@@ -18,7 +18,6 @@ import { download } from "../../../values/plain.js";
 import { describeOnGpu, SEED, useGpu } from "../../harness/gpu/gpu.js";
 import { waves } from "../../modules/attention/drawn.js";
 import {
-  allowed,
   argumentsOf,
   type Case,
   HEADS,
@@ -27,10 +26,11 @@ import {
   rowsOf,
   TABLE,
   widthOf,
+  withAllowedOptions,
 } from "../../modules/dot-product-attention/fp8-case.js";
 
 const next = splitmix32(SEED);
-const CASES = pairwise(TABLE, (count) => next() % count).map(allowed);
+const CASES = pairwise(TABLE, (count) => next() % count).map(withAllowedOptions);
 
 /** The results of two steps on a backend. */
 function resultsOn(backend: Backend, of: Case): Answer {

@@ -18,7 +18,7 @@ import { tensor } from "../../../../src/ops/create.js";
 import { Scope } from "../../../../src/tensor/scope.js";
 import { sampleCases } from "../../harness/draws.js";
 import { useBackend } from "../../harness/suite.js";
-import { drawn } from "../../witness/dialects/draws.js";
+import { drawValues } from "../../witness/dialects/draws.js";
 import { difference, type RecordedCase, recordedPackages } from "../../witness/dialects/recorded.js";
 
 const BLOCK = 32;
@@ -73,7 +73,7 @@ describe.each(Object.keys(OCP).map((name, i) => [name, i] as const))("%s", (name
 
   it.each(sampleCases(cases, 3, i).map((row) => [row.case, row] as const))("%s", (_, recordedCase) => {
     const [, columns] = recordedCase.shape;
-    const words = drawn(recordedCase.case, recordedCase.dtype, recordedCase.shape) as Uint32Array;
+    const words = drawValues(recordedCase.case, recordedCase.dtype, recordedCase.shape) as Uint32Array;
     const x = new Float32Array(words.slice().buffer);
     const amaxOf = (first: number, past: number): number =>
       x.subarray(first, past).reduce((most, each) => Math.max(most, Math.abs(each)), 0);

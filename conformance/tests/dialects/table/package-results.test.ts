@@ -18,7 +18,7 @@ import type { Tensor } from "../../../../src/tensor/tensor.js";
 import { SpecQuantizer } from "../../../operations/quantize/quantized.js";
 import { sampleCases } from "../../harness/draws.js";
 import { useBackend } from "../../harness/suite.js";
-import { drawn } from "../../witness/dialects/draws.js";
+import { drawValues } from "../../witness/dialects/draws.js";
 import {
   difference,
   type RecordedCase,
@@ -205,7 +205,7 @@ function differences(
 ): Record<string, string> {
   using _scope = new Scope();
   const [rows, columns] = recordedCase.shape;
-  const patterns = drawn(recordedCase.case, recordedCase.dtype, recordedCase.shape);
+  const patterns = drawValues(recordedCase.case, recordedCase.dtype, recordedCase.shape);
   const { forms, undecided }: Dialect = DIALECTS[held.dialect];
   const quantizerName = forms[0]?.quantizer ?? "mxfp8";
   const { codes, values, ...scales } = recordedCase.results ?? {};
@@ -357,7 +357,7 @@ it.each(READERS)(
     const { values } = storedCase?.results ?? {};
     if (!from || !storedCase || !values) throw new Error("values of stored blocks are recorded");
     const [rows, bytes] = storedCase.shape;
-    const stored = drawn(storedCase.case, storedCase.dtype, storedCase.shape) as Uint8Array;
+    const stored = drawValues(storedCase.case, storedCase.dtype, storedCase.shape) as Uint8Array;
     const blocks = (rows * bytes) / 17;
     const [codes, scales] = [new Uint8Array(blocks * 16), new Uint8Array(blocks)];
     for (let block = 0; block < blocks; block++) {

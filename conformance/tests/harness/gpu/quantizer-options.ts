@@ -20,7 +20,7 @@ import { backendSubject } from "../../../operations/operations.js";
 import type { QuantizeCase } from "../../../operations/quantize/quantize.js";
 import { fromCodes, type PlainTensor } from "../../../values/plain.js";
 import { ordinaryBits } from "../../arbitraries/ordinary.js";
-import { nameOf, type Told, toldTogether } from "../../arbitraries/quantizations.js";
+import { nameOf, type ToldSpec, toldTogether } from "../../arbitraries/quantizations.js";
 import { describeOnGpu, SEED, useGpu } from "./gpu.js";
 import { QUANTIZER_GROUPS } from "./groups.js";
 
@@ -84,7 +84,7 @@ const HADAMARD = { rht: true, rhtSigns: RHT_SIGNS };
 const nvfp4 = (fields: Partial<QuantizeSpec>): QuantizeSpec => makeSpec("nvfp4", fields);
 
 /** The option combinations whose kernels loop over many tiles, or that clear many padding scales. */
-const TILED_OPTIONS: readonly Told[] = (
+const TILED_OPTIONS: readonly ToldSpec[] = (
   [
     [nvfp4({}), BOTH_COPIES, "logical", "bf16", undefined],
     [nvfp4({ tile: "16x16" }), BOTH_COPIES, "swizzled", "bf16", undefined],
@@ -122,7 +122,7 @@ const LINE_LIMIT = 2 ** 16;
 
 /** Compares the two backends' quantizations of a matrix of a shape. */
 function comparator({ gpu, reference }: ReturnType<typeof useGpu>) {
-  return ({ dtype, ...settings }: Told, shape: Shape, draw = drawEdgeMatrix): void => {
+  return ({ dtype, ...settings }: ToldSpec, shape: Shape, draw = drawEdgeMatrix): void => {
     const input: QuantizeCase = {
       ...settings,
       x: cachedMatrix(settings.spec, dtype, shape, draw),

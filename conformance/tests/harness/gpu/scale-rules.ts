@@ -31,7 +31,8 @@ const matrixCache = new Map<string, PlainTensor<WideDType>>();
 function amaxMatrix(dtype: WideDType, block: number): PlainTensor<WideDType> {
   const key = `${dtype} ${block}`;
   const matrix =
-    matrixCache.get(key) ?? matrixOfAmaxes(amaxesOf(dtype), dtype, block, { across: false, seed: SEED });
+    matrixCache.get(key) ??
+    matrixOfAmaxes(amaxesOf(dtype), dtype, block, { isColumnwise: false, seed: SEED });
   matrixCache.set(key, matrix);
   return matrix;
 }

@@ -24,7 +24,7 @@ interface Placed {
   readonly layout: ScaleLayout;
 }
 
-const drawn: fc.Arbitrary<Placed> = quantizeSpec().chain((spec) =>
+const cases: fc.Arbitrary<Placed> = quantizeSpec().chain((spec) =>
   fc.record({
     spec: fc.constant(spec),
     shape: anyRows(BLOCK_FORMATS[spec.quantizer].multiple, drawnBlock(spec.tile), 2 ** 17),
@@ -37,24 +37,24 @@ const drawn: fc.Arbitrary<Placed> = quantizeSpec().chain((spec) =>
 function origins({ spec, shape, direction, layout }: Placed): number[] {
   using _scope = new Scope();
   const logical = copyGeometry(spec, asMatrix(shape), direction, "logical");
-  const made = new SpecQuantizer(spec, {
+  const quantized = new SpecQuantizer(spec, {
     rowwise: direction === "rowwise",
     columnwise: direction === "columnwise",
     scaleLayout: "logical",
   }).makeEmpty(backend(), shape);
-  const data = download(made.copy(direction).data);
-  const found: number[] = [];
+  const data = download(quantized.copy(direction).data);
+  const positions: number[] = [];
   // byte by byte, because a scale may have only one byte
-  for (const place of [1, 256, 65536]) {
-    const digit = (_: unknown, i: number): number => Math.floor((i + 1) / place) % 256;
+  for (const scale of [1, 256, 65536]) {
+    const digit = (_: unknown, i: number): number => Math.floor((i + 1) / scale) % 256;
     const codes = Array.from({ length: elementCount(logical.scaleShape) }, digit);
     const scaleInv = fromCodes(logical.scaleType, logical.scaleShape, codes);
-    const t = uploadQuantized(backend(), spec, shape, direction, "logical", { data, scaleInv });
-    download(relayoutScales(t, direction, layout)).codes.forEach((byte, i) => {
-      found[i] = (found[i] ?? 0) + byte * place;
+    const quantizedTensor = uploadQuantized(backend(), spec, shape, direction, "logical", { data, scaleInv });
+    download(relayoutScales(quantizedTensor, direction, layout)).codes.forEach((byte, i) => {
+      positions[i] = (positions[i] ?? 0) + byte * scale;
     });
   }
-  return found;
+  return positions;
 }
 
 /**
@@ -69,12 +69,12 @@ function swizzledOffset(line: number, block: number, blocks: number): number {
 describe("the placement of scales", () => {
   it("addresses the elements that the reference's relayout fills, and no others", () => {
     fc.assert(
-      fc.property(drawn, (input) => {
+      fc.property(cases, (input) => {
         const { spec, shape, direction, layout } = input;
         const size = asMatrix(shape);
-        const p = copyGeometry(spec, size, direction, layout).placement;
-        const lines = p.lines;
-        const blocks = p.blocks;
+        const placement = copyGeometry(spec, size, direction, layout).placement;
+        const lines = placement.lines;
+        const blocks = placement.blocks;
         const { scale, scaleType, logicalScale } = copyGeometry(spec, size, direction, "logical");
         // in an "inPlace" copy the columnwise scales are not transposed, so a line is a column
         const turned = direction === "columnwise" && scale === "inPlace";
@@ -83,14 +83,14 @@ describe("the placement of scales", () => {
         const addressed: number[] = new Array(expected.length).fill(0);
         for (let line = 0; line < lines; line++) {
           for (let block = 0; block < blocks; block++) {
-            const offset = p.swizzled
+            const offset = placement.swizzled
               ? swizzledOffset(line, block, blocks)
-              : line * p.lineStride + block * p.blockStride;
+              : line * placement.lineStride + block * placement.blockStride;
             addressed[offset] = 1 + (turned ? block * columns + line : line * columns + block);
           }
         }
         expect(addressed).toEqual(expected);
-        expect(p.bytes).toBe((expected.length * storageBits(scaleType)) / 8);
+        expect(placement.bytes).toBe((expected.length * storageBits(scaleType)) / 8);
       }),
       { numRuns: draws(500), seed: derivedSeed(31) },
     );

@@ -17,8 +17,8 @@ const configOf = (name: string, fields: JsonObject = {}): CausalLMConfig =>
 
 function fieldsOf(name: string, fields: JsonObject): ConfigFields {
   const json: JsonObject = JSON.parse(readFileSync(join(witnessPath(name), "config.json"), "utf8"));
-  const changed = Object.entries({ ...json, ...fields }).filter(([, value]) => value !== undefined);
-  return new ConfigFields("config.json", Object.fromEntries(changed));
+  const definedFields = Object.entries({ ...json, ...fields }).filter(([, value]) => value !== undefined);
+  return new ConfigFields("config.json", Object.fromEntries(definedFields));
 }
 
 describe("the forms of a configuration have one meaning", () => {
@@ -66,17 +66,18 @@ describe("the forms of a configuration have one meaning", () => {
     const published = { ...rope("deepseek-v3"), factor: 40 };
     const { attention } = configOf("deepseek-v3", { rope_scaling: published })
       .layers[0] as CausalLMConfig["layers"][number];
-    const { qk_rope_head_dim: rotated, qk_nope_head_dim: plain } = {
+    const { qk_rope_head_dim: rotated, qk_nope_head_dim: unrotated } = {
       qk_rope_head_dim: 32,
       qk_nope_head_dim: 16,
     };
-    expect(attention.scale).toBeCloseTo((0.1 * Math.log(40) + 1) ** 2 / Math.sqrt(rotated + plain), 12);
+    expect(attention.scale).toBeCloseTo((0.1 * Math.log(40) + 1) ** 2 / Math.sqrt(rotated + unrotated), 12);
     expect(attention.rotary.scaling).toMatchObject({ kind: "yarn", attentionFactor: 1 });
     const unequal = { ...published, mscale: 0.75, mscale_all_dim: 0.5 };
-    const scaled = configOf("deepseek-v3", { rope_scaling: unequal }).layers[0]?.attention.rotary.scaling as {
+    const scaling = configOf("deepseek-v3", { rope_scaling: unequal }).layers[0]?.attention.rotary
+      .scaling as {
       readonly attentionFactor: number;
     };
-    expect(scaled.attentionFactor).toBeCloseTo((0.075 * Math.log(40) + 1) / (0.05 * Math.log(40) + 1), 12);
+    expect(scaling.attentionFactor).toBeCloseTo((0.075 * Math.log(40) + 1) / (0.05 * Math.log(40) + 1), 12);
   });
 
   it("layers are dense where the configuration says so", () => {
@@ -170,15 +171,15 @@ const ABSENT_FIELDS: readonly AbsentField[] = [
 ];
 
 describe("an absent field has the default of transformers", () => {
-  for (const [name, field, other, expected, fields = {}] of ABSENT_FIELDS)
+  for (const [name, field, otherValue, expected, fields = {}] of ABSENT_FIELDS)
     it(`${name}, ${field}`, () => {
       const withValue = (value: unknown): CausalLMConfig => configOf(name, { ...fields, [field]: value });
       const absent = withValue(undefined);
       expect(absent).toEqual(withValue(expected));
-      expect(absent).not.toEqual(withValue(other));
+      expect(absent).not.toEqual(withValue(otherValue));
     });
 
-  it.each(["mistral", "qwen2", "qwen3", "qwen3-moe"])("but null is no window in %s", (name) => {
+  it.each(["mistral", "qwen2", "qwen3", "qwen3-moe"])("but null means no window in %s", (name) => {
     const fields = { ...QWEN_WINDOW, max_window_layers: 0, sliding_window: null };
     expect(configOf(name, fields).layers.map(({ attention }) => attention.window)).not.toContain(4096);
   });
@@ -207,11 +208,11 @@ it("layers of DeepSeek-V3 that predict further tokens are not read, as many as t
     const config = readConfig(fields);
     return familyOf("config.json", config.modelType).names?.(hubNames(false), config, fields);
   };
-  const [further, inner] = ["model.layers.3.eh_proj.weight", "model.layers.2.mlp.gate.weight"];
-  expect(names(1)?.isIgnored(further)).toBe(true);
+  const [mtpWeight, inner] = ["model.layers.3.eh_proj.weight", "model.layers.2.mlp.gate.weight"];
+  expect(names(1)?.isIgnored(mtpWeight)).toBe(true);
   expect(names(1)?.isIgnored("model.layers.4.eh_proj.weight")).toBe(false);
   expect(names(1)?.isIgnored(inner)).toBe(false);
-  expect(names(undefined)?.isIgnored(further)).toBe(false);
+  expect(names(undefined)?.isIgnored(mtpWeight)).toBe(false);
   expect(names(1)?.sourcesOf(inner)).toEqual([{ tensor: inner }]);
 });
 

@@ -26,7 +26,7 @@ beforeAll(async () => {
   folder = await mkdtemp(join(tmpdir(), "lockstep-gguf-"));
 });
 afterAll(() => rm(folder, { recursive: true }));
-const fresh = (): string => join(folder, `${count++}`);
+const newFolder = (): string => join(folder, `${count++}`);
 
 /** The bits of the logits of `TOKENS`. */
 async function logitsOf(path: string, options: LoadCausalLMOptions = {}): Promise<string> {
@@ -39,7 +39,7 @@ async function logitsOf(path: string, options: LoadCausalLMOptions = {}): Promis
 }
 
 async function hub(model: TinyModel): Promise<string> {
-  const path = fresh();
+  const path = newFolder();
   await writeHub(path, model);
   return path;
 }
@@ -48,7 +48,7 @@ async function file(
   model: TinyModel,
   ...[type, options]: readonly [Parameters<typeof writeFamily>[2]?, Parameters<typeof writeFamily>[3]?]
 ): Promise<string> {
-  const path = `${fresh()}.gguf`;
+  const path = `${newFolder()}.gguf`;
   await writeFamily(path, model, type ?? "BF16", options);
   return path;
 }
@@ -57,8 +57,8 @@ describe.each(FAMILIES)("the GGUF file of %s", (family) => {
   it("has the bits of the folder with the same values", async () => {
     const types = fc.constantFrom("F32", "F16", "BF16");
     await fc.assert(
-      fc.asyncProperty(familyChoices(family), types, fc.boolean(), async (drawn, type, isOld) => {
-        const model = tinyFamily(drawn);
+      fc.asyncProperty(familyChoices(family), types, fc.boolean(), async (choices, type, isOld) => {
+        const model = tinyFamily(choices);
         const [path, folded] = [await file(model, type, { isOld }), await hub(model)];
         for (const dtype of ["bf16", "f32"] as const)
           expect(await logitsOf(path, { dtype })).toBe(await logitsOf(folded, { dtype }));
@@ -69,9 +69,9 @@ describe.each(FAMILIES)("the GGUF file of %s", (family) => {
 
   it("has the configuration and the logits of the folder that a conversion writes", async () => {
     await fc.assert(
-      fc.asyncProperty(familyChoices(family), fc.constantFrom("bf16", "f32"), async (drawn, to) => {
-        const path = await file(tinyFamily(drawn));
-        const wide = fresh();
+      fc.asyncProperty(familyChoices(family), fc.constantFrom("bf16", "f32"), async (choices, to) => {
+        const path = await file(tinyFamily(choices));
+        const wide = newFolder();
         await convertCheckpoint(path, wide, { to });
         const { model_type: type } = JSON.parse(await readFile(join(wide, "config.json"), "utf8"));
         expect(type).toBe(family);
@@ -84,7 +84,7 @@ describe.each(FAMILIES)("the GGUF file of %s", (family) => {
 });
 
 const USUAL: Omit<FamilyChoices, "family"> = {
-  ...{ layers: 6, heads: [4, 2], isScaled: true, isUsual: true, softcap: true, groups: true, tied: false },
+  ...{ layers: 6, heads: [4, 2], isScaled: true, isUsual: true, softcap: true, groups: true, isTied: false },
   ...{ mscale: 1, seed: 5 },
 };
 
@@ -160,7 +160,7 @@ describe("a key of the metadata", () => {
   ];
   it.each(WRONG)("of %s is named if it is missing or wrong: %j", async (family, changes, message) => {
     const path = await file(tinyFamily({ ...USUAL, family }), "BF16", { changes });
-    const error = await loadCausalLM(backend(), path).catch((each: unknown) => each);
+    const error = await loadCausalLM(backend(), path).catch((reason: unknown) => reason);
     expect(error).toBeInstanceOf(FileError);
     expect(String(error)).toMatch(message);
   });

@@ -44,11 +44,11 @@ describe("tables of angles", () => {
           const expected = new RotaryPositionEmbedding(backend(), dim, options).forward(positions);
           const count = positions * (dim / 2);
           expect(interleaved).toBe(config.interleaved ?? false);
-          for (const [actual, of] of [
+          for (const [actual, rule] of [
             [cos, expected.cos],
             [sin, expected.sin],
           ] as const)
-            expect(actual.dataSync().slice(0, count)).toEqual(of.dataSync().slice(0, count));
+            expect(actual.dataSync().slice(0, count)).toEqual(rule.dataSync().slice(0, count));
         }
         tables.dispose();
       }),

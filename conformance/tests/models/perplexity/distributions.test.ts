@@ -11,12 +11,12 @@ const logits = (length: number): fc.Arbitrary<Float32Array> =>
       maxLength: length,
     })
     .map((values) => Float32Array.from(values));
-const of = (values: Float32Array) => ({ logits: values, logSum: logSumExp(values) });
+const distributionOf = (values: Float32Array) => ({ logits: values, logSum: logSumExp(values) });
 /** Probabilities by their definition. */
 const softmax = (values: Float32Array): readonly number[] => {
   const powers = Array.from(values, (value) => Math.E ** value);
-  const sum = powers.reduce((total, each) => total + each, 0);
-  return powers.map((each) => each / sum);
+  const sum = powers.reduce((total, power) => total + power, 0);
+  return powers.map((power) => power / sum);
 };
 
 describe("logSumExp", () => {
@@ -30,7 +30,7 @@ describe("logSumExp", () => {
   it("normalizes probabilities", () => {
     fc.assert(
       fc.property(logits(9), fc.nat(8), (values, i) => {
-        const { logSum } = of(values);
+        const { logSum } = distributionOf(values);
         expect(Math.exp((values[i] as number) - logSum)).toBeCloseTo(softmax(values)[i] as number, 12);
       }),
       { numRuns: draws(1000, 100) },
@@ -42,10 +42,13 @@ describe("klDivergence", () => {
   it("is the sum of p log(p / q), and 0 exactly for equal logits", () => {
     fc.assert(
       fc.property(logits(7), logits(7), (a, b) => {
-        expect(klDivergence(of(a), of(a))).toBe(0);
+        expect(klDivergence(distributionOf(a), distributionOf(a))).toBe(0);
         const [p, q] = [softmax(a), softmax(b)];
-        const expected = p.reduce((sum, each, i) => sum + each * Math.log(each / (q[i] as number)), 0);
-        expect(klDivergence(of(a), of(b))).toBeCloseTo(expected, 9);
+        const expected = p.reduce(
+          (sum, probability, i) => sum + probability * Math.log(probability / (q[i] as number)),
+          0,
+        );
+        expect(klDivergence(distributionOf(a), distributionOf(b))).toBeCloseTo(expected, 9);
       }),
       { numRuns: draws(1000, 100) },
     );

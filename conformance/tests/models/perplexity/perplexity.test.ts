@@ -58,12 +58,12 @@ function plainPerplexity(
     const logits = plainLogits(model, window);
     for (let i = Math.max(1, scored - begin); i < window.length; i++) {
       const powers = (logits[i - 1] as readonly number[]).map(Math.exp);
-      const sum = powers.reduce((total, each) => total + each, 0);
+      const sum = powers.reduce((total, power) => total + power, 0);
       losses.push(-Math.log((powers[window[i] as number] as number) / sum));
     }
     scored = begin + window.length;
   }
-  return Math.exp(losses.reduce((sum, each) => sum + each, 0) / losses.length);
+  return Math.exp(losses.reduce((sum, loss) => sum + loss, 0) / losses.length);
 }
 
 describe("perplexity", () => {
@@ -88,15 +88,16 @@ describe("perplexity", () => {
   it("of a form is that of the converted file, with its bits a weight and the errors of its layers", async () => {
     const path = await hub(tinyModel(TINY));
     for (const to of ["ct-nvfp4", "modelopt-fp8", "lockstep-mxfp4"] as const) {
-      const converted = join(folder, `${count++}`);
-      const { changes } = await convertCheckpoint(path, converted, { to });
+      const outputFolder = join(folder, `${count++}`);
+      const { changes } = await convertCheckpoint(path, outputFolder, { to });
       const report = await perplexity(backend(), path, tokensOf(30), { variants: [{ weights: to }] });
       const [form] = report.variants;
-      const file = await perplexity(backend(), converted, tokensOf(30));
+      const file = await perplexity(backend(), outputFolder, tokensOf(30));
       expect({ perplexity: form?.perplexity, bitsPerWeight: form?.bitsPerWeight }).toEqual(file.original);
       const errors = [0, 1].map((layer) => {
-        const own = changes.filter(({ name }) => name.startsWith(`model.layers.${layer}.`));
-        const sum = (field: "noise" | "signal") => own.reduce((total, each) => total + each[field], 0);
+        const layerChanges = changes.filter(({ name }) => name.startsWith(`model.layers.${layer}.`));
+        const sum = (field: "noise" | "signal") =>
+          layerChanges.reduce((total, change) => total + change[field], 0);
         return Math.sqrt(sum("noise") / sum("signal"));
       });
       for (const [layer, error] of errors.entries()) expect(form?.layerErrors[layer]).toBeCloseTo(error, 14);
@@ -118,8 +119,8 @@ describe("perplexity", () => {
       const logits = noGrad(() => model.forward(ids).tensor.dataSync()) as Float32Array;
       return Array.from({ length: tokens.length - 1 }, (_, row) => {
         const powers = Array.from(logits.slice(row * VOCABULARY, (row + 1) * VOCABULARY), Math.exp);
-        const sum = powers.reduce((total, each) => total + each, 0);
-        return powers.map((each) => each / sum);
+        const sum = powers.reduce((total, power) => total + power, 0);
+        return powers.map((power) => power / sum);
       });
     };
     const original = await distributions();
@@ -128,11 +129,15 @@ describe("perplexity", () => {
       const report = await perplexity(backend(), path, tokens, { dtype: "f32", variants });
       const variant = await distributions(weights);
       const divergence = original.map((row, i) =>
-        row.reduce((sum, p, token) => sum + p * Math.log(p / (variant[i]?.[token] as number)), 0),
+        row.reduce(
+          (sum, probability, token) =>
+            sum + probability * Math.log(probability / (variant[i]?.[token] as number)),
+          0,
+        ),
       );
       const top = (row: readonly number[] = []): number => row.indexOf(Math.max(...row));
       const equal = original.filter((row, i) => top(row) === top(variant[i])).length;
-      const mean = divergence.reduce((sum, each) => sum + each, 0) / original.length;
+      const mean = divergence.reduce((sum, value) => sum + value, 0) / original.length;
       expect((report.variants[0]?.meanKl as number) / mean).toBeCloseTo(1, 9);
       expect(report.variants[0]?.top1Agreement).toBe(equal / original.length);
     }
@@ -155,12 +160,17 @@ describe("perplexity", () => {
     const options = {
       variants,
       context: 8,
-      onProgress: (each: PerplexityProgress) => void progress.push(each),
+      onProgress: (report: PerplexityProgress) => void progress.push(report),
     };
     const report = await perplexity(backend(), await hub(tinyModel(TINY)), tokensOf(20), options);
-    const [same, ...others] = report.variants;
-    expect(same).toEqual({ ...report.original, meanKl: 0, top1Agreement: 1, layerErrors: [0, 0] });
-    for (const { meanKl, layerErrors } of others) {
+    const [unchangedVariant, ...otherVariants] = report.variants;
+    expect(unchangedVariant).toEqual({
+      ...report.original,
+      meanKl: 0,
+      top1Agreement: 1,
+      layerErrors: [0, 0],
+    });
+    for (const { meanKl, layerErrors } of otherVariants) {
       expect(meanKl).toBeGreaterThan(0);
       expect(layerErrors).toEqual([0, 0]);
     }
@@ -173,26 +183,26 @@ describe("perplexity", () => {
 
 describe("perplexity refuses", () => {
   it("logits that are not finite, of the model and of a variant, with the token", async () => {
-    const tiny = tinyModel({ ...TINY, tied: true });
-    const changed = (value: number): TinyModel => {
-      const tensors = new Map(tiny.tensors);
+    const tinyTiedModel = tinyModel({ ...TINY, isTied: true });
+    const modelWith = (value: number): TinyModel => {
+      const tensors = new Map(tinyTiedModel.tensors);
       const { shape, values } = tensors.get("model.embed_tokens.weight") as TinyTensor;
       // the embedding of the token 6
-      const first = 6 * (shape[1] as number);
-      tensors.set("model.embed_tokens.weight", { shape, values: values.with(first, value) });
-      return { ...tiny, tensors };
+      const offset = 6 * (shape[1] as number);
+      tensors.set("model.embed_tokens.weight", { shape, values: values.with(offset, value) });
+      return { ...tinyTiedModel, tensors };
     };
     const refusal = (model: TinyModel, options: PerplexityOptions) =>
       hub(model).then((path) => perplexity(backend(), path, [1, 2, 6, 3, 4], options));
     // its logit is NaN everywhere, because the table is also the output layer
     for (const value of [Number.NaN, Number.POSITIVE_INFINITY])
-      await expect(refusal(changed(value), {})).rejects.toThrow(
+      await expect(refusal(modelWith(value), {})).rejects.toThrow(
         /^perplexity: the original model computes (NaN|-?Infinity) as a logit of tokens\[1\]; look for/,
       );
     const overflow = { variants: [{}, { weights: "modelopt-fp8" as const }] };
-    const norm = new Map(tiny.tensors);
+    const norm = new Map(tinyTiedModel.tensors);
     norm.set("model.norm.weight", { shape: [32], values: new Float32Array(32).fill(2 ** 127) });
-    await expect(refusal({ ...tiny, tensors: norm }, overflow)).rejects.toThrow(ArgumentError);
+    await expect(refusal({ ...tinyTiedModel, tensors: norm }, overflow)).rejects.toThrow(ArgumentError);
   });
 
   const cases: readonly (readonly [string, readonly number[], PerplexityOptions, RegExp])[] = [
@@ -204,7 +214,7 @@ describe("perplexity refuses", () => {
   ];
   it.each(cases)("%s", async (_title, tokens, options, message) => {
     const error = await perplexity(backend(), await hub(tinyModel(TINY)), tokens, options).catch(
-      (each: unknown) => each,
+      (reason: unknown) => reason,
     );
     expect(error).toBeInstanceOf(ArgumentError);
     expect(String(error)).toMatch(message);

@@ -13,15 +13,15 @@ it("windows score each token once, from tokens of the window before it", () => {
     fc.property(sizes, ({ tokens, context, overlap }) => {
       const stride = Math.max(1, context - overlap);
       const scored: number[] = [];
-      for (const { begin, first, end } of windowsOf(tokens, context, stride)) {
+      for (const { begin, first: firstScored, end } of windowsOf(tokens, context, stride)) {
         expect(begin % stride).toBe(0);
         expect(end).toBe(Math.min(tokens, begin + context));
-        expect(first).toBeGreaterThan(begin);
-        for (let token = first; token < end; token++) scored.push(token);
+        expect(firstScored).toBeGreaterThan(begin);
+        for (let token = firstScored; token < end; token++) scored.push(token);
       }
-      const all = Array.from({ length: tokens }, (_, token) => token);
+      const allTokens = Array.from({ length: tokens }, (_, token) => token);
       const isScored = (token: number): boolean => token > 0 && (stride < context || token % stride !== 0);
-      expect(scored).toEqual(all.filter(isScored));
+      expect(scored).toEqual(allTokens.filter(isScored));
     }),
     { numRuns: draws(2000, 300) },
   );

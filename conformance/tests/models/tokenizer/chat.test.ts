@@ -3,7 +3,7 @@ import { ArgumentError, FileError } from "../../../../src/errors.js";
 import type { ChatMessage } from "../../../../src/models/tokenizer/chat.js";
 import { type Metadata, metadataOf, tokenizerOf } from "./drawn.js";
 
-const opened = (template: string | undefined) => {
+const openTokenizer = (template: string | undefined) => {
   const metadata: Metadata = metadataOf([], "gpt-2");
   return tokenizerOf(
     template === undefined ? metadata : { ...metadata, "tokenizer.chat_template": template },
@@ -19,7 +19,7 @@ const TEMPLATE =
 
 describe("applyChatTemplate", () => {
   it("writes the messages, the introduction of an answer, and other variables", async () => {
-    const tokenizer = await opened(TEMPLATE);
+    const tokenizer = await openTokenizer(TEMPLATE);
     const text = "<system>Be brief.<user>Hi";
     expect(tokenizer.applyChatTemplate(MESSAGES)).toBe(`${text}<assistant>`);
     expect(tokenizer.applyChatTemplate(MESSAGES, { addGenerationPrompt: false })).toBe(text);
@@ -29,26 +29,28 @@ describe("applyChatTemplate", () => {
   });
 
   it("throws with the message that the template passes to raise_exception", async () => {
-    const tokenizer = await opened("{{ raise_exception('roles must alternate') }}");
+    const tokenizer = await openTokenizer("{{ raise_exception('roles must alternate') }}");
     expect(() => tokenizer.applyChatTemplate(MESSAGES)).toThrow(ArgumentError);
     expect(() => tokenizer.applyChatTemplate(MESSAGES)).toThrow(/refuses it: .*roles must alternate/);
   });
 
   it("refuses a model without a template, a template that cannot be parsed, and an unknown name", async () => {
-    const none = await opened(undefined);
-    expect(() => none.applyChatTemplate(MESSAGES)).toThrow(/drawn.gguf: the model has no chat template/);
-    const damaged = await opened("{% for %}");
-    expect(() => damaged.applyChatTemplate(MESSAGES)).toThrow(FileError);
-    const tokenizer = await opened(TEMPLATE);
+    const plainTokenizer = await openTokenizer(undefined);
+    expect(() => plainTokenizer.applyChatTemplate(MESSAGES)).toThrow(
+      /drawn.gguf: the model has no chat template/,
+    );
+    const damagedTokenizer = await openTokenizer("{% for %}");
+    expect(() => damagedTokenizer.applyChatTemplate(MESSAGES)).toThrow(FileError);
+    const tokenizer = await openTokenizer(TEMPLATE);
     expect(() => tokenizer.applyChatTemplate(MESSAGES, { template: "tool_use" })).toThrow(
       /there are default/,
     );
   });
 
   it("refuses messages without a role", async () => {
-    const tokenizer = await opened(TEMPLATE);
-    const wrong: readonly unknown[] = [[{ content: "Hi" }], ["Hi"], [null], "Hi", { role: "user" }];
-    for (const messages of wrong)
+    const tokenizer = await openTokenizer(TEMPLATE);
+    const invalidMessages: readonly unknown[] = [[{ content: "Hi" }], ["Hi"], [null], "Hi", { role: "user" }];
+    for (const messages of invalidMessages)
       expect(() => tokenizer.applyChatTemplate(messages as readonly ChatMessage[])).toThrow(ArgumentError);
   });
 });

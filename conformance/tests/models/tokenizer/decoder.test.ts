@@ -34,9 +34,9 @@ describe("decodingRule", () => {
       { type: "Sequence", decoders: [{ ...REPLACE, pattern: { Regex: "x" } }] },
       "the decoder Replace in a sequence",
     ],
-  ])("refuses %j", (given, what) => {
-    expect(() => decodingRule(given)).toThrow(UnsupportedError);
-    expect(() => decodingRule(given)).toThrow(`${what} is not supported`);
+  ])("refuses %j", (decoder, message) => {
+    expect(() => decodingRule(decoder)).toThrow(UnsupportedError);
+    expect(() => decodingRule(decoder)).toThrow(`${message} is not supported`);
   });
 });
 
@@ -64,8 +64,8 @@ it("a token with other characters stands for its own bytes", () => {
 });
 
 it("replacements that could exhaust memory are refused", () => {
-  const double = { type: "Replace", pattern: { String: "a" }, content: "aa" };
-  expect(() => decodingRule({ type: "Sequence", decoders: new Array(60).fill(double) })).toThrow(
+  const doubling = { type: "Replace", pattern: { String: "a" }, content: "aa" };
+  expect(() => decodingRule({ type: "Sequence", decoders: new Array(60).fill(doubling) })).toThrow(
     /the decoder whose replacements can lengthen a text/,
   );
 });

@@ -14,10 +14,10 @@ function alphabet(): readonly string[] {
     [161, 172],
     [174, 255],
   ] as const;
-  let others = 0;
+  let otherCount = 0;
   return Array.from({ length: 256 }, (_, byte) => {
-    const isItself = ranges.some(([first, last]) => byte >= first && byte <= last);
-    return String.fromCodePoint(isItself ? byte : 256 + others++);
+    const isItself = ranges.some(([firstByte, last]) => byte >= firstByte && byte <= last);
+    return String.fromCodePoint(isItself ? byte : 256 + otherCount++);
   });
 }
 
@@ -27,13 +27,13 @@ export type Metadata = Readonly<Record<string, MetadataContent>>;
 export function metadataOf(merges: readonly (readonly [number, number])[], pre: string): Metadata {
   const tokens = [...ALPHABET];
   const written = new Set(tokens);
-  const kept: string[] = [];
+  const keptTokens: string[] = [];
   for (const [left, right] of merges) {
     const [a, b] = [tokens[left % tokens.length] as string, tokens[right % tokens.length] as string];
     if (written.has(a + b)) continue;
     written.add(a + b);
     tokens.push(a + b);
-    kept.push(`${a} ${b}`);
+    keptTokens.push(`${a} ${b}`);
   }
   const special = ["<|begin|>", "<|end|>"];
   return {
@@ -41,7 +41,7 @@ export function metadataOf(merges: readonly (readonly [number, number])[], pre: 
     "tokenizer.ggml.pre": pre,
     "tokenizer.ggml.tokens": [...tokens, ...special],
     "tokenizer.ggml.token_type": [...tokens.map(() => 1), ...special.map(() => 3)],
-    "tokenizer.ggml.merges": kept,
+    "tokenizer.ggml.merges": keptTokens,
     "tokenizer.ggml.bos_token_id": tokens.length,
     "tokenizer.ggml.eos_token_id": tokens.length + 1,
   };

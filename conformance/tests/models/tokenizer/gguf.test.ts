@@ -4,7 +4,7 @@ import { type Metadata, metadataOf, tokenizerOf } from "./drawn.js";
 
 const METADATA = metadataOf([[97, 98]], "smollm");
 const key = (name: string): string => `tokenizer.ggml.${name}`;
-const changed = (changes: Readonly<Record<string, Metadata[string] | undefined>>): Metadata =>
+const metadataWith = (changes: Readonly<Record<string, Metadata[string] | undefined>>): Metadata =>
   Object.fromEntries(
     Object.entries({ ...METADATA, ...changes }).flatMap(([name, value]) =>
       value === undefined ? [] : [[name, value] as const],
@@ -21,7 +21,7 @@ describe("the tokenizer of a GGUF file", () => {
 
   it("finds tokens that users defined in texts, which are not special", async () => {
     const types = (METADATA[key("token_type")] as readonly number[]).map((type) => (type === 3 ? 4 : type));
-    const tokenizer = await tokenizerOf(changed({ [key("token_type")]: types }));
+    const tokenizer = await tokenizerOf(metadataWith({ [key("token_type")]: types }));
     expect([...tokenizer.encode("a<|end|>")]).toEqual([97, 258]);
     expect(tokenizer.decode([97, 258], { skipSpecialTokens: true })).toBe("a<|end|>");
   });
@@ -29,13 +29,15 @@ describe("the tokenizer of a GGUF file", () => {
   it("gives tokens that pad the vocabulary no text", async () => {
     const tokens = [...(METADATA[key("tokens")] as readonly string[]), "[PAD259]", "[PAD260]"];
     const types = [...(METADATA[key("token_type")] as readonly number[]), 5, 1];
-    const tokenizer = await tokenizerOf(changed({ [key("tokens")]: tokens, [key("token_type")]: types }));
+    const tokenizer = await tokenizerOf(
+      metadataWith({ [key("tokens")]: tokens, [key("token_type")]: types }),
+    );
     expect(tokenizer.decode([97, 259, 98, 260])).toBe("ab[PAD260]");
     expect(tokenizer.vocabularySize).toBe(261);
   });
 
   it("adds the token of the beginning as the metadata say, else as the pre-tokenizer implies", async () => {
-    const encode = async (changes: Metadata) => [...(await tokenizerOf(changed(changes))).encode("c")];
+    const encode = async (changes: Metadata) => [...(await tokenizerOf(metadataWith(changes))).encode("c")];
     expect(await encode({})).toEqual([99]);
     expect(await encode({ [key("add_bos_token")]: true, [key("add_eos_token")]: true })).toEqual([
       257, 99, 258,
@@ -48,8 +50,8 @@ describe("the tokenizer of a GGUF file", () => {
     const tokens = [...(METADATA[key("tokens")] as readonly string[]), "xyz"];
     const types = [...(METADATA[key("token_type")] as readonly number[]), 1];
     const lists = { [key("tokens")]: tokens, [key("token_type")]: types };
-    expect([...(await tokenizerOf(changed(lists))).encode("xyz")]).toEqual([120, 121, 122]);
-    const llama = changed({ ...lists, [key("pre")]: "llama-bpe", [key("add_bos_token")]: false });
+    expect([...(await tokenizerOf(metadataWith(lists))).encode("xyz")]).toEqual([120, 121, 122]);
+    const llama = metadataWith({ ...lists, [key("pre")]: "llama-bpe", [key("add_bos_token")]: false });
     expect([...(await tokenizerOf(llama)).encode("xyz")]).toEqual([259]);
   });
 
@@ -63,26 +65,26 @@ describe("the tokenizer of a GGUF file", () => {
     [{ eot_token_id: 258, eom_token_id: 258 }, [258]],
   ] as const)("ends a generation at every token that the metadata name: %j", async (names, expected) => {
     const changes = Object.fromEntries(Object.entries(names).map(([name, id]) => [key(name), id]));
-    const tokenizer = await tokenizerOf(changed(changes));
+    const tokenizer = await tokenizerOf(metadataWith(changes));
     expect(tokenizer.eosTokenIds.toSorted()).toEqual([...expected].toSorted());
   });
 
-  it("has no pre-tokenizer in its metadata, and then the default one", async () => {
-    const tokenizer = await tokenizerOf(changed({ [key("pre")]: undefined }));
+  it("has the default pre-tokenizer if its metadata name none", async () => {
+    const tokenizer = await tokenizerOf(metadataWith({ [key("pre")]: undefined }));
     expect([...tokenizer.encode("ab")]).toEqual([256]);
   });
 
   it("has a chat template", async () => {
     const template = "{{ bos_token }}{% for m in messages %}{{ m.role }}{% endfor %}{{ eos_token }}";
-    const tokenizer = await tokenizerOf(changed({ "tokenizer.chat_template": template }));
+    const tokenizer = await tokenizerOf(metadataWith({ "tokenizer.chat_template": template }));
     expect(tokenizer.applyChatTemplate([{ role: "user", content: "" }])).toBe("<|begin|>user<|end|>");
   });
 });
 
-describe("it is refused", () => {
+describe("the tokenizer of a GGUF file is refused", () => {
   const WRONG: readonly (readonly [
     string,
-    Parameters<typeof changed>[0],
+    Parameters<typeof metadataWith>[0],
     RegExp,
     typeof FileError | typeof UnsupportedError,
   ])[] = [
@@ -127,7 +129,7 @@ describe("it is refused", () => {
     ],
   ];
   it.each(WRONG)("%s", async (_, changes, says, kind) => {
-    const failure = await tokenizerOf(changed(changes)).catch((error: unknown) => error);
+    const failure = await tokenizerOf(metadataWith(changes)).catch((error: unknown) => error);
     expect(failure).toBeInstanceOf(kind);
     expect(String(failure)).toMatch(says);
   });

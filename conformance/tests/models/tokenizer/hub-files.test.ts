@@ -9,7 +9,7 @@ import { Tokenizer } from "../../../../src/models/tokenizer/tokenizer.js";
 import { draws } from "../../harness/draws.js";
 import { type Metadata, TEXTS, TOKENIZERS } from "./drawn.js";
 
-async function both(metadata: Metadata): Promise<readonly [Tokenizer, Tokenizer]> {
+async function openBoth(metadata: Metadata): Promise<readonly [Tokenizer, Tokenizer]> {
   const definition = await ggufDefinition("drawn.gguf", async (key) => metadata[key]);
   const files = JSON.parse(JSON.stringify(hubFiles(definition))) as Record<string, JsonObject>;
   const hub = hubDefinition("folder", {
@@ -30,26 +30,26 @@ const extras = fc.record({
   padding: fc.nat(3),
 });
 
-it("for drawn tokenizers and texts", async () => {
+it("written files give the tokens of the metadata, for drawn tokenizers and texts", async () => {
   await fc.assert(
-    fc.asyncProperty(TOKENIZERS, extras, fc.array(TEXTS, { maxLength: 8 }), async (drawn, extra, texts) => {
+    fc.asyncProperty(TOKENIZERS, extras, fc.array(TEXTS, { maxLength: 8 }), async (choices, extra, texts) => {
       const { template, addsBos, endOfTurn, padding } = extra;
-      const list = (name: string) => drawn[`tokenizer.ggml.${name}`] as readonly (string | number)[];
+      const list = (name: string) => choices[`tokenizer.ggml.${name}`] as readonly (string | number)[];
       const pads = Array.from({ length: padding }, (_, i) => `[PAD${i}]`);
       const metadata: Metadata = {
-        ...drawn,
+        ...choices,
         "tokenizer.ggml.tokens": [...list("tokens"), ...pads],
         "tokenizer.ggml.token_type": [...list("token_type"), ...pads.map(() => 5)],
         ...(template === undefined ? {} : { "tokenizer.chat_template": template }),
         ...(addsBos === undefined ? {} : { "tokenizer.ggml.add_bos_token": addsBos }),
         ...(endOfTurn === undefined ? {} : { "tokenizer.ggml.eot_token_id": endOfTurn }),
       };
-      const [gguf, hub] = await both(metadata);
+      const [gguf, hub] = await openBoth(metadata);
       expect([hub.bosTokenId, hub.eosTokenIds]).toEqual([gguf.bosTokenId, gguf.eosTokenIds]);
       expect(hub.chatTemplates).toEqual(gguf.chatTemplates);
-      const said = (tokenizer: Tokenizer) =>
+      const resultsOf = (tokenizer: Tokenizer) =>
         template && tokenizer.applyChatTemplate([{ role: "user", content: "ab" }]);
-      expect(said(hub)).toBe(said(gguf));
+      expect(resultsOf(hub)).toBe(resultsOf(gguf));
       for (const text of texts)
         for (const addSpecialTokens of [true, false]) {
           const ids = gguf.encode(text, { addSpecialTokens });

@@ -31,12 +31,12 @@ describe("hubDefinition", () => {
     );
   });
 
-  it("has the chat templates by name, and that of chat_template.jinja before the others", () => {
-    const both = { tokenizerConfig: { chat_template: "old" }, chatTemplate: "new" };
+  it("has the chat templates by name, and first the template of chat_template.jinja", () => {
+    const templates = { tokenizerConfig: { chat_template: "old" }, chatTemplate: "new" };
     expect([...definition({ tokenizerConfig: { chat_template: "old" } }).chatTemplates]).toEqual([
       ["default", "old"],
     ]);
-    expect([...definition(both).chatTemplates]).toEqual([["default", "new"]]);
+    expect([...definition(templates).chatTemplates]).toEqual([["default", "new"]]);
     const named = { chat_template: [{ name: "tool_use", template: "t" }] };
     expect([...definition({ tokenizerConfig: named }).chatTemplates]).toEqual([["tool_use", "t"]]);
     expect(() => definition({ tokenizerConfig: { chat_template: [{ name: "x" }] } })).toThrow(

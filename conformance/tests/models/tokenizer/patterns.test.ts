@@ -4,7 +4,9 @@ import { PATTERN_ROWS, patternRow, splitBy } from "../../../../src/models/tokeni
 import { RECORDED } from "./recorded.js";
 
 it("every row was recorded, and every name leads to one row", () => {
-  expect(PATTERN_ROWS.map(({ names: [first] }) => first).sort()).toEqual(Object.keys(RECORDED.pieces).sort());
+  expect(PATTERN_ROWS.map(({ names: [firstName] }) => firstName).sort()).toEqual(
+    Object.keys(RECORDED.pieces).sort(),
+  );
   const names = PATTERN_ROWS.flatMap(({ names }) => names);
   expect(new Set(names).size).toBe(names.length);
   for (const name of names) expect(patternRow(name)?.names).toContain(name);
@@ -12,7 +14,7 @@ it("every row was recorded, and every name leads to one row", () => {
 });
 
 /** Splits texts as the library does by these patterns. */
-function splitter(patterns: readonly string[]): (text: string) => readonly string[] {
+function splitterOf(patterns: readonly string[]): (text: string) => readonly string[] {
   const { pre_tokenizer: split } = new Tokenizer(
     {
       model: { type: "BPE", vocab: {}, merges: [] },
@@ -26,7 +28,7 @@ function splitter(patterns: readonly string[]): (text: string) => readonly strin
 
 describe("each pattern splits texts as the tokenizers library does", () => {
   it.each(Object.entries(RECORDED.pieces))("%s", (name, recorded) => {
-    const split = splitter(patternRow(name)?.patterns ?? []);
+    const split = splitterOf(patternRow(name)?.patterns ?? []);
     for (const [i, text] of RECORDED.texts.entries()) {
       const pieces = split(text);
       expect(pieces.map((piece) => Array.from(piece).length)).toEqual(recorded[i]);

@@ -10,14 +10,14 @@ const MERGED = { type: "Split", pattern: { String: " " }, behavior: "MergedWithP
 const REPLACED = { type: "Replace", pattern: { String: " " }, content: "▁" };
 
 describe("exactPreTokenizer", () => {
-  it("keeps what the library computes right", () => {
-    for (const kept of [
+  it("keeps the pre-tokenizers that the library computes exactly", () => {
+    for (const component of [
       { type: "ByteLevel", use_regex: false },
       { type: "ByteLevel", add_prefix_space: true },
       { type: "Metaspace", split: false },
       { type: "Split", pattern: { Regex: "x" }, behavior: "Removed", invert: true },
     ])
-      expect(exactPreTokenizer(kept, null)).toEqual(kept);
+      expect(exactPreTokenizer(component, null)).toEqual(component);
     expect(exactPreTokenizer(null, null)).toBeNull();
   });
 
@@ -38,14 +38,14 @@ describe("exactPreTokenizer", () => {
     [{ type: "BertPreTokenizer" }, "the pre-tokenizer BertPreTokenizer"],
     [{ type: "Sequence", pretokenizers: [{ type: "UnicodeScripts" }] }, "the pre-tokenizer UnicodeScripts"],
     ["ByteLevel", "the pre-tokenizer undefined"],
-  ])("refuses %j", (given, what) => {
-    expect(() => exactPreTokenizer(given, null)).toThrow(`${what} is not supported`);
+  ])("refuses %j", (component, message) => {
+    expect(() => exactPreTokenizer(component, null)).toThrow(`${message} is not supported`);
   });
 });
 
 it("normalizers and post-processors of other kinds are refused by name, also in a sequence", () => {
-  for (const given of [null, { type: "NFC" }, { type: "Sequence", normalizers: [REPLACED] }])
-    expect(() => requireNormalizer(given)).not.toThrow();
+  for (const normalizer of [null, { type: "NFC" }, { type: "Sequence", normalizers: [REPLACED] }])
+    expect(() => requireNormalizer(normalizer)).not.toThrow();
   expect(() => requireNormalizer({ type: "BertNormalizer" })).toThrow(
     /normalizer BertNormalizer; there are NFC/,
   );
@@ -56,16 +56,16 @@ it("normalizers and post-processors of other kinds are refused by name, also in 
 });
 
 it("normalizers whose replacements could exhaust memory are refused", () => {
-  const double = { type: "Replace", pattern: { String: "a" }, content: "aa" };
-  const sequence = (parts: readonly object[]) => ({ type: "Sequence", normalizers: parts });
-  expect(() => requireNormalizer(sequence(new Array(10).fill(double)))).not.toThrow();
-  for (const given of [
-    sequence(new Array(11).fill(double)),
-    sequence(new Array(2).fill(sequence(new Array(6).fill(double)))),
+  const doubling = { type: "Replace", pattern: { String: "a" }, content: "aa" };
+  const sequence = (sequenceOf: readonly object[]) => ({ type: "Sequence", normalizers: sequenceOf });
+  expect(() => requireNormalizer(sequence(new Array(10).fill(doubling)))).not.toThrow();
+  for (const processor of [
+    sequence(new Array(11).fill(doubling)),
+    sequence(new Array(2).fill(sequence(new Array(6).fill(doubling)))),
     { type: "Replace", pattern: { String: "" }, content: "x".repeat(1024) },
     { type: "Replace", pattern: { Regex: "" }, content: "x".repeat(1024) },
   ])
-    expect(() => requireNormalizer(given)).toThrow(
+    expect(() => requireNormalizer(processor)).toThrow(
       /can lengthen a text more than 1024 times is not supported/,
     );
 });
@@ -75,7 +75,7 @@ it("a template of a post-processor has tokens and the text, also in a sequence",
   const text = { Sequence: { id: "A", type_id: 0 } };
   const valid = template([{ SpecialToken: { id: "<s>", type_id: 0 } }, text]);
   expect(() => requirePostProcessor({ type: "Sequence", processors: [valid] })).not.toThrow();
-  const parts = [
+  const components = [
     null,
     {},
     "A",
@@ -83,7 +83,7 @@ it("a template of a post-processor has tokens and the text, also in a sequence",
     { SpecialToken: { id: 1 } },
     { Sequence: { id: "B" } },
   ];
-  for (const single of [undefined, 5, ...parts.map((part) => [text, part])])
-    for (const given of [template(single), { type: "Sequence", processors: [template(single)] }])
-      expect(() => requirePostProcessor(given)).toThrow(/TemplateProcessing without a list of tokens/);
+  for (const single of [undefined, 5, ...components.map((component) => [text, component])])
+    for (const processor of [template(single), { type: "Sequence", processors: [template(single)] }])
+      expect(() => requirePostProcessor(processor)).toThrow(/TemplateProcessing without a list of tokens/);
 });

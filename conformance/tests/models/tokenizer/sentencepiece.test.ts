@@ -38,7 +38,7 @@ function metadataOf(unions: readonly (readonly [number, number])[], order: reado
 }
 
 /** The ids of a text without special tokens: joins the two neighbours of the largest score until none are a piece. */
-function encoded(metadata: Metadata, text: string, hasPrefix: boolean): readonly number[] {
+function encodeByDefinition(metadata: Metadata, text: string, hasPrefix: boolean): readonly number[] {
   const tokens = metadata["tokenizer.ggml.tokens"] as readonly string[];
   const scores = metadata["tokenizer.ggml.scores"] as readonly number[];
   const idOf = (piece: string): number => {
@@ -48,13 +48,13 @@ function encoded(metadata: Metadata, text: string, hasPrefix: boolean): readonly
   if (text === "") return [];
   const symbols = Array.from(`${hasPrefix ? " " : ""}${text}`.replaceAll(" ", "▁"));
   for (;;) {
-    let [best, at] = [Number.NEGATIVE_INFINITY, -1];
+    let [best, position] = [Number.NEGATIVE_INFINITY, -1];
     for (let i = 0; i + 1 < symbols.length; i++) {
       const id = idOf(`${symbols[i]}${symbols[i + 1]}`);
-      if (id >= 0 && (scores[id] as number) > best) [best, at] = [scores[id] as number, i];
+      if (id >= 0 && (scores[id] as number) > best) [best, position] = [scores[id] as number, i];
     }
-    if (at < 0) break;
-    symbols.splice(at, 2, `${symbols[at]}${symbols[at + 1]}`);
+    if (position < 0) break;
+    symbols.splice(position, 2, `${symbols[position]}${symbols[position + 1]}`);
   }
   return symbols.flatMap((symbol) => {
     const id = idOf(symbol);
@@ -76,17 +76,17 @@ const TEXTS = fc.oneof(
 describe("the tokenizer of SentencePiece in a GGUF file", () => {
   it("joins the pieces of the largest score, and writes other characters as bytes", async () => {
     await fc.assert(
-      fc.asyncProperty(VOCABULARIES, fc.boolean(), fc.array(TEXTS), async (drawn, hasPrefix, texts) => {
-        const metadata = hasPrefix ? drawn : { ...drawn, "tokenizer.ggml.add_space_prefix": false };
+      fc.asyncProperty(VOCABULARIES, fc.boolean(), fc.array(TEXTS), async (vocabulary, hasPrefix, texts) => {
+        const metadata = hasPrefix ? vocabulary : { ...vocabulary, "tokenizer.ggml.add_space_prefix": false };
         const definition = await ggufDefinition("drawn.gguf", async (key) => metadata[key]);
         const files = JSON.parse(JSON.stringify(hubFiles(definition))) as Record<string, JsonObject>;
         const tokenizer = files["tokenizer.json"] as JsonObject;
         const hub = Tokenizer.of(hubDefinition("folder", { tokenizer }));
-        for (const each of [Tokenizer.of(definition), hub])
+        for (const tokenizer of [Tokenizer.of(definition), hub])
           for (const text of texts) {
-            const ids = each.encode(text, { addSpecialTokens: false });
-            expect([...ids]).toEqual(encoded(metadata, text, hasPrefix));
-            expect(each.decode(ids)).toBe(text.replaceAll("▁", " "));
+            const ids = tokenizer.encode(text, { addSpecialTokens: false });
+            expect([...ids]).toEqual(encodeByDefinition(metadata, text, hasPrefix));
+            expect(tokenizer.decode(ids)).toBe(text.replaceAll("▁", " "));
           }
       }),
       { numRuns: draws(300, 30) },
@@ -95,7 +95,7 @@ describe("the tokenizer of SentencePiece in a GGUF file", () => {
 
   it("begins texts with a token unless the metadata say otherwise, and finds tokens that users defined", async () => {
     const metadata = metadataOf([[1, 2]], [0]);
-    const [space, , , c, ab] = [0, 1, 2, 3, 6].map((at) => FIRST + at);
+    const [space, , , c, ab] = [0, 1, 2, 3, 6].map((index) => FIRST + index);
     const tool = FIRST + 7;
     expect([...(await tokenizerOf(metadata)).encode("ab<tool>c")]).toEqual([1, space, ab, tool, space, c]);
     const bare = {
@@ -107,8 +107,9 @@ describe("the tokenizer of SentencePiece in a GGUF file", () => {
   });
 
   it.each([undefined, [0, 1], "none"])("is refused without a score for each token: %j", async (scores) => {
-    const { "tokenizer.ggml.scores": _, ...others } = metadataOf([], [0]);
-    const metadata = scores === undefined ? others : { ...others, "tokenizer.ggml.scores": scores };
+    const { "tokenizer.ggml.scores": _, ...otherMetadata } = metadataOf([], [0]);
+    const metadata =
+      scores === undefined ? otherMetadata : { ...otherMetadata, "tokenizer.ggml.scores": scores };
     await expect(tokenizerOf(metadata)).rejects.toThrow(
       /drawn\.gguf: tokenizer\.ggml\.scores must be a list of 266 numbers, one for each token/,
     );

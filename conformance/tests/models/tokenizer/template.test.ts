@@ -5,7 +5,7 @@ import { renderBounded } from "../../../../src/models/tokenizer/template.js";
 import { sampleCases } from "../../harness/draws.js";
 
 const VALUES = { messages: [{ role: "user", content: "Hi" }], bos_token: "<s>" };
-const rendered = (source: string): string => renderBounded(new Template(source), VALUES);
+const render = (source: string): string => renderBounded(new Template(source), VALUES);
 
 it.each([
   "{{ bos_token }}{% for m in messages %}{{ m.role }}: {{ m['content'] | trim }}{% endfor %}",
@@ -15,7 +15,7 @@ it.each([
   "{{ strftime_now('%Y') }}{% set ns = namespace(n=1) %}{% for i in range(9) %}{% set ns.n = ns.n + i %}{% endfor %}{{ ns.n }}",
   "{% macro f(x) %}<{{ x }}>{% endmacro %}{{ f(1) }}{% for m in messages if m.role == 'user' %}{{ loop.last }}{% endfor %}",
 ])("%s is rendered as by @huggingface/jinja", (source) => {
-  expect(rendered(source)).toBe(new Template(source).render(VALUES));
+  expect(render(source)).toBe(new Template(source).render(VALUES));
 });
 
 const DOUBLED =
@@ -31,11 +31,11 @@ const ENDLESS = [
 ];
 
 it.each(sampleCases(ENDLESS))("%s ends with an error", (source) => {
-  expect(() => rendered(source)).toThrow(/it takes more than 4194304 steps|65536 are the most|string length/);
+  expect(() => render(source)).toThrow(/it takes more than 4194304 steps|65536 are the most|string length/);
 });
 
 it("a template says why it refuses messages", () => {
-  expect(() => rendered("{{ raise_exception('no system') }}")).toThrow(/^no system$/);
+  expect(() => render("{{ raise_exception('no system') }}")).toThrow(/^no system$/);
 });
 
 it("a conversation of 2000 messages is rendered", () => {

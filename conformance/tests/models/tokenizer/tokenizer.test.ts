@@ -38,9 +38,11 @@ describe("encode", () => {
   it("refuses a lone surrogate, and a character for which the vocabulary has no token, by its number", async () => {
     const tokenizer = await tokenizerOf(metadataOf([], "gpt-2"));
     expect(() => tokenizer.encode("a\ud800b")).toThrow(/encode: text has a lone surrogate/);
-    const { "tokenizer.ggml.tokens": tokens, ...others } = metadataOf([], "gpt-2");
-    const few = (tokens as readonly string[]).map((token) => (token === ALPHABET[0xf1] ? "<gone>" : token));
-    const partial = await tokenizerOf({ ...others, "tokenizer.ggml.tokens": few });
+    const { "tokenizer.ggml.tokens": tokens, ...otherMetadata } = metadataOf([], "gpt-2");
+    const otherTokens = (tokens as readonly string[]).map((token) =>
+      token === ALPHABET[0xf1] ? "<gone>" : token,
+    );
+    const partial = await tokenizerOf({ ...otherMetadata, "tokenizer.ggml.tokens": otherTokens });
     expect(partial.decode(partial.encode("ab😀"))).toBe("ab😀");
     expect(() => partial.encode("ab\u{70000}😀")).toThrow(ArgumentError);
     expect(() => partial.encode("ab\u{70000}😀")).toThrow(
@@ -50,7 +52,7 @@ describe("encode", () => {
 });
 
 describe("decode", () => {
-  it("takes lists and Int32Arrays, omits special tokens with skipSpecialTokens, and refuses numbers that are no ids", async () => {
+  it("takes lists and Int32Arrays, omits special tokens with skipSpecialTokens, and refuses numbers that are not ids", async () => {
     const tokenizer = await tokenizerOf(metadataOf([], "gpt-2"));
     expect(tokenizer.decode([256, 97, 257])).toBe("<|begin|>a<|end|>");
     expect(tokenizer.decode(Int32Array.of(256, 97, 257), { skipSpecialTokens: true })).toBe("a");
@@ -68,18 +70,18 @@ describe("decode", () => {
       fc.oneof(fc.integer({ min: 0, max: 257 }), fc.integer({ min: 258, max: 2 ** 31 - 1 })),
     );
     fc.assert(
-      fc.property(ids, (all) => {
+      fc.property(ids, (allIds) => {
         const stream = tokenizer.decodeStream();
-        const text = tokenizer.decode(all.filter((id) => id < 258));
-        expect(tokenizer.decode(all)).toBe(text);
-        expect(all.map((id) => stream.step(id)).join("") + stream.end()).toBe(text);
+        const text = tokenizer.decode(allIds.filter((id) => id < 258));
+        expect(tokenizer.decode(allIds)).toBe(text);
+        expect(allIds.map((id) => stream.step(id)).join("") + stream.end()).toBe(text);
       }),
       { numRuns: draws(1000, 100) },
     );
   });
 });
 
-it("a vocabulary that is none, and an end that is no token, are refused", () => {
+it("an invalid vocabulary, and an end that is not a token, are refused", () => {
   const model = { type: "BPE", vocab: { a: 0 }, merges: [] };
   const tokenizer = { model, decoder: { type: "ByteLevel" } };
   const open =
@@ -96,7 +98,7 @@ it("a vocabulary that is none, and an end that is no token, are refused", () => 
     /model of the type Unigram is not supported/,
   );
   expect(open({ model: { ...model, vocab: { a: 2 ** 31 - 1 } } })).toThrow(/whole number below 16777216/);
-  for (const wrong of [
+  for (const ids of [
     null,
     {},
     { id: 1 },
@@ -104,7 +106,7 @@ it("a vocabulary that is none, and an end that is no token, are refused", () => 
     { id: "1", content: "b" },
     { id: 2 ** 24, content: "b" },
   ])
-    expect(open({ added_tokens: [{ id: 1, content: "b" }, wrong] })).toThrow(/added_tokens\[1\] must have/);
+    expect(open({ added_tokens: [{ id: 1, content: "b" }, ids] })).toThrow(/added_tokens\[1\] must have/);
   expect(open({}, { eos_token_id: 7 })).toThrow(/the token 7, which begins or ends texts/);
 });
 
@@ -125,12 +127,12 @@ it("a bundle for a browser encodes and decodes", async () => {
   });
   const code = outputFiles[0]?.text ?? "";
   expect(code).not.toMatch(/\bfrom\s*"node:|require\(/);
-  const bundled = (await import(`data:text/javascript,${encodeURIComponent(code)}`)) as {
+  const module = (await import(`data:text/javascript,${encodeURIComponent(code)}`)) as {
     readonly Tokenizer: typeof Tokenizer;
     readonly hubDefinition: typeof hubDefinition;
   };
   const [small] = RECORDED.small;
-  const tokenizer = bundled.Tokenizer.of(bundled.hubDefinition("x", { tokenizer: small?.tokenizer ?? {} }));
+  const tokenizer = module.Tokenizer.of(module.hubDefinition("x", { tokenizer: small?.tokenizer ?? {} }));
   for (const i of [2, 3, 8])
     expect([...tokenizer.encode(RECORDED.texts[i] ?? "")]).toEqual(small?.encodings[i]?.ids);
 });

@@ -39,24 +39,24 @@ async function hub(model: TinyModel): Promise<string> {
   return path;
 }
 
-/** The model with scales of its cache, whose names begin with `place`. Scales are numbers of f32. */
+/** The model with scales of its cache, by the names that `nameOf` gives. Scales are numbers of f32. */
 function withScales(
   model: TinyModel,
-  place: (layer: number, which: "k" | "v") => string,
+  nameOf: (layer: number, operand: "k" | "v") => string,
   seed: number,
 ): TinyModel {
   const draw = uniform(seed);
   const tensors = new Map(model.tensors);
   for (let layer = 0; layer < Number(model.config.num_hidden_layers); layer++)
-    for (const which of ["k", "v"] as const)
-      tensors.set(place(layer, which), {
+    for (const operand of ["k", "v"] as const)
+      tensors.set(nameOf(layer, operand), {
         shape: [1],
         values: Float32Array.of(0.001 + 0.01 * Math.abs(draw())),
       });
   return { ...model, tensors };
 }
-const ofAttention = (layer: number, which: string): string =>
-  `model.layers.${layer}.self_attn.${which}_scale`;
+const ofAttention = (layer: number, operand: string): string =>
+  `model.layers.${layer}.self_attn.${operand}_scale`;
 
 const tokenOf = (sequence: number, position: number): number =>
   (sequence * 17 + position * 7 + 3) % VOCABULARY;
@@ -71,22 +71,22 @@ function rowsOf(model: CausalLM, { lengths, steps }: Rollout, form: object): str
     cache.preStep(step);
     const longest = Math.max(...step.values());
     const ids = [...step].flatMap(([sequence, length]) => {
-      const first = rows[sequence]?.length ?? 0;
-      return Array.from({ length: longest }, (_, i) => (i < length ? tokenOf(sequence, first + i) : 1));
+      const rowsBefore = rows[sequence]?.length ?? 0;
+      return Array.from({ length: longest }, (_, i) => (i < length ? tokenOf(sequence, rowsBefore + i) : 1));
     });
     const tokens = tensor(backend(), Int32Array.from(ids), [step.size, longest], "i32");
     const logits = model.forward(tokens, { inferenceParams: cache }).tensor.dataSync() as Float32Array;
     for (const [b, [sequence, length]] of [...step].entries())
       for (let i = 0; i < length; i++) {
-        const at = (b * longest + i) * vocabSize;
-        rows[sequence]?.push(Buffer.from(logits.slice(at, at + vocabSize).buffer).toString("hex"));
+        const start = (b * longest + i) * vocabSize;
+        rows[sequence]?.push(Buffer.from(logits.slice(start, start + vocabSize).buffer).toString("hex"));
       }
   }
   return rows;
 }
 
 /** Each sequence in one step. */
-const whole = ({ lengths }: Rollout): Rollout => ({
+const atOnce = ({ lengths }: Rollout): Rollout => ({
   lengths,
   steps: lengths.map((length, sequence) => new Map([[sequence, length]])),
 });
@@ -100,14 +100,16 @@ describe("a cache of e4m3 codes", () => {
     await fc.assert(
       fc.asyncProperty(tinyChoices, rollouts, forms, fc.boolean(), async (choices, run, form, hasScales) => {
         const { pageSize, dtype } = form;
-        const drawn = tinyModel(choices);
-        const scaled = hasScales ? withScales(drawn, ofAttention, choices.seed) : drawn;
-        using model = await loadCausalLM(backend(), await hub(scaled), { dtype });
+        const tinyModelChoice = tinyModel(choices);
+        const scaledModel = hasScales
+          ? withScales(tinyModelChoice, ofAttention, choices.seed)
+          : tinyModelChoice;
+        using model = await loadCausalLM(backend(), await hub(scaledModel), { dtype });
         noGrad(() => {
           const pages = pageSize === undefined ? {} : { isPaged: true, pageSize };
-          const expected = rowsOf(model, whole(run), { format: "e4m3" });
+          const expected = rowsOf(model, atOnce(run), { format: "e4m3" });
           expect(rowsOf(model, run, { format: "e4m3", ...pages })).toEqual(expected);
-          expect(rowsOf(model, whole(run), {})).not.toEqual(expected);
+          expect(rowsOf(model, atOnce(run), {})).not.toEqual(expected);
         });
       }),
       { numRuns: draws(40, 6) },
@@ -119,9 +121,10 @@ describe("a cache of e4m3 codes", () => {
     const [length, width, kScale, vScale] = [6, 16, Math.fround(0.013), Math.fround(0.3)];
     const draw = uniform(9);
     // some keys are beyond 448 times their scale
-    const drawn = (factor: number) => Float32Array.from({ length: length * width }, () => factor * draw());
-    const [q, k, v] = [drawn(1), drawn(8), drawn(8)] as const;
-    const own = (values: Float32Array) => tensor(backend(), values, [1, length, 1, width], "f32");
+    const drawValues = (factor: number) =>
+      Float32Array.from({ length: length * width }, () => factor * draw());
+    const [q, k, v] = [drawValues(1), drawValues(8), drawValues(8)] as const;
+    const ownTensor = (values: Float32Array) => tensor(backend(), values, [1, length, 1, width], "f32");
     const attend = (keys: Float32Array, values: Float32Array, options: object) => {
       using cache = new InferenceParams(backend(), 1, length, {
         ...{ numHeadsKv: 1, headDimK: width, dtype: "f32", ...options },
@@ -133,14 +136,14 @@ describe("a cache of e4m3 codes", () => {
         layerNumber: 2,
       });
       const call = { inferenceParams: cache, attnMaskType: "padding_causal" } as const;
-      const out = noGrad(() => layer.forward(own(q), own(keys), own(values), call));
+      const out = noGrad(() => layer.forward(ownTensor(q), ownTensor(keys), ownTensor(values), call));
       return [...out.tensor.dataSync()];
     };
-    const read = (scale: number) => (x: number) =>
+    const decodedUnder = (scale: number) => (x: number) =>
       Math.fround(nearest(Math.fround(x * Math.fround(1 / scale))) * scale);
     const scales = { kScales: [1, kScale], vScales: [1, vScale] };
     expect(attend(k, v, { format: "e4m3", ...scales })).toEqual(
-      attend(k.map(read(kScale)), v.map(read(vScale)), {}),
+      attend(k.map(decodedUnder(kScale)), v.map(decodedUnder(vScale)), {}),
     );
   });
 });
@@ -157,45 +160,45 @@ function nearest(x: number): number {
 }
 
 describe("the scales of a checkpoint", () => {
-  const PLACES: readonly (readonly [string, (layer: number, which: string) => string])[] = [
+  const PLACES: readonly (readonly [string, (layer: number, operand: string) => string])[] = [
     ["compressed-tensors", ofAttention],
-    ["ModelOpt", (layer, which) => `model.layers.${layer}.self_attn.${which}_proj.${which}_scale`],
-    ["vLLM", (layer, which) => `model.layers.${layer}.self_attn.attn.${which}_scale`],
+    ["ModelOpt", (layer, operand) => `model.layers.${layer}.self_attn.${operand}_proj.${operand}_scale`],
+    ["vLLM", (layer, operand) => `model.layers.${layer}.self_attn.attn.${operand}_scale`],
   ];
-  it.each(PLACES)("are read from the names of %s", async (_, place) => {
-    const scaled = withScales(tinyModel(TINY), place, 3);
-    using model = await loadCausalLM(backend(), await hub(scaled));
-    const scalesOf = (which: "k" | "v") =>
-      [0, 1].map((layer) => scaled.tensors.get(place(layer, which))?.values[0]);
+  it.each(PLACES)("are read from the names of %s", async (_, nameOf) => {
+    const scaledModel = withScales(tinyModel(TINY), nameOf, 3);
+    using model = await loadCausalLM(backend(), await hub(scaledModel));
+    const scalesOf = (operand: "k" | "v") =>
+      [0, 1].map((layer) => scaledModel.tensors.get(nameOf(layer, operand))?.values[0]);
     expect(model.cacheScales).toEqual({ k: scalesOf("k"), v: scalesOf("v") });
   });
 
-  it("are undefined if there are none, and both are the one of a layer that has one", async () => {
-    using bare = await loadCausalLM(backend(), await hub(tinyModel(TINY)));
-    expect(bare.cacheScales).toBeUndefined();
+  it("are undefined if a layer has none, and equal if a layer has one", async () => {
+    using unscaledModel = await loadCausalLM(backend(), await hub(tinyModel(TINY)));
+    expect(unscaledModel.cacheScales).toBeUndefined();
     const tensors = new Map(tinyModel(TINY).tensors);
     for (const layer of [0, 1])
       tensors.set(`model.layers.${layer}.self_attn.kv_scale`, {
         shape: [],
         values: Float32Array.of(0.5 + layer),
       });
-    using one = await loadCausalLM(backend(), await hub({ ...tinyModel(TINY), tensors }));
-    expect(one.cacheScales).toEqual({ k: [0.5, 1.5], v: [0.5, 1.5] });
+    using loadedModel = await loadCausalLM(backend(), await hub({ ...tinyModel(TINY), tensors }));
+    expect(loadedModel.cacheScales).toEqual({ k: [0.5, 1.5], v: [0.5, 1.5] });
   });
 
-  it("are refused if a layer lacks one, has several, or has one that is not above 0", async () => {
+  it("are refused if a layer lacks a scale, has several, or has a scale that is not above 0", async () => {
     const { config, tensors } = withScales(tinyModel(TINY), ofAttention, 3);
     const name = ofAttention(0, "k");
-    const others = new Map([...tensors].filter(([each]) => each !== name));
+    const otherTensors = new Map([...tensors].filter(([tensorName]) => tensorName !== name));
     const set = (...values: readonly number[]): TinyModel["tensors"] =>
-      new Map(others).set(name, { shape: [values.length], values: Float32Array.from(values) });
-    for (const [wrong, message] of [
-      [others, /model\.layers\.0\.self_attn: has v_scale alone/],
+      new Map(otherTensors).set(name, { shape: [values.length], values: Float32Array.from(values) });
+    for (const [names, message] of [
+      [otherTensors, /model\.layers\.0\.self_attn: has v_scale alone/],
       [set(0), /self_attn\.k_scale" is 0; a scale is above 0/],
       [set(1, 2), /self_attn\.k_scale" is \[2\]; a cache has one scale/],
     ] as const) {
-      const path = await hub({ config, tensors: wrong });
-      const error = await loadCausalLM(backend(), path).catch((each: unknown) => each);
+      const path = await hub({ config, tensors: names });
+      const error = await loadCausalLM(backend(), path).catch((reason: unknown) => reason);
       expect(error).toBeInstanceOf(FileError);
       expect(String(error)).toMatch(message);
     }

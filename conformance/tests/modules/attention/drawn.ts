@@ -30,10 +30,10 @@ export function waves(b: Backend, seed: number, shape: Shape, dtype: WideDType =
 
 /** Gives the parameters of modules new values, the same to modules with the same shapes of parameters in order. */
 export function fill(seed: number, ...modules: readonly Module[]): void {
-  const parameters = modules.flatMap((each) => [...each.namedParameters().values()]);
-  for (const [i, each] of parameters.entries()) {
-    const { backend, shape, dtype } = each.tensor;
+  const parameters = modules.flatMap((module) => [...module.namedParameters().values()]);
+  for (const [i, parameter] of parameters.entries()) {
+    const { backend, shape, dtype } = parameter.tensor;
     using values = waves(backend, seed + i, shape, dtype);
-    each.tensor.paste(values, 0);
+    parameter.tensor.paste(values, 0);
   }
 }

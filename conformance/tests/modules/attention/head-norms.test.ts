@@ -12,7 +12,7 @@ import { testInScope, useBackend } from "../../harness/suite.js";
 import { waves } from "./drawn.js";
 
 const backend = useBackend({ threads: 1, datapath: "hopper" });
-const f = Math.fround;
+const fround = Math.fround;
 
 describe("l2Normalize", () => {
   testInScope("divides each row by its length: an f32 sum of squares, rsqrt, one rounded product", () => {
@@ -32,7 +32,9 @@ describe("l2Normalize", () => {
             [2 * rows, width],
             [1],
           ).values;
-          const factors = squares.map((square) => f(OPERATORS.rsqrt.value(f(square + f(eps)))));
+          const factors = squares.map((square) =>
+            fround(OPERATORS.rsqrt.value(fround(square + fround(eps)))),
+          );
           const expected = data.map((value, i) => value * (factors[Math.floor(i / width)] as number));
           const actual = wideValues(new PlainTensor(dtype, y.shape, y.dataSync()));
           expect([...actual]).toEqual([

@@ -36,7 +36,7 @@ describe("a cache", () => {
     expect([...cache.sequences]).toEqual([["b", 1]]);
   });
 
-  testInScope("of pages that do not divide a sequence, and steps that are no steps, are refused", () => {
+  testInScope("of pages that do not divide a sequence, and invalid steps, are refused", () => {
     expect(() => cacheOf({ isPaged: true, pageSize: 3 })).toThrow("multiple");
     expect(() => cacheOf({ isPaged: true })).toThrow("pageSize");
     expect(() => cacheOf({ pageSize: 4 })).toThrow("isPaged");
@@ -97,7 +97,7 @@ describe("a cache", () => {
     steps: [FULL, null, FULL],
   };
 
-  it("takes a step exactly if positions and pages suffice, and each sequence keeps pages that no other has", () => {
+  it("accepts a step exactly if positions and pages suffice, and no two sequences share a page", () => {
     fc.assert(
       fc.property(programs, ({ sizes: { pageSize, perSequence, maxBatchSize, totalNumPages }, steps }) => {
         const size = pageSize ?? 4 * perSequence;
@@ -129,17 +129,17 @@ describe("a cache", () => {
             const rows = Math.max(...step.map(([, count]) => count));
             const heads = zeros(backend(), "bf16", [step.length, rows, 1, 1]);
             const table = cache.append(1, heads, heads).pages.dataSync();
-            const taken = new Map(
+            const rowsById = new Map(
               [...next].map(([id, length], row) => {
-                const first = row * (longest / size);
-                return [id, [...table.subarray(first, first + Math.ceil(length / size))]];
+                const firstPage = row * (longest / size);
+                return [id, [...table.subarray(firstPage, firstPage + Math.ceil(length / size))]];
               }),
             );
-            for (const [id, all] of taken)
-              expect(all).toEqual(expect.arrayContaining([...(owned.get(id) ?? [])]));
-            expect(new Set([...taken.values()].flat()).size).toBe(pages);
-            expect([...taken.values()].flat().every((page) => page < total)).toBe(true);
-            owned = taken;
+            for (const [id, rows] of rowsById)
+              expect(rows).toEqual(expect.arrayContaining([...(owned.get(id) ?? [])]));
+            expect(new Set([...rowsById.values()].flat()).size).toBe(pages);
+            expect([...rowsById.values()].flat().every((page) => page < total)).toBe(true);
+            owned = rowsById;
           }
           expect([...cache.sequences]).toEqual([...lengths]);
         }

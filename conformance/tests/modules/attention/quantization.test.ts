@@ -65,7 +65,7 @@ function gradientsOf(x: Variable, layer: MultiheadAttention): readonly Tensor[] 
 
 function expectAll(actual: readonly Tensor[], expected: readonly Tensor[]): void {
   expect(actual.length).toBe(expected.length);
-  for (const [i, each] of actual.entries()) expectSame(`tensor ${i}`, each, expected[i]);
+  for (const [i, tensor] of actual.entries()) expectSame(`tensor ${i}`, tensor, expected[i]);
 }
 
 const MAKE: Readonly<Record<string, () => Recipe>> = {
@@ -80,32 +80,33 @@ const make = (name: string): Recipe => (MAKE[name] as () => Recipe)();
 describe("FP8 attention", () => {
   it.each(NAMES)("recomputes the bits of a layer, and records amaxes once: %s", (name) => {
     using _ = new Scope();
-    using plain = makeLayer();
-    using again = makeLayer();
+    using plainLayer = makeLayer();
+    using otherLayer = makeLayer();
     using core = makeLayer();
     const recipe = make(name);
     for (let i = 1; i < 4; i++) {
-      const expected = step(plain, recipe, i);
-      const nested = (x: Variable): Variable => recompute((y) => recompute((z) => again.forward(z), y), x);
-      expectAll(step(again, recipe, i, nested), expected);
+      const expected = step(plainLayer, recipe, i);
+      const nestedRecompute = (x: Variable): Variable =>
+        recompute((y) => recompute((input) => otherLayer.forward(input), y), x);
+      expectAll(step(otherLayer, recipe, i, nestedRecompute), expected);
       expectAll(
         step(core, recipe, i, (x) => core.forward(x, { checkpointCoreAttention: true })),
         expected,
       );
-      const snapshot = stateOf(plain).snapshotSync();
-      for (const each of [again, core]) expect(stateOf(each).snapshotSync()).toEqual(snapshot);
+      const snapshot = stateOf(plainLayer).snapshotSync();
+      for (const module of [otherLayer, core]) expect(stateOf(module).snapshotSync()).toEqual(snapshot);
     }
   });
 
   it.each(NAMES)("continues from a snapshot with the bits of a run that was not interrupted: %s", (name) => {
     using _ = new Scope();
-    using whole = makeLayer({ attentionDropout: 0 });
+    using wholeLayer = makeLayer({ attentionDropout: 0 });
     using resumed = makeLayer({ attentionDropout: 0 });
-    for (const seed of [1, 2]) step(whole, make(name), seed);
-    for (const [key, state] of whole.namedQuantizations())
+    for (const seed of [1, 2]) step(wholeLayer, make(name), seed);
+    for (const [key, state] of wholeLayer.namedQuantizations())
       resumed.namedQuantizations().get(key)?.restore(state.snapshotSync());
-    expect(stateOf(resumed).snapshotSync()).toEqual(stateOf(whole).snapshotSync());
-    for (const seed of [3, 4]) expectAll(step(resumed, make(name), seed), step(whole, make(name), seed));
+    expect(stateOf(resumed).snapshotSync()).toEqual(stateOf(wholeLayer).snapshotSync());
+    for (const seed of [3, 4]) expectAll(step(resumed, make(name), seed), step(wholeLayer, make(name), seed));
   });
 
   testInScope("refuses snapshots of other numbers of tensors, and keeps its state", () => {
@@ -126,15 +127,15 @@ describe("FP8 attention", () => {
       size: 2,
       reduceMax: (tensors: readonly Tensor<"f32">[]) => {
         for (const tensor of tensors) reduced.push([...tensor.dataSync()]);
-        for (const each of tensors) each.write(each.dataSync().map((x) => 2 * x));
+        for (const tensor of tensors) tensor.write(tensor.dataSync().map((x) => 2 * x));
       },
     };
     const amaxOf = (scale: number): number => {
       const x = new Variable(waves(backend(), 1, [4, 1, 1, WIDTH], "f32"), true);
-      const large = waves(backend(), 1, [4, 1, 1, WIDTH], "f32");
-      large.write(large.dataSync().map((value) => value * scale) as Float32Array);
-      core.forward(x, x, large);
-      return Math.max(...large.dataSync().map(Math.abs));
+      const largeInput = waves(backend(), 1, [4, 1, 1, WIDTH], "f32");
+      largeInput.write(largeInput.dataSync().map((value) => value * scale) as Float32Array);
+      core.forward(x, x, largeInput);
+      return Math.max(...largeInput.dataSync().map(Math.abs));
     };
     const recipe = new DelayedScaling({ fp8Dpa: true });
     const amaxes = autocast({ recipe, amaxReductionGroup: group }, () => [amaxOf(3), amaxOf(2)]);
@@ -148,19 +149,19 @@ describe("FP8 attention", () => {
   testInScope(
     "uses the scales of its forward pass, if the recipe has changed before the backward pass",
     () => {
-      const run = (between: (layer: MultiheadAttention) => void): readonly Tensor[] => {
+      const run = (change: (layer: MultiheadAttention) => void): readonly Tensor[] => {
         using layer = makeLayer({ attentionDropout: 0 });
         step(layer, make("delayed, fp8Dpa"), 1);
         const x = inputOf(2);
         const out = autocast({ recipe: make("delayed, fp8Dpa") }, () => layer.forward(x));
-        between(layer);
+        change(layer);
         out.backward(waves(backend(), 52, out.shape));
         return [out.tensor, ...gradientsOf(x, layer)];
       };
-      const other = inputOf(7).tensor;
+      const otherInput = inputOf(7).tensor;
       const expected = run(() => undefined);
       const actual = run((layer) => {
-        noGrad(() => autocast({ recipe: make("current, fp8Mha") }, () => layer.forward(other)));
+        noGrad(() => autocast({ recipe: make("current, fp8Mha") }, () => layer.forward(otherInput)));
       });
       expectAll(actual, expected);
     },
@@ -199,27 +200,27 @@ describe("FP8 attention of no rows", () => {
 });
 
 describe("attention is in high precision", () => {
-  const high = (recipe: Recipe, change: (layer: MultiheadAttention) => void = () => undefined) => {
+  const highPrecision = (recipe: Recipe, change: (layer: MultiheadAttention) => void = () => undefined) => {
     using layer = makeLayer();
     change(layer);
     return step(layer, recipe, 1);
   };
 
   testInScope("where a rule of setLayerRecipes or an Inspector says so, and without fp8Dpa", () => {
-    const expected = high(new DelayedScaling());
+    const expected = highPrecision(new DelayedScaling());
     const recipe = make("delayed, fp8Mha");
     const rule = { layers: "coreAttention", recipe: null };
     expectAll(
-      high(recipe, (layer) => setLayerRecipes(layer, [rule])),
+      highPrecision(recipe, (layer) => setLayerRecipes(layer, [rule])),
       expected,
     );
     expectAll(
-      high(recipe, (layer) => {
+      highPrecision(recipe, (layer) => {
         new Inspector(layer, [{ layers: ["coreAttention"], DisableFP8Layer: {} }]);
       }),
       expected,
     );
-    const quantized = high(recipe);
+    const quantized = highPrecision(recipe);
     expect(quantized[0]?.dataSync()).not.toEqual(expected[0]?.dataSync());
   });
 
@@ -227,7 +228,9 @@ describe("attention is in high precision", () => {
     const recipe = make("delayed, fp8Mha");
     const layers = ["qkv", "proj"];
     const results = layers.map((name) =>
-      high(recipe, (layer) => setLayerRecipes(layer, [{ layers: name, recipe: new MXFP8BlockScaling() }])),
+      highPrecision(recipe, (layer) =>
+        setLayerRecipes(layer, [{ layers: name, recipe: new MXFP8BlockScaling() }]),
+      ),
     );
     for (const result of results)
       expect(result.every((x) => x.dataSync().some((value) => value !== 0))).toBe(true);
@@ -235,10 +238,10 @@ describe("attention is in high precision", () => {
 });
 
 describe("FP8 attention refuses", () => {
-  it.each([Float8BlockScaling, NVFP4BlockScaling])("%o", (Made) => {
-    expect(() => new Made({ fp8Dpa: true })).toThrow(ArgumentError);
-    expect(() => new Made({ fp8Mha: true })).toThrow("setLayerRecipes");
-    expect(new Made({ fp8Dpa: false, fp8Mha: false }).attention).toBeUndefined();
+  it.each([Float8BlockScaling, NVFP4BlockScaling])("%o", (RecipeClass) => {
+    expect(() => new RecipeClass({ fp8Dpa: true })).toThrow(ArgumentError);
+    expect(() => new RecipeClass({ fp8Mha: true })).toThrow("setLayerRecipes");
+    expect(new RecipeClass({ fp8Dpa: false, fp8Mha: false }).attention).toBeUndefined();
   });
 
   testInScope("softcap and caches", () => {
@@ -276,7 +279,7 @@ describe("the memory of FP8 attention", () => {
     const heads = 4;
     const recipe = new Float8CurrentScaling({ fp8Dpa: true });
     using core = new DotProductAttention(backend(), heads, 16, { attnMaskType: "no_mask" });
-    const kept = (length: number, checkpointCoreAttention: boolean): number => {
+    const keptBytes = (length: number, checkpointCoreAttention: boolean): number => {
       using _ = new Scope();
       const x = new Variable(waves(backend(), 1, [length, 1, heads, 16]), true);
       const { live } = backend().memoryUse();
@@ -286,8 +289,8 @@ describe("the memory of FP8 attention", () => {
     // what grows with the square of the length
     const forPair = (measure: (length: number) => number): number =>
       (measure(512) - 2 * measure(256)) / (heads * (512 ** 2 - 2 * 256 ** 2));
-    expect(forPair((length) => kept(length, false))).toBeCloseTo(3, 1);
-    expect(forPair((length) => kept(length, true))).toBeCloseTo(0, 1);
+    expect(forPair((length) => keptBytes(length, false))).toBeCloseTo(3, 1);
+    expect(forPair((length) => keptBytes(length, true))).toBeCloseTo(0, 1);
   });
 
   it.each(["vanilla", "off-by-one"] as const)(
@@ -324,8 +327,8 @@ describe("the memory of FP8 attention", () => {
 
 describe("a captured step with FP8 attention", () => {
   let fresh: Backend;
-  useBackendPerTest((opened) => {
-    fresh = opened;
+  useBackendPerTest((openedBackend) => {
+    fresh = openedBackend;
   });
 
   /** The results of replays, or of calls, after a first step. */
@@ -341,14 +344,14 @@ describe("a captured step with FP8 attention", () => {
       const input = new Variable(x, true);
       const out = autocast({ recipe }, () => layer.forward(input));
       out.backward(x);
-      return [out.tensor.clone(), ...gradientsOf(input, layer)].map((each) => scope.keep(each));
+      return [out.tensor.clone(), ...gradientsOf(input, layer)].map((tensor) => scope.keep(tensor));
     };
     body();
     const graph = replays ? captureGraph(fresh, body) : undefined;
     const results = [10, 11, 12].map((seed) => {
       x.write(waves(fresh, seed, x.shape).dataSync() as Uint16Array);
       graph?.replay();
-      return (graph?.result ?? body()).map((each) => String(each.dataSync())).join();
+      return (graph?.result ?? body()).map((tensor) => String(tensor.dataSync())).join();
     });
     graph?.dispose();
     return results;

@@ -36,15 +36,15 @@ export const rollouts: fc.Arbitrary<Rollout> = fc
     order: fc.array(fc.boolean(), { minLength: 24, maxLength: 24 }),
   })
   .map(({ lengths, chunks, order }) => {
-    const left = [...lengths];
+    const remaining = [...lengths];
     const steps: Map<number, number>[] = [];
-    for (let i = 0; left.some((each) => each > 0) && i < 200; i++) {
-      const ids = left.flatMap((each, id) => (each > 0 ? [id] : []));
+    for (let i = 0; remaining.some((length) => length > 0) && i < 200; i++) {
+      const ids = remaining.flatMap((length, id) => (length > 0 ? [id] : []));
       if (order[i % order.length]) ids.reverse();
       const step = new Map(
-        ids.map((id) => [id, Math.min(left[id] as number, chunks[(i + id) % 24] as number)]),
+        ids.map((id) => [id, Math.min(remaining[id] as number, chunks[(i + id) % 24] as number)]),
       );
-      for (const [id, count] of step) left[id] = (left[id] as number) - count;
+      for (const [id, count] of step) remaining[id] = (remaining[id] as number) - count;
       steps.push(step);
     }
     return { lengths, steps };
@@ -67,10 +67,10 @@ export function fullRows(
     using _scope = new Scope();
     const shapes = { bshd: [1, length, HIDDEN], sbhd: [length, 1, HIDDEN], thd: [length, HIDDEN] };
     const x = waves(backend, id + 1, [LONGEST, HIDDEN], dtype).slice(0, shapes[format]);
-    const ends = tensor(backend, Int32Array.of(0, length), [2], "i32");
+    const boundaries = tensor(backend, Int32Array.of(0, length), [2], "i32");
     const out = layer.forward(x, {
       ...(angles ? { rotaryPosEmb: angles } : {}),
-      ...(format === "thd" ? { cuSeqlensQ: ends, selfAttnMaskType: "padding_causal" } : {}),
+      ...(format === "thd" ? { cuSeqlensQ: boundaries, selfAttnMaskType: "padding_causal" } : {}),
       training: false,
     });
     return Array.from({ length }, (_, position) => rowBytes(out, position));
@@ -96,27 +96,29 @@ export function steppedRows(
     using _scope = new Scope();
     cache.preStep(step);
     const longest = Math.max(...step.values());
-    const [b, s] = [step.size, longest];
+    const [b, stepLength] = [step.size, longest];
     const counts = [...step.values()];
     const total = (until: number): number => counts.slice(0, until).reduce((sum, count) => sum + count, 0);
-    const size = (format === "thd" ? total(b) : b * s) * HIDDEN;
+    const size = (format === "thd" ? total(b) : b * stepLength) * HIDDEN;
     const values = dtype === "f32" ? new Float32Array(size) : new Uint16Array(size);
-    const places = {
-      bshd: (i: number, position: number) => i * s + position,
+    const positions = {
+      bshd: (i: number, position: number) => i * stepLength + position,
       sbhd: (i: number, position: number) => position * b + i,
       thd: (i: number, position: number) => total(i) + position,
     };
-    const at = places[format];
+    const nextPosition = positions[format];
     for (const [i, [id, count]] of [...step].entries()) {
       const source = waves(backend, id + 1, [LONGEST, HIDDEN], dtype).dataSync();
-      const first = (rows[id] as string[]).length;
-      for (let p = 0; p < count; p++)
+      const rowsBefore = (rows[id] as string[]).length;
+      for (let token = 0; token < count; token++)
         values.set(
-          source.subarray((first + p) * HIDDEN, (first + p + 1) * HIDDEN) as Uint16Array | Float32Array,
-          at(i, p) * HIDDEN,
+          source.subarray((rowsBefore + token) * HIDDEN, (rowsBefore + token + 1) * HIDDEN) as
+            | Uint16Array
+            | Float32Array,
+          nextPosition(i, token) * HIDDEN,
         );
     }
-    const shapes = { bshd: [b, s, HIDDEN], sbhd: [s, b, HIDDEN], thd: [total(b), HIDDEN] };
+    const shapes = { bshd: [b, stepLength, HIDDEN], sbhd: [stepLength, b, HIDDEN], thd: [total(b), HIDDEN] };
     const x = tensor(backend, values, shapes[format], dtype);
     const out = layer.forward(x, {
       ...(angles ? { rotaryPosEmb: angles } : {}),
@@ -125,7 +127,8 @@ export function steppedRows(
       training: false,
     });
     for (const [i, [id, count]] of [...step].entries())
-      for (let p = 0; p < count; p++) (rows[id] as string[]).push(rowBytes(out, at(i, p)));
+      for (let token = 0; token < count; token++)
+        (rows[id] as string[]).push(rowBytes(out, nextPosition(i, token)));
   }
   return rows;
 }

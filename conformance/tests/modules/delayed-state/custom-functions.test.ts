@@ -28,8 +28,8 @@ const AMAX = {
  */
 function scaleBy(amax: number, scale: number, formatMax: number, { margin }: DelayedScaling): number {
   const follows = amax > 0 && amax < Number.POSITIVE_INFINITY;
-  const made = follows ? Math.fround(Math.fround(formatMax * 2 ** -margin) / amax) : scale;
-  return Math.min(made, FLT_MAX);
+  const expectedScale = follows ? Math.fround(Math.fround(formatMax * 2 ** -margin) / amax) : scale;
+  return Math.min(expectedScale, FLT_MAX);
 }
 
 /** The input's scale and history after each step. */
@@ -64,10 +64,12 @@ it.each(["max", "mostRecent"] as const)(
         fc.constantFrom(0, 1, 5, -3, 100, -100),
         (amaxes, amaxHistoryLen, margin) => {
           const options = { amaxHistoryLen, margin };
-          const own = states({ ...options, amaxComputeAlgo: name }, amaxes);
+          const ownState = states({ ...options, amaxComputeAlgo: name }, amaxes);
           for (const amaxComputeAlgo of [name, AMAX[name]])
             for (const scalingFactorComputeAlgo of [undefined, scaleBy])
-              expect(states({ ...options, amaxComputeAlgo, scalingFactorComputeAlgo }, amaxes)).toEqual(own);
+              expect(states({ ...options, amaxComputeAlgo, scalingFactorComputeAlgo }, amaxes)).toEqual(
+                ownState,
+              );
         },
       ),
       { numRuns: draws(40) },

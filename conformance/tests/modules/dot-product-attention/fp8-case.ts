@@ -84,32 +84,37 @@ export const TABLE = {
 export type Case = { readonly [K in keyof typeof TABLE]: (typeof TABLE)[K][number] };
 
 /** Makes options that exclude each other agree. */
-export function allowed(of: Case): Case {
-  const [causal, padding] = MASKS[of.mask];
-  const isThd = of.format === "thd";
-  const mask = isThd && !padding ? (causal ? "padding_causal" : "padding") : of.mask;
+export function withAllowedOptions(attentionCase: Case): Case {
+  const [causal, padding] = MASKS[attentionCase.mask];
+  const isThd = attentionCase.format === "thd";
+  const mask = isThd && !padding ? (causal ? "padding_causal" : "padding") : attentionCase.mask;
   return {
-    ...of,
+    ...attentionCase,
     mask,
     // blocks divide the positions and the widths of values
-    ...(of.recipe.startsWith("mxfp8") ? { ownLengths: true, widths: [of.widths[0], 32] as never } : {}),
-    window: causal && of.window && of.window[1] > 0 ? ([of.window[0], 0] as never) : of.window,
-    bias: isThd && of.bias.endsWith("scale_bias") ? "no_bias" : of.bias,
+    ...(attentionCase.recipe.startsWith("mxfp8")
+      ? { ownLengths: true, widths: [attentionCase.widths[0], 32] as never }
+      : {}),
+    window:
+      causal && attentionCase.window && attentionCase.window[1] > 0
+        ? ([attentionCase.window[0], 0] as never)
+        : attentionCase.window,
+    bias: isThd && attentionCase.bias.endsWith("scale_bias") ? "no_bias" : attentionCase.bias,
   };
 }
 
 /** The lengths of two sequences, and for "thd" with gaps their first tokens and the number of all. */
-function sequencesOf(of: Case) {
-  const isBlocked = of.recipe.startsWith("mxfp8");
+function sequencesOf(attentionCase: Case) {
+  const isBlocked = attentionCase.recipe.startsWith("mxfp8");
   const q = { lengths: [3, 2], starts: [1, 5], tokens: 8 };
-  if (!of.ownLengths) return { q, k: q, rows: QUERIES };
+  if (!attentionCase.ownLengths) return { q, k: q, rows: QUERIES };
   const k = isBlocked
     ? { lengths: [32, 20], starts: [2, 36], tokens: 60 }
     : { lengths: [4, 3], starts: [2, 6], tokens: 9 };
   return { q, k, rows: isBlocked ? 32 : 7 };
 }
 
-type Which = "q" | "k" | "v";
+type Operand = "q" | "k" | "v";
 
 /** The rows of a tensor: [b][i] is the row of position i of sequence b, and the number of all rows. */
 export interface Rows {
@@ -120,12 +125,14 @@ export interface Rows {
 }
 
 /** Where the rows of queries or keys lie. */
-export function rowsOf(of: Case, which: Which): Rows {
-  const { q, k, rows: keys } = sequencesOf(of);
-  const side = which === "q" ? q : k;
-  if (of.format === "thd") {
+export function rowsOf(attentionCase: Case, operand: Operand): Rows {
+  const { q, k, rows: keys } = sequencesOf(attentionCase);
+  const side = operand === "q" ? q : k;
+  if (attentionCase.format === "thd") {
     const hasGaps =
-      which === "q" ? of.gaps !== "none" : of.gaps === "both" || (!of.ownLengths && of.gaps !== "none");
+      operand === "q"
+        ? attentionCase.gaps !== "none"
+        : attentionCase.gaps === "both" || (!attentionCase.ownLengths && attentionCase.gaps !== "none");
     const firsts = hasGaps ? side.starts : [0, side.lengths[0] as number];
     const longest = Math.max(...side.lengths);
     return {
@@ -135,13 +142,20 @@ export function rowsOf(of: Case, which: Which): Rows {
       shape: (heads, width) => [side.tokens, heads, width],
     };
   }
-  const rows = which === "q" ? QUERIES : MASKS[of.mask][1] ? keys : of.recipe.startsWith("mxfp8") ? 32 : 7;
+  const rows =
+    operand === "q"
+      ? QUERIES
+      : MASKS[attentionCase.mask][1]
+        ? keys
+        : attentionCase.recipe.startsWith("mxfp8")
+          ? 32
+          : 7;
   return {
-    rowOf: of.format === "sbhd" ? (b, i) => i * BATCH + b : (b, i) => b * rows + i,
+    rowOf: attentionCase.format === "sbhd" ? (b, i) => i * BATCH + b : (b, i) => b * rows + i,
     counts: [rows, rows],
     length: rows,
     shape: (heads, width) =>
-      of.format === "sbhd" ? [rows, BATCH, heads, width] : [BATCH, rows, heads, width],
+      attentionCase.format === "sbhd" ? [rows, BATCH, heads, width] : [BATCH, rows, heads, width],
   };
 }
 
@@ -157,101 +171,117 @@ export function byHead(x: Tensor, rows: Rows, [heads, width]: readonly [number, 
   const values = valuesIn(x);
   const data = new Float32Array(BATCH * heads * rows.length * width);
   for (let b = 0; b < BATCH; b++)
-    for (let h = 0; h < heads; h++)
+    for (let head = 0; head < heads; head++)
       for (let i = 0; i < (rows.counts[b] as number); i++) {
-        const from = (rows.rowOf(b, i) * heads + h) * width;
-        data.set(values.subarray(from, from + width), ((b * heads + h) * rows.length + i) * width);
+        const from = (rows.rowOf(b, i) * heads + head) * width;
+        data.set(values.subarray(from, from + width), ((b * heads + head) * rows.length + i) * width);
       }
   return { data, shape: [BATCH * heads * rows.length, width], dtype: x.dtype as Matrix["dtype"] };
 }
 
 /** The inverse of `byHead`: the values of a tensor, +0 in rows of no sequence. */
 export function byRow(x: Matrix, rows: Rows, [heads, width]: readonly [number, number]): Float32Array {
-  const data = new Float32Array(rows.shape(heads, width).reduce((size, each) => size * each, 1));
+  const data = new Float32Array(rows.shape(heads, width).reduce((size, extent) => size * extent, 1));
   for (let b = 0; b < BATCH; b++)
-    for (let h = 0; h < heads; h++)
+    for (let head = 0; head < heads; head++)
       for (let i = 0; i < (rows.counts[b] as number); i++) {
-        const from = ((b * heads + h) * rows.length + i) * width;
-        data.set(x.data.subarray(from, from + width), (rows.rowOf(b, i) * heads + h) * width);
+        const from = ((b * heads + head) * rows.length + i) * width;
+        data.set(x.data.subarray(from, from + width), (rows.rowOf(b, i) * heads + head) * width);
       }
   return data;
 }
 
 /** The widths of the heads of a tensor. */
-export const widthOf = (of: Case, which: Which): number => of.widths[which === "v" ? 1 : 0];
+export const widthOf = (attentionCase: Case, operand: Operand): number =>
+  attentionCase.widths[operand === "v" ? 1 : 0];
 /** The number of heads of a tensor. */
-export const headsOf = (of: Case, which: Which): number => (which === "q" ? HEADS : of.groups);
+export const headsOf = (attentionCase: Case, operand: Operand): number =>
+  operand === "q" ? HEADS : attentionCase.groups;
 
 /** The options of the module and of its call, the bias, and the attention in plain numbers without its tensors. */
-export function argumentsOf(backend: Backend, of: Case) {
-  const [causal, padding, fixed] = MASKS[of.mask];
-  const isThd = of.format === "thd";
-  const { q, k } = sequencesOf(of);
-  const [queries, keys] = [rowsOf(of, "q").length, rowsOf(of, "k").length];
-  const biasShape: Shape = [...of.biasExtents, queries, keys];
-  const hasBias = of.bias.endsWith("scale_bias");
-  const bias = hasBias ? new Variable(waves(backend, 7, biasShape, of.dtype), true) : undefined;
-  const slopes = of.bias === "alibi with slopes" ? [1, 0.5, 2, 0.25, 3, 0] : undefined;
+export function argumentsOf(backend: Backend, attentionCase: Case) {
+  const [causal, padding, fixed] = MASKS[attentionCase.mask];
+  const isThd = attentionCase.format === "thd";
+  const { q, k } = sequencesOf(attentionCase);
+  const [queries, keys] = [rowsOf(attentionCase, "q").length, rowsOf(attentionCase, "k").length];
+  const biasShape: Shape = [...attentionCase.biasExtents, queries, keys];
+  const hasBias = attentionCase.bias.endsWith("scale_bias");
+  const bias = hasBias ? new Variable(waves(backend, 7, biasShape, attentionCase.dtype), true) : undefined;
+  const slopes = attentionCase.bias === "alibi with slopes" ? [1, 0.5, 2, 0.25, 3, 0] : undefined;
   const hidden = Uint8Array.from({ length: queries * keys }, (_, i) => (i % 3 === 1 || i < keys ? 1 : 0));
-  const mask = of.mask === "arbitrary" ? tensor(backend, hidden, [1, 1, queries, keys], "u8") : undefined;
-  const ends = ([a = 0, b = 0]: readonly number[]): number[] => [0, a, a + b];
+  const mask =
+    attentionCase.mask === "arbitrary" ? tensor(backend, hidden, [1, 1, queries, keys], "u8") : undefined;
+  const boundaries = ([a = 0, b = 0]: readonly number[]): number[] => [0, a, a + b];
   const options: DotProductAttentionOptions = {
     ...{
-      attnMaskType: of.mask,
-      windowSize: of.window,
-      bottomRightDiagonal: of.diagonal,
-      qkvFormat: of.format,
+      attnMaskType: attentionCase.mask,
+      windowSize: attentionCase.window,
+      bottomRightDiagonal: attentionCase.diagonal,
+      qkvFormat: attentionCase.format,
     },
-    ...{ numGqaGroups: of.groups, attentionDropout: of.drops ? 0.3 : 0, softmaxType: of.softmaxType },
-    ...(of.scale ? { softmaxScale: of.scale } : {}),
-    dtype: of.dtype,
+    ...{
+      numGqaGroups: attentionCase.groups,
+      attentionDropout: attentionCase.drops ? 0.3 : 0,
+      softmaxType: attentionCase.softmaxType,
+    },
+    ...(attentionCase.scale ? { softmaxScale: attentionCase.scale } : {}),
+    dtype: attentionCase.dtype,
   };
   const call: AttentionCall = {
-    ...{ checkpointCoreAttention: of.checkpoint, ...(mask ? { attentionMask: mask } : {}) },
-    coreAttentionBiasType: of.bias === "alibi with slopes" ? "alibi" : of.bias,
+    ...{ checkpointCoreAttention: attentionCase.checkpoint, ...(mask ? { attentionMask: mask } : {}) },
+    coreAttentionBiasType: attentionCase.bias === "alibi with slopes" ? "alibi" : attentionCase.bias,
     ...(bias ? { coreAttentionBias: bias } : {}),
     ...(slopes ? { alibiSlopes: tensor(backend, Float32Array.from(slopes), [HEADS]) } : {}),
-    ...(isThd ? { cuSeqlensQ: i32(backend, ends(q.lengths)) } : {}),
-    ...(isThd && of.ownLengths ? { cuSeqlensKv: i32(backend, ends(k.lengths)) } : {}),
-    ...(isThd && of.gaps !== "none" ? { cuSeqlensQPadded: i32(backend, [...q.starts, q.tokens]) } : {}),
-    ...(isThd && of.gaps === "both" ? { cuSeqlensKvPadded: i32(backend, [...k.starts, k.tokens]) } : {}),
+    ...(isThd ? { cuSeqlensQ: i32(backend, boundaries(q.lengths)) } : {}),
+    ...(isThd && attentionCase.ownLengths ? { cuSeqlensKv: i32(backend, boundaries(k.lengths)) } : {}),
+    ...(isThd && attentionCase.gaps !== "none"
+      ? { cuSeqlensQPadded: i32(backend, [...q.starts, q.tokens]) }
+      : {}),
+    ...(isThd && attentionCase.gaps === "both"
+      ? { cuSeqlensKvPadded: i32(backend, [...k.starts, k.tokens]) }
+      : {}),
     ...(padding && !isThd ? { seqlensQ: i32(backend, q.lengths) } : {}),
-    ...(padding && !isThd && of.ownLengths ? { seqlensKv: i32(backend, k.lengths) } : {}),
+    ...(padding && !isThd && attentionCase.ownLengths ? { seqlensKv: i32(backend, k.lengths) } : {}),
   };
   const countsOf = (b: number) =>
     isThd || padding
       ? ([q.lengths[b], k.lengths[b]] as [number, number])
       : ([queries, keys] as [number, number]);
-  const isEnd = (fixed ?? (of.diagonal === false ? "start" : "end")) === "end";
+  const isEnd = (fixed ?? (attentionCase.diagonal === false ? "start" : "end")) === "end";
   const positionOf = (b: number, i: number): number => {
-    const [own, others] = countsOf(b);
-    return isEnd ? i + others - own : i;
+    const [queryCount, keyCount] = countsOf(b);
+    return isEnd ? i + keyCount - queryCount : i;
   };
-  const [left, right] = of.window ?? [-1, -1];
+  const [leftWindow, rightWindow] = attentionCase.window ?? [-1, -1];
   const biasValues = bias && valuesIn(bias.tensor);
-  const at = (b: number, h: number, i: number, j: number): number => {
-    const [items, heads] = of.biasExtents;
-    const plane = (items === 1 ? 0 : b) * heads + (heads === 1 ? 0 : h);
+  const biasAt = (b: number, head: number, i: number, j: number): number => {
+    const [items, heads] = attentionCase.biasExtents;
+    const plane = (items === 1 ? 0 : b) * heads + (heads === 1 ? 0 : head);
     return (biasValues as Float32Array)[(plane * queries + i) * keys + j] as number;
   };
   const paper = [2 ** -2, 2 ** -4, 2 ** -6, 2 ** -8, 2 ** -1, 2 ** -3];
-  const slopeOf = (h: number): number => (slopes ?? paper)[h] as number;
+  const slopeOf = (head: number): number => (slopes ?? paper)[head] as number;
   const task: Omit<QuantizedTask, "q" | "k" | "v"> = {
-    ...{ batch: BATCH, heads: HEADS, groups: of.groups, queries, keys, family: "hopper" },
-    scale: of.scale ?? Math.fround(1 / Math.sqrt(of.widths[0])),
+    ...{ batch: BATCH, heads: HEADS, groups: attentionCase.groups, queries, keys, family: "hopper" },
+    scale: attentionCase.scale ?? Math.fround(1 / Math.sqrt(attentionCase.widths[0])),
     isVisible: (b, _h, i, j) => {
-      const [own, others] = countsOf(b);
-      const t = positionOf(b, i);
-      if (i >= own || j >= others) return false;
-      if ((causal && j > t) || (left >= 0 && j < t - left) || (right >= 0 && j > t + right)) return false;
+      const [queryCount, keyCount] = countsOf(b);
+      const position = positionOf(b, i);
+      if (i >= queryCount || j >= keyCount) return false;
+      if (
+        (causal && j > position) ||
+        (leftWindow >= 0 && j < position - leftWindow) ||
+        (rightWindow >= 0 && j > position + rightWindow)
+      )
+        return false;
       return !mask || hidden[i * keys + j] === 0;
     },
-    ...(bias ? { bias: { elementAt: at, extents: of.biasExtents } } : {}),
-    biasBeforeScale: of.bias === "pre_scale_bias",
-    ...(of.bias.startsWith("alibi")
-      ? { alibi: (b, h, i, j) => Math.fround(slopeOf(h) * -Math.abs(positionOf(b, i) - j)) }
+    ...(bias ? { bias: { elementAt: biasAt, extents: attentionCase.biasExtents } } : {}),
+    biasBeforeScale: attentionCase.bias === "pre_scale_bias",
+    ...(attentionCase.bias.startsWith("alibi")
+      ? { alibi: (b, head, i, j) => Math.fround(slopeOf(head) * -Math.abs(positionOf(b, i) - j)) }
       : {}),
-    dropout: of.drops ? { probability: 0.3, seed: SEED, offset: 4n } : undefined,
+    dropout: attentionCase.drops ? { probability: 0.3, seed: SEED, offset: 4n } : undefined,
   };
   return { options, call, bias, task };
 }

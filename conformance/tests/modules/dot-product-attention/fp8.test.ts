@@ -19,7 +19,6 @@ import { sampleCases } from "../../harness/draws.js";
 import { useBackend } from "../../harness/suite.js";
 import { waves } from "../attention/drawn.js";
 import {
-  allowed,
   argumentsOf,
   BATCH,
   byHead,
@@ -33,46 +32,52 @@ import {
   TABLE,
   valuesIn,
   widthOf,
+  withAllowedOptions,
 } from "./fp8-case.js";
 
 const backend = useBackend({ threads: 1, datapath: "hopper" });
 
 let state = 1;
-const draw = (n: number): number => {
+const draw = (bound: number): number => {
   state = (Math.imul(state, 1664525) + 1013904223) >>> 0;
-  return (state >>> 8) % n;
+  return (state >>> 8) % bound;
 };
 
-const CASES = pairwise(TABLE, draw).map(allowed);
+const CASES = pairwise(TABLE, draw).map(withAllowedOptions);
 
 /** Throws unless all numbers have the same bits. */
 function expectNumbers(name: string, actual: ArrayLike<number>, expected: ArrayLike<number>): void {
   expect(actual.length, name).toBe(expected.length);
-  const first = Array.from(expected).findIndex((value, i) => !Object.is(actual[i], value));
-  if (first >= 0)
-    throw new Error(`${name}[${first}] is ${actual[first]}; in plain numbers it is ${expected[first]}`);
+  const mismatch = Array.from(expected).findIndex((value, i) => !Object.is(actual[i], value));
+  if (mismatch >= 0)
+    throw new Error(
+      `${name}[${mismatch}] is ${actual[mismatch]}; in plain numbers it is ${expected[mismatch]}`,
+    );
 }
 
 /** [B * Sq, H * V] of one head after the other, [B * H * Sq, V]. */
-function headsJoined({ data, dtype }: Matrix, rows: number, width: number): Matrix {
-  const joined = new Float32Array(data.length);
-  for (let n = 0; n < data.length; n++) {
-    const [d, i] = [n % width, Math.floor(n / width) % rows];
-    const [h, b] = [Math.floor(n / (width * rows)) % HEADS, Math.floor(n / (width * rows * HEADS))];
-    joined[((b * rows + i) * HEADS + h) * width + d] = data[n] as number;
+function joinHeads({ data, dtype }: Matrix, rows: number, width: number): Matrix {
+  const joinedValues = new Float32Array(data.length);
+  for (let index = 0; index < data.length; index++) {
+    const [dimension, i] = [index % width, Math.floor(index / width) % rows];
+    const [head, b] = [
+      Math.floor(index / (width * rows)) % HEADS,
+      Math.floor(index / (width * rows * HEADS)),
+    ];
+    joinedValues[((b * rows + i) * HEADS + head) * width + dimension] = data[index] as number;
   }
-  return { data: joined, shape: [BATCH * rows, HEADS * width], dtype };
+  return { data: joinedValues, shape: [BATCH * rows, HEADS * width], dtype };
 }
 
-/** The inverse of `headsJoined`. */
-function headsApart({ data, dtype }: Matrix, rows: number, width: number): Matrix {
-  const apart = new Float32Array(data.length);
-  for (let n = 0; n < data.length; n++) {
-    const [d, h] = [n % width, Math.floor(n / width) % HEADS];
-    const [i, b] = [Math.floor(n / (width * HEADS)) % rows, Math.floor(n / (width * HEADS * rows))];
-    apart[((b * HEADS + h) * rows + i) * width + d] = data[n] as number;
+/** The inverse of `joinHeads`. */
+function splitHeads({ data, dtype }: Matrix, rows: number, width: number): Matrix {
+  const headValues = new Float32Array(data.length);
+  for (let index = 0; index < data.length; index++) {
+    const [dimension, head] = [index % width, Math.floor(index / width) % HEADS];
+    const [i, b] = [Math.floor(index / (width * HEADS)) % rows, Math.floor(index / (width * HEADS * rows))];
+    headValues[((b * HEADS + head) * rows + i) * width + dimension] = data[index] as number;
   }
-  return { data: apart, shape: [BATCH * HEADS * rows, width], dtype };
+  return { data: headValues, shape: [BATCH * HEADS * rows, width], dtype };
 }
 
 function expectScales(
@@ -86,53 +91,76 @@ function expectScales(
 
 describe("FP8 attention is its definition in plain numbers", () => {
   const titled = CASES.map(
-    (of) =>
-      [`${of.recipe}, ${of.mask}, ${of.format}, ${of.bias}, ${of.softmaxType}, ${of.dtype}`, of] as const,
+    (attentionCase) =>
+      [
+        `${attentionCase.recipe}, ${attentionCase.mask}, ${attentionCase.format}, ${attentionCase.bias}, ${attentionCase.softmaxType}, ${attentionCase.dtype}`,
+        attentionCase,
+      ] as const,
   );
-  it.each(sampleCases(titled, 20))("%s", (_name, of: Case) => {
+  it.each(sampleCases(titled, 20))("%s", (_name, attentionCase: Case) => {
     using _scope = new Scope();
-    const { options, call, bias, task } = argumentsOf(backend(), of);
+    const { options, call, bias, task } = argumentsOf(backend(), attentionCase);
     const random = new RandomState(SEED);
-    using module = new DotProductAttention(backend(), HEADS, of.widths, { ...options, random });
+    using module = new DotProductAttention(backend(), HEADS, attentionCase.widths, { ...options, random });
     const offset = module.softmaxOffset;
     offset?.tensor.paste(waves(backend(), 5, [1, HEADS, 1, 1], "f32"), 0);
-    const logits = of.softmaxType === "learnable" ? waves(backend(), 5, [HEADS], "f32") : undefined;
-    const [make, plainRecipe] = RECIPES[of.recipe];
+    const logits =
+      attentionCase.softmaxType === "learnable" ? waves(backend(), 5, [HEADS], "f32") : undefined;
+    const [make, plainRecipe] = RECIPES[attentionCase.recipe];
     const [recipe, scales] = [make(), new AttentionScales(plainRecipe)];
     for (let step = 0; step < (plainRecipe.kind === "delayed" ? 3 : 1); step++) {
       random.offset = 4n;
-      const inputs = (["q", "k", "v"] as const).map((which, i) => {
-        const shape = rowsOf(of, which).shape(headsOf(of, which), widthOf(of, which));
-        return new Variable(waves(backend(), 10 * step + i + 1, shape, of.dtype), true);
+      const inputs = (["q", "k", "v"] as const).map((operand, i) => {
+        const shape = rowsOf(attentionCase, operand).shape(
+          headsOf(attentionCase, operand),
+          widthOf(attentionCase, operand),
+        );
+        return new Variable(waves(backend(), 10 * step + i + 1, shape, attentionCase.dtype), true);
       }) as [Variable, Variable, Variable];
       const out = autocast({ recipe }, () => module.forward(...inputs, call));
-      const [q, k, v] = (["q", "k", "v"] as const).map((which, i) =>
-        byHead(inputs[i]?.tensor as Tensor, rowsOf(of, which), [headsOf(of, which), widthOf(of, which)]),
+      const [q, k, v] = (["q", "k", "v"] as const).map((operand, i) =>
+        byHead(inputs[i]?.tensor as Tensor, rowsOf(attentionCase, operand), [
+          headsOf(attentionCase, operand),
+          widthOf(attentionCase, operand),
+        ]),
       ) as [Matrix, Matrix, Matrix];
-      const none = Array.from({ length: HEADS }, () => 0);
-      const sinks = of.softmaxType === "vanilla" ? undefined : logits ? [...valuesIn(logits)] : none;
+      const zeros = Array.from({ length: HEADS }, () => 0);
+      const sinks =
+        attentionCase.softmaxType === "vanilla" ? undefined : logits ? [...valuesIn(logits)] : zeros;
       const expected = quantizedAttention({ ...task, q, k, v, sinks }, scales.rounding());
-      const [rows, width] = [rowsOf(of, "q"), widthOf(of, "v")];
-      const plainOut = headsApart(expected.out, rows.length, width);
+      const [rows, width] = [rowsOf(attentionCase, "q"), widthOf(attentionCase, "v")];
+      const plainOut = splitHeads(expected.out, rows.length, width);
       expectNumbers(`result of step ${step}`, valuesIn(out.tensor), byRow(plainOut, rows, [HEADS, width]));
       scales.forward?.update();
 
-      const grad = waves(backend(), 10 * step + 6, out.shape, of.dtype);
+      const grad = waves(backend(), 10 * step + 6, out.shape, attentionCase.dtype);
       out.backward(grad);
-      const dout = headsJoined(byHead(grad, rows, [HEADS, width]), rows.length, width);
-      const all = valuesIn(grad);
+      const dout = joinHeads(byHead(grad, rows, [HEADS, width]), rows.length, width);
+      const gradValues = valuesIn(grad);
       const columns = HEADS * width;
-      const grads = expected.backward(dout, { ...dout, data: all, shape: [all.length / columns, columns] });
+      const grads = expected.backward(dout, {
+        ...dout,
+        data: gradValues,
+        shape: [gradValues.length / columns, columns],
+      });
       scales.backward?.update();
-      for (const [i, which] of (["q", "k", "v"] as const).entries()) {
-        const sizes = [headsOf(of, which), widthOf(of, which)] as const;
-        const plain = byRow([grads.dq, grads.dk, grads.dv][i] as Matrix, rowsOf(of, which), sizes);
-        expectNumbers(`gradient of ${which} in step ${step}`, valuesIn(inputs[i]?.grad as Tensor), plain);
+      for (const [i, operand] of (["q", "k", "v"] as const).entries()) {
+        const sizes = [headsOf(attentionCase, operand), widthOf(attentionCase, operand)] as const;
+        const plainGrad = byRow(
+          [grads.dq, grads.dk, grads.dv][i] as Matrix,
+          rowsOf(attentionCase, operand),
+          sizes,
+        );
+        expectNumbers(
+          `gradient of ${operand} in step ${step}`,
+          valuesIn(inputs[i]?.grad as Tensor),
+          plainGrad,
+        );
       }
       if (bias) {
-        const rounded = valuesIn(bias.grad as Tensor);
-        const plain = (grads.dbias as number[]).map((x) => roundedIn(x, of.dtype));
-        expectNumbers(`gradient of the bias in step ${step}`, rounded, plain);
+        const biasGrad = valuesIn(bias.grad as Tensor);
+        const plainGrad = (grads.dbias as number[]).map((x) => roundedIn(x, attentionCase.dtype));
+        expectNumbers(`gradient of the bias in step ${step}`, biasGrad, plainGrad);
       }
       if (offset)
         expectNumbers(
@@ -140,7 +168,7 @@ describe("FP8 attention is its definition in plain numbers", () => {
           valuesIn(offset.grad as Tensor),
           grads.dsinks as number[],
         );
-      for (const each of [...inputs, bias, offset]) each?.zeroGrad();
+      for (const variable of [...inputs, bias, offset]) variable?.zeroGrad();
       const snapshot = module.namedQuantizations().get("attention")?.snapshotSync();
       expect(snapshot !== undefined).toBe(plainRecipe.kind === "delayed");
       if (!snapshot) continue;

@@ -46,10 +46,12 @@ const RECIPES = Object.keys(DETERMINISTIC_RECIPES).filter((name) => name !== "bf
 const recipeOf = (name: string): Recipe => DETERMINISTIC_RECIPES[name]?.() as Recipe;
 
 const LAYERS = {
-  Linear: (on: Backend, random: RandomState) => new Linear(on, SIZE, SIZE, { random }),
-  LayerNormLinear: (on: Backend, random: RandomState) => new LayerNormLinear(on, SIZE, SIZE, { random }),
-  LayerNormMLP: (on: Backend, random: RandomState) => new LayerNormMLP(on, SIZE, SIZE, { random }),
-  GroupedLinear: (on: Backend, random: RandomState) => new GroupedLinear(on, 2, SIZE, SIZE, { random }),
+  Linear: (backend: Backend, random: RandomState) => new Linear(backend, SIZE, SIZE, { random }),
+  LayerNormLinear: (backend: Backend, random: RandomState) =>
+    new LayerNormLinear(backend, SIZE, SIZE, { random }),
+  LayerNormMLP: (backend: Backend, random: RandomState) => new LayerNormMLP(backend, SIZE, SIZE, { random }),
+  GroupedLinear: (backend: Backend, random: RandomState) =>
+    new GroupedLinear(backend, 2, SIZE, SIZE, { random }),
 } as const;
 type LayerName = keyof typeof LAYERS;
 
@@ -64,7 +66,7 @@ function sample(offset: number): Tensor<"bf16"> {
 }
 
 /** Results, gradients and states of a module over steps. `afterStep` runs after each. */
-function trained(
+function trainModule(
   module: Layer,
   {
     recipe,
@@ -75,8 +77,8 @@ function trained(
 ): unknown {
   using _ = new Scope();
   const splits = module instanceof GroupedLinear ? [20, 12] : [];
-  const forward = (h: Variable): Variable =>
-    module instanceof GroupedLinear ? module.forward(h, splits) : module.forward(h);
+  const forward = (hidden: Variable): Variable =>
+    module instanceof GroupedLinear ? module.forward(hidden, splits) : module.forward(hidden);
   return Array.from({ length: steps }, (_, step) => {
     const x = new Variable(sample(step), true);
     const body = (): Variable => (recomputes ? recompute(forward, x) : forward(x));
@@ -98,12 +100,12 @@ const CASES = pairwise(
 
 describe("LogTensorStats", () => {
   it.each(sampleCases(CASES))("changes no bit of %o", ({ layer, recipe: name, recomputes }) => {
-    using plain = layerOf(layer);
+    using plainLayer = layerOf(layer);
     using module = layerOf(layer);
-    const expected = trained(plain, { recipe: recipeOf(name), recomputes });
+    const expected = trainModule(plainLayer, { recipe: recipeOf(name), recomputes });
     using inspector = new Inspector(module, [{ layers: ["*"], LogTensorStats: {} }]);
     const counts: number[] = [];
-    const actual = trained(module, { recipe: recipeOf(name), recomputes }, () => {
+    const actual = trainModule(module, { recipe: recipeOf(name), recomputes }, () => {
       counts.push(inspector.endStep().length);
     });
     expect(actual).toEqual(expected);
@@ -117,7 +119,7 @@ describe("LogTensorStats", () => {
       step: 5,
     });
     const recipe = new MXFP8BlockScaling();
-    trained(module, { recipe, steps: 2 });
+    trainModule(module, { recipe, steps: 2 });
     const elements = { input: 2 * 32 * SIZE, weight: SIZE * SIZE, gradOutput: 2 * 32 * SIZE };
     const records = inspector.endStep();
     expect(records.map(({ tensor: name, copy }) => `${name} ${copy}`).sort()).toEqual(
@@ -139,7 +141,7 @@ describe("LogTensorStats", () => {
     using inspector = new Inspector(module, [
       { layers: ["*"], LogTensorStats: { tensors: ["input"], stats: ["amax", "mse", "sqnr"] } },
     ]);
-    trained(module, { recipe: new Float8CurrentScaling(), steps: 1 });
+    trainModule(module, { recipe: new Float8CurrentScaling(), steps: 1 });
     for (const { stats } of inspector.endStep()) {
       expect(stats.amax).toBeGreaterThan(0.1);
       expect(stats.sqnr).toBeGreaterThan(25);
@@ -149,13 +151,13 @@ describe("LogTensorStats", () => {
 
   it("logs every freq-th step from startStep on, the last one before endStep", () => {
     const number = fc.option(fc.integer({ min: 1, max: 4 }), { nil: undefined });
-    const drawn = fc.tuple(number, number, number, fc.nat(3));
+    const cases = fc.tuple(number, number, number, fc.nat(3));
     const recipe = new MXFP8BlockScaling();
     using module = linear();
-    const property = fc.property(drawn, ([startStep, length, freq, begin]) => {
+    const property = fc.property(cases, ([startStep, length, freq, begin]) => {
       const end = begin + 6;
-      const first = startStep ?? 0;
-      const endStep = length && first + length;
+      const startStepOrZero = startStep ?? 0;
+      const endStep = length && startStepOrZero + length;
       const LogTensorStats = { tensors: ["weight"], stats: ["amax"], startStep, endStep, freq } as const;
       using _ = new Scope();
       using inspector = new Inspector(module, [{ layers: ["*"], LogTensorStats }], { step: begin });
@@ -165,7 +167,7 @@ describe("LogTensorStats", () => {
         logged.push(...new Set(inspector.endStep().map(({ step }) => step)));
       }
       const expected: number[] = [];
-      for (let step = first; step < Math.min(endStep ?? end, end); step += freq ?? 1)
+      for (let step = startStepOrZero; step < Math.min(endStep ?? end, end); step += freq ?? 1)
         if (step >= begin) expected.push(step);
       expect(logged).toEqual(expected);
     });
@@ -179,7 +181,7 @@ describe("LogTensorStats", () => {
       { layers: ["linear"], LogTensorStats: { tensors: ["weight"], stats: ["mean"] } },
       { layers: ["*"], enabled: false, LogTensorStats: { stats: ["max"] } },
     ]);
-    trained(module, { recipe: new MXFP8BlockScaling(), steps: 1 });
+    trainModule(module, { recipe: new MXFP8BlockScaling(), steps: 1 });
     for (const { tensor: name, stats } of inspector.endStep())
       expect(Object.keys(stats)).toEqual([name === "weight" ? "mean" : "amax"]);
   });
@@ -194,21 +196,21 @@ describe("DisableFP8Layer and DisableFP8GEMM", () => {
   it.each(sampleCases(CASES))(
     "a disabled layer has the bits of high precision: %o",
     ({ layer, recipe: name, recomputes }) => {
-      using plain = layerOf(layer);
-      const strip = (results: unknown) =>
+      using plainLayer = layerOf(layer);
+      const yAndGrads = (results: unknown) =>
         (results as { y: unknown; grads: unknown }[]).map(({ y, grads }) => ({ y, grads }));
-      const expected = strip(trained(plain, { recipe: undefined, recomputes }));
+      const expected = yAndGrads(trainModule(plainLayer, { recipe: undefined, recomputes }));
       for (const rule of ALL) {
         using module = layerOf(layer);
         using _ = new Inspector(module, [rule]);
-        expect(strip(trained(module, { recipe: recipeOf(name), recomputes }))).toEqual(expected);
+        expect(yAndGrads(trainModule(module, { recipe: recipeOf(name), recomputes }))).toEqual(expected);
       }
     },
   );
 
   const SUBSETS = [["fprop"], ["dgrad"], ["wgrad"], ["fprop", "wgrad"], ["dgrad", "wgrad"]] as const;
   const PAIRS = SUBSETS.flatMap((gemms) =>
-    RECIPES.flatMap((name) => [false, true].map((again) => [gemms, name, again] as const)),
+    RECIPES.flatMap((name) => [false, true].map((isRepeated) => [gemms, name, isRepeated] as const)),
   );
 
   it.each(sampleCases(PAIRS))(
@@ -218,15 +220,15 @@ describe("DisableFP8Layer and DisableFP8GEMM", () => {
       const run = (rules: readonly InspectionRule[], recipe: Recipe | undefined): readonly Step[] => {
         using module = layerOf("Linear");
         using _ = new Inspector(module, rules);
-        return trained(module, { recipe, steps: 1, recomputes }) as readonly Step[];
+        return trainModule(module, { recipe, steps: 1, recomputes }) as readonly Step[];
       };
       const results = { wide: run([], undefined), quantized: run([], recipeOf(name)) };
-      const of = (product: Product) =>
+      const gemmOf = (product: Product) =>
         (gemms as readonly Product[]).includes(product) ? results.wide : results.quantized;
       const [step] = run([{ layers: ["*"], DisableFP8GEMM: { gemms } }], recipeOf(name)) as [Step];
-      expect(step.y).toEqual(of("fprop")[0]?.y);
-      expect(step.grads[0]).toEqual(of("dgrad")[0]?.grads[0]);
-      expect(step.grads[1]).toEqual(of("wgrad")[0]?.grads[1]);
+      expect(step.y).toEqual(gemmOf("fprop")[0]?.y);
+      expect(step.grads[0]).toEqual(gemmOf("dgrad")[0]?.grads[0]);
+      expect(step.grads[1]).toEqual(gemmOf("wgrad")[0]?.grads[1]);
       expect(results.wide).not.toEqual(results.quantized);
     },
   );
@@ -267,12 +269,15 @@ describe("FakeQuant", () => {
       format: "bf16",
     });
     const [x, dy] = [sample(0), sample(1)];
-    const [result] = trained(module, { recipe, steps: 1 }) as [{ y: unknown; grads: readonly unknown[] }];
-    const of = (role: Role, value: Tensor, usage: typeof ROWWISE) => fake(recipe, role, value, usage);
-    const grad = { rowwise: of("gradOutput", dy, ROWWISE), columnwise: of("gradOutput", dy, COLUMNWISE) };
-    const { y } = wideStep(of("weight", w, ROWWISE), of("input", x, ROWWISE), dy);
-    const { dx } = wideStep(of("weight", w, COLUMNWISE), x, grad.rowwise);
-    const { dw } = wideStep(w, of("input", x, COLUMNWISE), grad.columnwise);
+    const [result] = trainModule(module, { recipe, steps: 1 }) as [{ y: unknown; grads: readonly unknown[] }];
+    const fakeOf = (role: Role, value: Tensor, usage: typeof ROWWISE) => fake(recipe, role, value, usage);
+    const grad = {
+      rowwise: fakeOf("gradOutput", dy, ROWWISE),
+      columnwise: fakeOf("gradOutput", dy, COLUMNWISE),
+    };
+    const { y } = wideStep(fakeOf("weight", w, ROWWISE), fakeOf("input", x, ROWWISE), dy);
+    const { dx } = wideStep(fakeOf("weight", w, COLUMNWISE), x, grad.rowwise);
+    const { dw } = wideStep(w, fakeOf("input", x, COLUMNWISE), grad.columnwise);
     expect(result.y).toEqual(y);
     expect(result.grads[0]).toEqual(dx);
     expect(result.grads[1]).toEqual(dw);
@@ -295,10 +300,10 @@ describe("FakeQuant", () => {
     const w = encode(tensor(backend(), encodedValues(weight.value as Tensor), [SIZE, SIZE]), {
       format: "bf16",
     });
-    const [result] = trained(module, { recipe, steps: 1 }) as [{ y: unknown; grads: readonly unknown[] }];
+    const [result] = trainModule(module, { recipe, steps: 1 }) as [{ y: unknown; grads: readonly unknown[] }];
     expect(result.y).toEqual(wideStep(w, fake(recipe, "input", x, ROWWISE), dy).y);
-    using plain = layerOf("Linear");
-    const [quantized] = trained(plain, { recipe, steps: 1 }) as [{ grads: readonly unknown[] }];
+    using plainLayer = layerOf("Linear");
+    const [quantized] = trainModule(plainLayer, { recipe, steps: 1 }) as [{ grads: readonly unknown[] }];
     expect(result.grads).toEqual(quantized.grads);
     const copies = inspector.endStep().map(({ tensor: operand, copy }) => `${operand} ${copy}`);
     expect(copies.sort()).toEqual([
@@ -313,10 +318,10 @@ describe("FakeQuant", () => {
   it("equals a CustomRecipe with fake quantizers", () => {
     const recipe = new CustomRecipe({ quantizerFactory: () => new FakeQuantizer(new MXFP8Quantizer()) });
     using custom = layerOf("LayerNormMLP");
-    const expected = trained(custom, { recipe });
+    const expected = trainModule(custom, { recipe });
     using module = layerOf("LayerNormMLP");
     using _ = new Inspector(module, [{ layers: ["*"], FakeQuant: {} }]);
-    expect(trained(module, { recipe: new MXFP8BlockScaling() })).toEqual(expected);
+    expect(trainModule(module, { recipe: new MXFP8BlockScaling() })).toEqual(expected);
   });
 });
 
@@ -326,17 +331,17 @@ describe("PerTensorScaling", () => {
     const results = (recipe: Recipe, rules: readonly InspectionRule[]): readonly Step[] => {
       using module = layerOf("Linear");
       using _ = new Inspector(module, rules);
-      return (trained(module, { recipe }) as readonly Step[]).map(({ y, grads }) => ({ y, grads }));
+      return (trainModule(module, { recipe }) as readonly Step[]).map(({ y, grads }) => ({ y, grads }));
     };
-    const scaled = results(new DelayedScaling(), [{ layers: ["*"], PerTensorScaling: {} }]);
-    expect(scaled).toEqual(results(new Float8CurrentScaling(), []));
-    expect(scaled).not.toEqual(results(new DelayedScaling(), []));
+    const scaledResults = results(new DelayedScaling(), [{ layers: ["*"], PerTensorScaling: {} }]);
+    expect(scaledResults).toEqual(results(new Float8CurrentScaling(), []));
+    expect(scaledResults).not.toEqual(results(new DelayedScaling(), []));
   });
 
   it("is refused under another recipe before anything has changed", () => {
     using module = layerOf("Linear");
     using _ = new Inspector(module, [{ layers: ["*"], PerTensorScaling: { gemms: ["dgrad"] } }]);
-    const step = () => trained(module, { recipe: new MXFP8BlockScaling(), steps: 1 });
+    const step = () => trainModule(module, { recipe: new MXFP8BlockScaling(), steps: 1 });
     expect(step).toThrow(ArgumentError);
     expect(step).toThrow(
       "Inspector: PerTensorScaling of linear replaces the scales of delayed scaling, and the recipe quantizes by mxfp8",
@@ -347,10 +352,10 @@ describe("PerTensorScaling", () => {
 describe("the inspector", () => {
   it("ends with dispose, also between the passes of a step", () => {
     using _ = new Scope();
-    using plain = linear();
+    using plainLayer = linear();
     using module = linear();
     const recipe = new MXFP8BlockScaling();
-    const expected = trained(plain, { recipe, steps: 1 });
+    const expected = trainModule(plainLayer, { recipe, steps: 1 });
     const inspector = new Inspector(module, [{ layers: ["*"], DisableFP8GEMM: { gemms: ["dgrad"] } }]);
     const x = new Variable(sample(0), true);
     const y = autocast({ recipe }, () => module.forward(x));
@@ -360,7 +365,7 @@ describe("the inspector", () => {
     x.zeroGrad();
     for (const parameter of module.parameters()) parameter.zeroGrad();
     expect(() => inspector.endStep()).toThrow(DisposedError);
-    expect(trained(module, { recipe, steps: 1 })).toEqual(expected);
+    expect(trainModule(module, { recipe, steps: 1 })).toEqual(expected);
   });
 
   it("begins between the passes of a step", () => {
@@ -377,13 +382,13 @@ describe("the inspector", () => {
   });
 
   it("leaves the recipes of setLayerRecipes", () => {
-    using plain = linear();
+    using plainLayer = linear();
     using module = linear();
     const rules = [{ layers: "linear", recipe: new Float8CurrentScaling() }];
-    for (const each of [plain, module]) setLayerRecipes(each, rules);
-    const expected = trained(plain, { recipe: new MXFP8BlockScaling() });
+    for (const layer of [plainLayer, module]) setLayerRecipes(layer, rules);
+    const expected = trainModule(plainLayer, { recipe: new MXFP8BlockScaling() });
     new Inspector(module, [{ layers: ["*"], DisableFP8Layer: {} }]).dispose();
-    expect(trained(module, { recipe: new MXFP8BlockScaling() })).toEqual(expected);
+    expect(trainModule(module, { recipe: new MXFP8BlockScaling() })).toEqual(expected);
   });
 
   it("is the only one of a layer", () => {

@@ -15,7 +15,7 @@ import { useBackend } from "../../harness/suite.js";
 
 const backend = useBackend();
 
-class Own extends Module {
+class OwnModule extends Module {
   readonly linear = this.addModule(
     "linear",
     new Linear(this.backend, 32, 32, { random: new RandomState(1n) }),
@@ -80,7 +80,7 @@ const REFUSED: readonly (readonly [string, unknown])[] = [
 
 describe("rules", () => {
   it.each(REFUSED)("are refused: %s", (message, rules) => {
-    using module = new Own(backend());
+    using module = new OwnModule(backend());
     const create = () => new Inspector(module, rules as readonly InspectionRule[]);
     expect(create).toThrow(ArgumentError);
     expect(create).toThrow(`Inspector: ${message}`);

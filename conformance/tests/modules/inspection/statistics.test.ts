@@ -62,33 +62,35 @@ function rowsOf(x: Tensor<"f32">, isTransposed: boolean): number[] {
 
 /** The values before and after quantization, and the values of the codes without scales. */
 function plainValues(
-  t: QuantizedTensor,
+  quantizedTensor: QuantizedTensor,
   direction: Direction,
   x: Tensor<WideDType>,
 ): { readonly source: number[]; readonly codes: number[]; readonly decoded: number[] | undefined } {
-  const copy = t.copy(direction);
-  const isTransformed = t.spec.rht && direction === "columnwise";
+  const copy = quantizedTensor.copy(direction);
+  const isTransformed = quantizedTensor.spec.rht && direction === "columnwise";
   const codes = rowsOf(decode(copy.data), copy.geometry.data === "transposed");
   if (isTransformed) return { source: rowsOf(decode(hadamard(x)), true), codes, decoded: undefined };
   const source = [...(x.dtype === "f32" ? (x as Tensor<"f32">) : decode(x)).dataSync()];
-  const only = t.share().updateUsage({ [direction === "rowwise" ? "columnwise" : "rowwise"]: false });
+  const only = quantizedTensor
+    .share()
+    .updateUsage({ [direction === "rowwise" ? "columnwise" : "rowwise"]: false });
   const decoded = [...(only.dequantize("f32") as Tensor<"f32">).dataSync()];
   return { source, codes: codes.slice(0, source.length), decoded };
 }
 
 /** Statistics by their definitions. */
 function expected(
-  t: QuantizedTensor,
+  quantizedTensor: QuantizedTensor,
   direction: Direction,
   x: Tensor<WideDType>,
 ): Partial<Record<StatisticName, unknown>> {
-  const { source, codes, decoded } = plainValues(t, direction, x);
+  const { source, codes, decoded } = plainValues(quantizedTensor, direction, x);
   const magnitudes = source.map(Math.abs);
-  const nonzero = magnitudes.filter((each) => each > 0);
-  const sum = (terms: readonly number[]): number => terms.reduce((total, each) => total + each, 0);
+  const nonzero = magnitudes.filter((magnitude) => magnitude > 0);
+  const sum = (terms: readonly number[]): number => terms.reduce((total, term) => total + term, 0);
   const mean = sum(source) / source.length;
-  const squares = sum(source.map((each) => each * each));
-  const scales = [...decodedScales(t, direction)].map((decodedScale) =>
+  const squares = sum(source.map((value) => value * value));
+  const scales = [...decodedScales(quantizedTensor, direction)].map((decodedScale) =>
     decodedScale === 0 ? null : Math.floor(Math.log2(decodedScale)),
   );
   const always = {
@@ -103,19 +105,19 @@ function expected(
     dynamicRange: Math.log2(Math.max(...nonzero)) - Math.log2(Math.min(...nonzero)),
     scales: [...new Set(scales)]
       .sort((a, b) => (a ?? -Infinity) - (b ?? -Infinity))
-      .map((exponent) => [exponent, scales.filter((each) => each === exponent).length]),
+      .map((exponent) => [exponent, scales.filter((scale) => scale === exponent).length]),
   };
   if (!decoded) return always;
-  const errors = sum(source.map((each, i) => (each - (decoded[i] as number)) ** 2));
-  const { max } = factsOf(t.spec.format);
+  const errors = sum(source.map((value, i) => (value - (decoded[i] as number)) ** 2));
+  const { max } = factsOf(quantizedTensor.spec.format);
   // a code under a scale of 0 underflows
-  const isOver = (each: number, i: number): boolean =>
+  const isOver = (value: number, i: number): boolean =>
     Math.abs(codes[i] as number) >= max &&
     decoded[i] !== 0 &&
-    Math.abs(each) > Math.abs(decoded[i] as number);
+    Math.abs(value) > Math.abs(decoded[i] as number);
   return {
     ...always,
-    underflow: source.filter((each, i) => each !== 0 && decoded[i] === 0).length / source.length,
+    underflow: source.filter((value, i) => value !== 0 && decoded[i] === 0).length / source.length,
     overflow: source.filter(isOver).length / source.length,
     mse: errors / source.length,
     sqnr: 10 * Math.log10(squares / errors),
@@ -123,36 +125,40 @@ function expected(
 }
 
 /** The scales of a tensor in logical layout, which has no padding. */
-function decodedScales(t: QuantizedTensor, direction: Direction): Float32Array {
-  const { scaleInv } = t.copy(direction);
+function decodedScales(quantizedTensor: QuantizedTensor, direction: Direction): Float32Array {
+  const { scaleInv } = quantizedTensor.copy(direction);
   return (scaleInv.dtype === "f32" ? (scaleInv as Tensor<"f32">) : decode(scaleInv)).dataSync();
 }
 
-function statisticsOf(t: QuantizedTensor, direction: Direction, x: Tensor<WideDType>): TensorStatistics {
+function statisticsOf(
+  quantizedTensor: QuantizedTensor,
+  direction: Direction,
+  x: Tensor<WideDType>,
+): TensorStatistics {
   const statistics = new TensorStatistics();
-  statistics.add(readCopy(t, direction, x, requiredReads(STATISTIC_NAMES)));
+  statistics.add(readCopy(quantizedTensor, direction, x, requiredReads(STATISTIC_NAMES)));
   return statistics;
 }
 
 describe.each(CASES)("%s %o", (name, options) => {
-  it("statistics are those of the values and codes", () => {
+  it("has the statistics of its values and codes", () => {
     let overflows = 0;
     fc.assert(
-      fc.property(values, fc.constantFrom("bf16", "f16"), (drawn, dtype) => {
+      fc.property(values, fc.constantFrom("bf16", "f16"), (value, dtype) => {
         using _ = new Scope();
         const wide = tensor(
           backend(),
-          Float32Array.from({ length: COUNT }, (_, i) => drawn[(i * 31) % 97] as number),
+          Float32Array.from({ length: COUNT }, (_, i) => value[(i * 31) % 97] as number),
           SHAPE,
         );
         const x = encode(wide, { format: options.rht ? "bf16" : dtype }) as Tensor<WideDType>;
-        const t = quantizerOf(name, options).quantize(x);
+        const quantizedTensor = quantizerOf(name, options).quantize(x);
         for (const direction of DIRECTIONS) {
-          const statistics = statisticsOf(t, direction, x);
-          const plain = expected(t, direction, x);
-          expect(statistics.values(Object.keys(plain) as StatisticName[])).toEqual(plain);
+          const statistics = statisticsOf(quantizedTensor, direction, x);
+          const plainStatistics = expected(quantizedTensor, direction, x);
+          expect(statistics.values(Object.keys(plainStatistics) as StatisticName[])).toEqual(plainStatistics);
           expect(statistics.nonFinite).toBe(0);
-          overflows += Number(plain.overflow ?? 0);
+          overflows += Number(plainStatistics.overflow ?? 0);
         }
       }),
       { numRuns: draws(16) },
@@ -169,10 +175,14 @@ it("errors of a transformed copy are those of the transformed values", () => {
     SHAPE,
   );
   const x = encode(wide, { format: "bf16" }) as Tensor<"bf16">;
-  const t = quantizerOf("nvfp4", { rht: true }).quantize(x);
-  const { mse, sqnr, underflow } = statisticsOf(t, "columnwise", x).values(["mse", "sqnr", "underflow"]);
+  const quantizedTensor = quantizerOf("nvfp4", { rht: true }).quantize(x);
+  const { mse, sqnr, underflow } = statisticsOf(quantizedTensor, "columnwise", x).values([
+    "mse",
+    "sqnr",
+    "underflow",
+  ]);
   const source = rowsOf(decode(hadamard(x)), true);
-  const { amax, scaleInv, data } = t.copy("columnwise");
+  const { amax, scaleInv, data } = quantizedTensor.copy("columnwise");
   const codes = rowsOf(decode(data), true);
   const scales = rowsOf(decode(scaleInv), true);
   const level = (amax as Tensor<"f32">).dataSync()[0] as number;
@@ -182,10 +192,10 @@ it("errors of a transformed copy are those of the transformed values", () => {
     const factor = Math.fround(Math.fround(scale * level) * Math.fround(1 / 2688));
     return Math.fround(code * factor);
   });
-  const errors = source.reduce((sum, each, i) => sum + (each - (decoded[i] as number)) ** 2, 0);
-  const squares = source.reduce((sum, each) => sum + each * each, 0);
+  const errors = source.reduce((sum, value, i) => sum + (value - (decoded[i] as number)) ** 2, 0);
+  const squares = source.reduce((sum, value) => sum + value * value, 0);
   expect({ mse, sqnr }).toEqual({ mse: errors / COUNT, sqnr: 10 * Math.log10(squares / errors) });
-  expect(underflow).toBe(source.filter((each, i) => each !== 0 && decoded[i] === 0).length / COUNT);
+  expect(underflow).toBe(source.filter((value, i) => value !== 0 && decoded[i] === 0).length / COUNT);
 });
 
 it.each(["padded", "swizzled"] as const)(
@@ -208,8 +218,8 @@ it.each(["padded", "swizzled"] as const)(
 it("NaN and infinities are counted and left out", () => {
   using _ = new Scope();
   const x = tensor(backend(), [NaN, Infinity, -Infinity, 0.5, -2, 0, 1, 4], [1, 8]);
-  const t = quantizerOf("fp8-delayed", {}).quantize(x);
-  const statistics = statisticsOf(t, "rowwise", x);
+  const quantizedTensor = quantizerOf("fp8-delayed", {}).quantize(x);
+  const statistics = statisticsOf(quantizedTensor, "rowwise", x);
   expect(statistics).toMatchObject({ elements: 8, nonFinite: 3 });
   expect(statistics.values(["amax", "min", "max", "mean", "l1Norm", "dynamicRange", "mse"])).toEqual({
     ...{ amax: 4, min: -2, max: 4, mean: 3.5 / 5, l1Norm: 7.5, dynamicRange: 3, mse: 0 },
@@ -219,9 +229,15 @@ it("NaN and infinities are counted and left out", () => {
 it("an empty tensor and a tensor of zeros have no dynamic range", () => {
   using _ = new Scope();
   const zero = tensor(backend(), new Float32Array(32), [1, 32]);
-  const t = quantizerOf("mxfp8", {}).quantize(zero);
+  const quantizedTensor = quantizerOf("mxfp8", {}).quantize(zero);
   expect(
-    statisticsOf(t, "rowwise", zero).values(["amax", "dynamicRange", "underflow", "overflow", "mse"]),
+    statisticsOf(quantizedTensor, "rowwise", zero).values([
+      "amax",
+      "dynamicRange",
+      "underflow",
+      "overflow",
+      "mse",
+    ]),
   ).toEqual({
     ...{ amax: 0, dynamicRange: 0, underflow: 0, overflow: 0, mse: 0 },
   });

@@ -56,19 +56,19 @@ function values(seed: bigint, shape: readonly [number, number]): Tensor<WideDTyp
 const layer = (): Linear => new Linear(backend(), FROM, TO, { random: new RandomState(4n) });
 
 /** The gradients of x, the weight and the bias. `run` computes the result of a layer. */
-function gradients(module: Linear, x: Tensor, run: (h: Variable) => Variable): readonly unknown[] {
-  const h = new Variable(x, true);
-  run(h).backward(values(2n, [ROWS, TO]));
-  const grads = [h.grad, module.weight.grad, module.bias?.grad].map((grad) => {
+function gradients(module: Linear, x: Tensor, run: (hidden: Variable) => Variable): readonly unknown[] {
+  const hidden = new Variable(x, true);
+  run(hidden).backward(values(2n, [ROWS, TO]));
+  const grads = [hidden.grad, module.weight.grad, module.bias?.grad].map((grad) => {
     if (!grad || grad instanceof QuantizedTensor) throw new Error("a gradient is missing or quantized");
     return [grad.dtype, [...grad.dataSync()]];
   });
-  for (const each of [h, ...module.parameters()]) each.zeroGrad();
+  for (const variable of [hidden, ...module.parameters()]) variable.zeroGrad();
   return grads;
 }
 
 /** The values of a tensor after quantization by the recipe in the first step. */
-function dequantized(recipe: StandardRecipe, role: "input" | "weight", x: Tensor): Tensor<WideDType> {
+function dequantizeBy(recipe: StandardRecipe, role: "input" | "weight", x: Tensor): Tensor<WideDType> {
   const scale = tensor(backend(), [1]);
   return quantizerFor(recipe, role, { scale, random: new RandomState(0n) })
     .quantize(x)
@@ -76,40 +76,46 @@ function dequantized(recipe: StandardRecipe, role: "input" | "weight", x: Tensor
 }
 
 describe.each(CASES)("%s, %s", (name, backwardOverride) => {
-  const made = (): StandardRecipe => new RECIPES[name]({ backwardOverride });
+  const makeRecipe = (): StandardRecipe => new RECIPES[name]({ backwardOverride });
 
   it("has the gradients of high precision, from the original or the dequantized values", () => {
     using _ = new Scope();
     using quantized = layer();
     using wide = layer();
     const x = values(1n, [ROWS, FROM]);
-    const recipe = made();
+    const recipe = makeRecipe();
     const isDequantized = backwardOverride === "dequantized";
-    const seen = gradients(quantized, x, (h) =>
-      autocast({ recipe }, () => quantized.forward(h, { fp8Grad: true })),
+    const results = gradients(quantized, x, (hidden) =>
+      autocast({ recipe }, () => quantized.forward(hidden, { fp8Grad: true })),
     );
-    if (isDequantized) wide.weight.tensor.paste(dequantized(recipe, "weight", wide.weight.tensor), 0);
-    const source = isDequantized ? dequantized(recipe, "input", x) : x;
-    expect(seen).toEqual(gradients(wide, source, (h) => wide.forward(h)));
-    const plain = new RECIPES[name]();
-    using other = layer();
-    expect(seen).not.toEqual(gradients(other, x, (h) => autocast({ recipe: plain }, () => other.forward(h))));
+    if (isDequantized) wide.weight.tensor.paste(dequantizeBy(recipe, "weight", wide.weight.tensor), 0);
+    const source = isDequantized ? dequantizeBy(recipe, "input", x) : x;
+    expect(results).toEqual(gradients(wide, source, (hidden) => wide.forward(hidden)));
+    const plainRecipe = new RECIPES[name]();
+    using otherLayer = layer();
+    expect(results).not.toEqual(
+      gradients(otherLayer, x, (hidden) =>
+        autocast({ recipe: plainRecipe }, () => otherLayer.forward(hidden)),
+      ),
+    );
   });
 
   it("has the result of the recipe without the option, and the same bits if the layer is recomputed", () => {
     using _ = new Scope();
-    using first = layer();
-    using second = layer();
+    using firstLayer = layer();
+    using secondLayer = layer();
     const x = values(1n, [ROWS, FROM]);
-    const y = autocast({ recipe: made() }, () => first.forward(x)).tensor.dataSync();
-    const plain = autocast({ recipe: new RECIPES[name]() }, () => second.forward(x)).tensor.dataSync();
-    expect([...y]).toEqual([...plain]);
-    using third = layer();
-    const forward = (module: Linear) => (h: Variable) =>
-      autocast({ recipe: made() }, () => module.forward(h, { isFirstMicrobatch: true }));
-    const again = gradients(third, x, (h) => recompute(forward(third), h));
+    const y = autocast({ recipe: makeRecipe() }, () => firstLayer.forward(x)).tensor.dataSync();
+    const plainResult = autocast({ recipe: new RECIPES[name]() }, () =>
+      secondLayer.forward(x),
+    ).tensor.dataSync();
+    expect([...y]).toEqual([...plainResult]);
+    using thirdLayer = layer();
+    const forward = (module: Linear) => (hidden: Variable) =>
+      autocast({ recipe: makeRecipe() }, () => module.forward(hidden, { isFirstMicrobatch: true }));
+    const recomputedResults = gradients(thirdLayer, x, (hidden) => recompute(forward(thirdLayer), hidden));
     using fourth = layer();
-    expect(again).toEqual(gradients(fourth, x, forward(fourth)));
+    expect(recomputedResults).toEqual(gradients(fourth, x, forward(fourth)));
   });
 
   it("keeps one copy of the input and the weight for the backward pass, if any", () => {
@@ -117,50 +123,54 @@ describe.each(CASES)("%s, %s", (name, backwardOverride) => {
     using module = layer();
     const x = new Variable(values(1n, [ROWS, FROM]), true);
     const live = (recipe?: StandardRecipe): number => {
-      const before = backend().memoryUse().live;
+      const liveBefore = backend().memoryUse().live;
       const y = recipe ? autocast({ recipe }, () => module.forward(x)) : module.forward(x);
-      const bytes = backend().memoryUse().live - before - y.tensor.byteLength;
+      const bytes = backend().memoryUse().live - liveBefore - y.tensor.byteLength;
       y.backward(values(2n, [ROWS, TO]));
-      for (const each of [x, ...module.parameters()]) each.zeroGrad();
+      for (const variable of [x, ...module.parameters()]) variable.zeroGrad();
       return bytes;
     };
     // the first call also allocates the layer's persistent state
-    const [recipe, plain] = [made(), new RECIPES[name]()];
-    const seen = [live(recipe), live(recipe)][1] as number;
-    const most = [live(plain), live(plain)][1] as number;
-    if (backwardOverride === "highPrecision") expect(seen).toBe(live());
-    else expect(seen).toBeLessThanOrEqual(most);
+    const [recipe, plainRecipe] = [makeRecipe(), new RECIPES[name]()];
+    const liveBytes = [live(recipe), live(recipe)][1] as number;
+    const limit = [live(plainRecipe), live(plainRecipe)][1] as number;
+    if (backwardOverride === "highPrecision") expect(liveBytes).toBe(live());
+    else expect(liveBytes).toBeLessThanOrEqual(limit);
   });
 
   it("reads the values of a weight that stays quantized, and needs no columnwise copy of it", () => {
     using _ = new Scope();
-    const recipe = made();
+    const recipe = makeRecipe();
     using quantized = quantizedModelInit({ recipe }, layer);
     using wide = layer();
     const weight = quantized.weight.value as QuantizedTensor;
     wide.weight.tensor.paste(weight.dequantize("bf16"), 0);
     weight.updateUsage({ columnwise: false });
     const x = values(1n, [ROWS, FROM]);
-    const source = backwardOverride === "dequantized" ? dequantized(recipe, "input", x) : x;
-    const seen = gradients(quantized, x, (h) => autocast({ recipe }, () => quantized.forward(h)));
-    expect(seen).toEqual(gradients(wide, source, (h) => wide.forward(h)));
+    const source = backwardOverride === "dequantized" ? dequantizeBy(recipe, "input", x) : x;
+    const results = gradients(quantized, x, (hidden) =>
+      autocast({ recipe }, () => quantized.forward(hidden)),
+    );
+    expect(results).toEqual(gradients(wide, source, (hidden) => wide.forward(hidden)));
   });
 
   it("gives each expert of GroupedLinear the gradients of a Linear", () => {
     using _ = new Scope();
-    const recipe = made();
+    const recipe = makeRecipe();
     const options = { random: new RandomState(4n) };
     using grouped = new GroupedLinear(backend(), 1, FROM, TO, options);
-    using single = layer();
+    using singleLayer = layer();
     const x = values(1n, [ROWS, FROM]);
-    const h = new Variable(x, true);
-    autocast({ recipe }, () => grouped.forward(h, [ROWS])).backward(values(2n, [ROWS, TO]));
-    const seen = [h.grad, grouped.weights[0]?.grad, grouped.biases[0]?.grad].map((grad) => {
+    const hidden = new Variable(x, true);
+    autocast({ recipe }, () => grouped.forward(hidden, [ROWS])).backward(values(2n, [ROWS, TO]));
+    const results = [hidden.grad, grouped.weights[0]?.grad, grouped.biases[0]?.grad].map((grad) => {
       const wide = grad as Tensor<WideDType>;
       return [wide.dtype, [...wide.dataSync()]];
     });
-    for (const each of [h, ...grouped.parameters()]) each.zeroGrad();
-    expect(seen).toEqual(gradients(single, x, (each) => autocast({ recipe }, () => single.forward(each))));
+    for (const variable of [hidden, ...grouped.parameters()]) variable.zeroGrad();
+    expect(results).toEqual(
+      gradients(singleLayer, x, (input) => autocast({ recipe }, () => singleLayer.forward(input))),
+    );
   });
 });
 
@@ -174,7 +184,7 @@ describe("under a CustomRecipe", () => {
     "fake mxfp8": () => new FakeQuantizer(new MXFP8Quantizer()),
   } as const satisfies Record<string, () => CopyQuantizer>;
   const copy = fc.constantFrom(...(Object.keys(COPIES) as (keyof typeof COPIES)[]));
-  const drawn = fc.record({
+  const choices = fc.record({
     rowwise: copy,
     columnwise: copy,
     columnwiseSource: fc.constantFrom("original" as const, "rowwiseDequantized" as const),
@@ -182,7 +192,7 @@ describe("under a CustomRecipe", () => {
   });
 
   it("results are of the recipe without the option, and gradients of the original or the rowwise copies' values", () => {
-    const property = fc.property(drawn, ({ rowwise, columnwise, columnwiseSource, backwardOverride }) => {
+    const property = fc.property(choices, ({ rowwise, columnwise, columnwiseSource, backwardOverride }) => {
       using _ = new Scope();
       const quantizerFactory = () => {
         const rowwiseQuantizer = COPIES[rowwise]();
@@ -193,19 +203,23 @@ describe("under a CustomRecipe", () => {
       using quantized = layer();
       using wide = layer();
       const x = values(1n, [ROWS, FROM]);
-      const plain = new CustomRecipe({ quantizerFactory });
-      const forward = (each: CustomRecipe) => [
-        ...autocast({ recipe: each }, () => quantized.forward(x)).tensor.dataSync(),
+      const plainRecipe = new CustomRecipe({ quantizerFactory });
+      const forward = (customRecipe: CustomRecipe) => [
+        ...autocast({ recipe: customRecipe }, () => quantized.forward(x)).tensor.dataSync(),
       ];
-      expect(forward(recipe)).toEqual(forward(plain));
-      const seen = gradients(quantized, x, (h) => autocast({ recipe }, () => quantized.forward(h)));
+      expect(forward(recipe)).toEqual(forward(plainRecipe));
+      const results = gradients(quantized, x, (hidden) =>
+        autocast({ recipe }, () => quantized.forward(hidden)),
+      );
       const valuesOf = (source: Tensor<WideDType>): Tensor<WideDType> => {
-        const by = COPIES[rowwise]();
-        if (backwardOverride === "highPrecision" || by instanceof IdentityQuantizer) return source;
-        return (by instanceof FakeQuantizer ? by.quantizer : by).quantize(source).dequantize("bf16");
+        const quantizer = COPIES[rowwise]();
+        if (backwardOverride === "highPrecision" || quantizer instanceof IdentityQuantizer) return source;
+        return (quantizer instanceof FakeQuantizer ? quantizer.quantizer : quantizer)
+          .quantize(source)
+          .dequantize("bf16");
       };
       wide.weight.tensor.paste(valuesOf(wide.weight.tensor.clone()), 0);
-      expect(seen).toEqual(gradients(wide, valuesOf(x), (h) => wide.forward(h)));
+      expect(results).toEqual(gradients(wide, valuesOf(x), (hidden) => wide.forward(hidden)));
     });
     const mxfp8 = { rowwise: "mxfp8", columnwise: "mxfp4" } as const;
     const fake = { rowwise: "fake float8", columnwise: "identity", columnwiseSource: "original" } as const;
@@ -214,6 +228,6 @@ describe("under a CustomRecipe", () => {
       { ...mxfp8, columnwiseSource: "original", backwardOverride: "dequantized" } as const,
       { ...mxfp8, columnwiseSource: "rowwiseDequantized", backwardOverride: "highPrecision" } as const,
     ];
-    fc.assert(property, { numRuns: draws(40, 4), examples: examples.map((each) => [each]) });
+    fc.assert(property, { numRuns: draws(40, 4), examples: examples.map((example) => [example]) });
   });
 });

@@ -31,14 +31,14 @@ import { useBackend } from "../../harness/suite.js";
 
 const backend = useBackend({ threads: 1, datapath: "exact" });
 const SIZE = 64;
-const q = (): MXFP8Quantizer => new MXFP8Quantizer();
-const wide = (): IdentityQuantizer => new IdentityQuantizer();
+const quantizer = (): MXFP8Quantizer => new MXFP8Quantizer();
+const highPrecision = (): IdentityQuantizer => new IdentityQuantizer();
 const hybrid = (rowwiseQuantizer: CopyQuantizer, columnwiseQuantizer: CopyQuantizer): HybridQuantizer =>
   new HybridQuantizer({ rowwiseQuantizer, columnwiseQuantizer });
 
 /** A recipe with these quantizers, and MXFP8 for other roles. */
 const recipeOf = (makers: Partial<Record<Role, () => OperandQuantizer | null>>): CustomRecipe =>
-  new CustomRecipe({ quantizerFactory: (role) => (makers[role] ?? q)() });
+  new CustomRecipe({ quantizerFactory: (role) => (makers[role] ?? quantizer)() });
 
 const sample = (offset: bigint): Tensor =>
   encode(tensor(backend(), normal({ seed: 1n, offset }, 32 * SIZE, 1), [32, SIZE]), { format: "bf16" });
@@ -46,12 +46,12 @@ const layer = (): Linear => new Linear(backend(), SIZE, SIZE, { random: new Rand
 
 describe("a product of an operand that is quantized and one that is not", () => {
   const cases = [
-    ["fprop", { input: wide }],
+    ["fprop", { input: highPrecision }],
     ["fprop", { weight: () => null }],
-    ["dgrad", { weight: () => hybrid(q(), wide()) }],
-    ["dgrad", { gradOutput: () => hybrid(wide(), q()) }],
-    ["wgrad", { input: () => hybrid(q(), wide()) }],
-    ["wgrad", { gradOutput: () => hybrid(q(), wide()) }],
+    ["dgrad", { weight: () => hybrid(quantizer(), highPrecision()) }],
+    ["dgrad", { gradOutput: () => hybrid(highPrecision(), quantizer()) }],
+    ["wgrad", { input: () => hybrid(quantizer(), highPrecision()) }],
+    ["wgrad", { gradOutput: () => hybrid(quantizer(), highPrecision()) }],
   ] as const;
 
   it.each(cases)("is refused before anything has changed: %s", (product, makers) => {
@@ -68,29 +68,33 @@ describe("a product of an operand that is quantized and one that is not", () => 
       ok: false,
       reason: expect.stringMatching(new RegExp(`^${product}: .* in high precision`)),
     });
-    const plain = new MXFP8BlockScaling();
-    using other = layer();
-    const bits = (each: Linear) => [...autocast({ recipe: plain }, () => each.forward(x)).tensor.dataSync()];
-    expect(bits(module)).toEqual(bits(other));
+    const plainRecipe = new MXFP8BlockScaling();
+    using otherLayer = layer();
+    const bits = (module: Linear) => [
+      ...autocast({ recipe: plainRecipe }, () => module.forward(x)).tensor.dataSync(),
+    ];
+    expect(bits(module)).toEqual(bits(otherLayer));
   });
 });
 
 it("null for every role computes the bits of high precision, forward and backward", () => {
   using _ = new Scope();
-  const run = (forward: (module: Linear, h: Variable) => Variable): unknown => {
+  const run = (forward: (module: Linear, hidden: Variable) => Variable): unknown => {
     using module = layer();
-    const h = new Variable(sample(1n), true);
-    const y = forward(module, h);
+    const hidden = new Variable(sample(1n), true);
+    const y = forward(module, hidden);
     y.backward(sample(2n) as Tensor<"bf16">);
-    const found = [y.tensor, h.grad, module.weight.grad, module.bias?.grad].map((each) => [
-      ...(each as Tensor).dataSync(),
+    const results = [y.tensor, hidden.grad, module.weight.grad, module.bias?.grad].map((tensor) => [
+      ...(tensor as Tensor).dataSync(),
     ]);
-    h.zeroGrad();
-    return found;
+    hidden.zeroGrad();
+    return results;
   };
   const recipe = new CustomRecipe({ quantizerFactory: () => null });
-  const seen = run((module, h) => autocast({ recipe }, () => module.forward(h, { fp8Output: true })));
-  expect(seen).toEqual(run((module, h) => module.forward(h)));
+  const quantizedResults = run((module, hidden) =>
+    autocast({ recipe }, () => module.forward(hidden, { fp8Output: true })),
+  );
+  expect(quantizedResults).toEqual(run((module, hidden) => module.forward(hidden)));
 });
 
 it("a result is quantized by the rowwise quantizer of its role", () => {
@@ -100,17 +104,17 @@ it("a result is quantized by the rowwise quantizer of its role", () => {
     const { value } = autocast({ recipe: recipeOf({ output }) }, () =>
       module.forward(sample(1n), { fp8Output: true }),
     );
-    return value instanceof QuantizedTensor ? value.members.map((each) => [...each.dataSync()]) : "wide";
+    return value instanceof QuantizedTensor ? value.members.map((member) => [...member.dataSync()]) : "wide";
   };
-  expect(y(() => hybrid(q(), wide()))).toEqual(y(q));
-  expect(y(() => hybrid(wide(), q()))).toBe("wide");
+  expect(y(() => hybrid(quantizer(), highPrecision()))).toEqual(y(quantizer));
+  expect(y(() => hybrid(highPrecision(), quantizer()))).toBe("wide");
 });
 
 it("quantizedModelInit leaves a weight in high precision, and refuses one with two quantizers", () => {
   using _ = new Scope();
-  using kept = quantizedModelInit({ recipe: recipeOf({ weight: wide }) }, layer);
-  expect(kept.weight.value).not.toBeInstanceOf(QuantizedTensor);
-  const recipe = recipeOf({ weight: () => hybrid(q(), q()) });
+  using quantizedLayer = quantizedModelInit({ recipe: recipeOf({ weight: highPrecision }) }, layer);
+  expect(quantizedLayer.weight.value).not.toBeInstanceOf(QuantizedTensor);
+  const recipe = recipeOf({ weight: () => hybrid(quantizer(), quantizer()) });
   expect(() => quantizedModelInit({ recipe }, layer)).toThrow(/HybridQuantizer for weight/);
   using quantized = quantizedModelInit({ recipe: recipeOf({}) }, layer);
   expect(() => autocast({ recipe }, () => quantized.forward(sample(1n)))).toThrow(
@@ -121,12 +125,13 @@ it("quantizedModelInit leaves a weight in high precision, and refuses one with t
 it("LayerQuantization refuses a tensor whose copies have no common quantizer", () => {
   using _ = new Scope();
   using module = layer();
-  const own = new LayerQuantization(module.weight);
-  const call = autocast({ recipe: recipeOf({ input: () => hybrid(q(), q()), gradOutput: wide }) }, () =>
-    own.begin(),
+  const ownQuantization = new LayerQuantization(module.weight);
+  const call = autocast(
+    { recipe: recipeOf({ input: () => hybrid(quantizer(), quantizer()), gradOutput: highPrecision }) },
+    () => ownQuantization.begin(),
   );
   expect(() => call?.quantizer("input")).toThrow(/HybridQuantizer for input/);
   expect(() => call?.backward.quantizer("gradOutput")).toThrow(/IdentityQuantizer for gradOutput/);
   expect(call?.quantizer("output")).toBeInstanceOf(MXFP8Quantizer);
-  own.dispose();
+  ownQuantization.dispose();
 });

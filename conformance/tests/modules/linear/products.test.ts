@@ -52,60 +52,66 @@ function recipeOf(name: Parameters<typeof recipeByName>[0], split: Split | undef
 }
 
 /** A description of a product: the shape and dtype of its result, and its options. */
-const said = ({ out, c, beta, splitAccumulator }: GemmArgs, isPart: boolean): string =>
-  `[${out.shape}] ${out.dtype}${c ? ` + ${beta} c` : ""}${isPart ? ` in parts: ${splitAccumulator}` : ""}`;
+const productName = ({ out, c: addend, beta, splitAccumulator }: GemmArgs, isPart: boolean): string =>
+  `[${out.shape}] ${out.dtype}${addend ? ` + ${beta} c` : ""}${isPart ? ` in parts: ${splitAccumulator}` : ""}`;
 
 it("modules compute a product only if its result is needed, with its own options, and a gradient only if it is required", () => {
   fc.assert(
-    fc.property(steps, ({ layer: name, recipe: kind, split, wanted, isFirstMicrobatch, ...drawn }) => {
+    fc.property(steps, ({ layer: name, recipe: kind, split, wanted, isFirstMicrobatch, ...choices }) => {
       using _scope = new Scope();
       const backend = new RecordingBackend(reference());
       const row = moduleRow(name);
       const products = row.products?.(SIZES) ?? [];
-      const options = { ...drawn, saveOriginalInput: drawn.saveOriginalInput && kind !== "delayed" };
-      using built = row.build(backend, SIZES, options);
+      const options = { ...choices, saveOriginalInput: choices.saveOriginalInput && kind !== "delayed" };
+      using builtModule = row.build(backend, SIZES, options);
       const recipe = recipeOf(kind, split);
-      const parameters = built.module.namedParameters();
-      for (const [each, parameter] of parameters) {
-        parameter.requiresGrad = wanted(each);
+      const parameters = builtModule.module.namedParameters();
+      for (const [parameterName, parameter] of parameters) {
+        parameter.requiresGrad = wanted(parameterName);
         const { shape } = parameter;
         if (shape.length === 2) parameter.mainGrad = empty(backend, "f32", shape);
       }
-      const isWanted = (each: string): boolean =>
-        each === "" ? wanted("") : parameters.get(each)?.requiresGrad === true;
+      const isWanted = (parameterName: string): boolean =>
+        parameterName === "" ? wanted("") : parameters.get(parameterName)?.requiresGrad === true;
       const x = new Variable(empty(backend, "bf16", [ROWS, FROM]), wanted(""));
       const gemms = (): string[] => {
         const isPart = kind === "delayed" || kind === "current";
-        const found = backend.calls.flatMap(({ op, args }) => (op === "gemm" ? [said(args, isPart)] : []));
+        const productNames = backend.calls.flatMap(({ op, args }) =>
+          op === "gemm" ? [productName(args, isPart)] : [],
+        );
         backend.calls.length = 0;
-        return found.sort();
+        return productNames.sort();
       };
-      const part = (product: keyof Split): string =>
+      const partOf = (product: keyof Split): string =>
         kind === "delayed" || kind === "current"
           ? ` in parts: ${split?.[product] ?? product !== "fprop"}`
           : "";
       backend.calls.length = 0;
       const call = isFirstMicrobatch === undefined ? {} : { isFirstMicrobatch };
       // the weight is cached in the first microbatch
-      const y = autocast(regionOptions(recipe), () => combineResults(built.run([x], call)));
-      expect(gemms()).toEqual(products.map(({ to }) => `[${ROWS},${to}] bf16${part("fprop")}`).sort());
+      const y = autocast(regionOptions(recipe), () => combineResults(builtModule.run([x], call)));
+      expect(gemms()).toEqual(products.map(({ to }) => `[${ROWS},${to}] bf16${partOf("fprop")}`).sort());
       const anyone = ["", ...parameters.keys()].some(isWanted);
       expect(y.requiresGrad).toBe(anyone);
       if (!anyone) return;
       y.backward(empty(backend, "bf16", y.shape) as Tensor<"bf16">);
       const { fuseWgradAccumulation: fuses } = options;
       const backward = products.flatMap(({ weight, predecessors, from, to }) => [
-        ...(predecessors.some(isWanted) ? [`[${ROWS},${from}] bf16${part("dgrad")}`] : []),
+        ...(predecessors.some(isWanted) ? [`[${ROWS},${from}] bf16${partOf("dgrad")}`] : []),
         ...(isWanted(weight)
-          ? [`[${to},${from}] ${fuses ? `f32${isFirstMicrobatch ? "" : " + 1 c"}` : "bf16"}${part("wgrad")}`]
+          ? [
+              `[${to},${from}] ${fuses ? `f32${isFirstMicrobatch ? "" : " + 1 c"}` : "bf16"}${partOf("wgrad")}`,
+            ]
           : []),
       ]);
       expect(gemms()).toEqual(backward.sort());
       const weights = products.map(({ weight }) => weight);
-      for (const [each, { grad }] of parameters)
-        expect(grad !== undefined, each).toBe(isWanted(each) && !(fuses && weights.includes(each)));
+      for (const [parameterName, { grad }] of parameters)
+        expect(grad !== undefined, parameterName).toBe(
+          isWanted(parameterName) && !(fuses && weights.includes(parameterName)),
+        );
       expect(x.grad !== undefined).toBe(isWanted(""));
-      for (const each of [x, ...parameters.values()]) each.zeroGrad();
+      for (const variable of [x, ...parameters.values()]) variable.zeroGrad();
     }),
     { numRuns: draws(150) },
   );

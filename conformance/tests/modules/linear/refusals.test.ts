@@ -28,7 +28,7 @@ import { useBackend } from "../../harness/suite.js";
 
 const SIZES = { rows: 32, from: 32, to: 32, middle: 32 };
 const backend = useBackend({ threads: 1, datapath: "hopper" });
-const other = useBackend({ threads: 1, datapath: "hopper" });
+const otherBackend = useBackend({ threads: 1, datapath: "hopper" });
 
 const zero = <D extends DType = "bf16">(shape: Shape, dtype = "bf16" as D): Tensor<D> =>
   zeros(backend(), dtype, shape);
@@ -54,25 +54,30 @@ const quantized = (quantizer: Quantizer, usage = { rowwise: true, columnwise: fa
 
 refusals("recipes", [
   ...[DelayedScaling, Float8CurrentScaling, Float8BlockScaling, MXFP8BlockScaling].flatMap(
-    (Made): Refusal[] => [
+    (RecipeClass): Refusal[] => [
       [
-        `${Made.name} of E5M2`,
-        () => new Made({ format: "E5M2" }),
+        `${RecipeClass.name} of E5M2`,
+        () => new RecipeClass({ format: "E5M2" }),
         ArgumentError,
-        [Made.name, "E5M2", "HYBRID"],
+        [RecipeClass.name, "E5M2", "HYBRID"],
       ],
       [
-        `${Made.name} of E2M1`,
-        () => new Made({ format: "E2M1" }),
+        `${RecipeClass.name} of E2M1`,
+        () => new RecipeClass({ format: "E2M1" }),
         ArgumentError,
-        [Made.name, "E2M1", "E4M3"],
+        [RecipeClass.name, "E2M1", "E4M3"],
       ],
-      [`${Made.name} of no format`, () => new Made({ format: untyped("E3M4") }), ArgumentError, ["E3M4"]],
       [
-        `${Made.name} with an accumulator that is not an object`,
-        () => new Made({ wgrad: untyped(true) }),
+        `${RecipeClass.name} of no format`,
+        () => new RecipeClass({ format: untyped("E3M4") }),
         ArgumentError,
-        [Made.name, "wgrad", "useSplitAccumulator"],
+        ["E3M4"],
+      ],
+      [
+        `${RecipeClass.name} with an accumulator that is not an object`,
+        () => new RecipeClass({ wgrad: untyped(true) }),
+        ArgumentError,
+        [RecipeClass.name, "wgrad", "useSplitAccumulator"],
       ],
     ],
   ),
@@ -131,11 +136,11 @@ refusals("recipes", [
   ),
   ...[-1, Number.NaN, Number.POSITIVE_INFINITY].flatMap((amaxEpsilon) =>
     [Float8CurrentScaling, Float8BlockScaling].map(
-      (Made): Refusal => [
-        `${Made.name} with amaxEpsilon ${amaxEpsilon}`,
-        () => new Made({ amaxEpsilon }),
+      (RecipeClass): Refusal => [
+        `${RecipeClass.name} with amaxEpsilon ${amaxEpsilon}`,
+        () => new RecipeClass({ amaxEpsilon }),
         ArgumentError,
-        [Made.name, "amaxEpsilon", String(amaxEpsilon)],
+        [RecipeClass.name, "amaxEpsilon", String(amaxEpsilon)],
       ],
     ),
   ),
@@ -325,13 +330,13 @@ refusals("linear layers", [
   ],
   [
     "an input on another backend",
-    () => pass(undefined, zeros(other(), "bf16", [32, 64])),
+    () => pass(undefined, zeros(otherBackend(), "bf16", [32, 64])),
     ArgumentError,
     ["different backends"],
   ],
   [
     "an input on another backend under a recipe",
-    () => pass(new MXFP8BlockScaling(), zeros(other(), "bf16", [32, 64])),
+    () => pass(new MXFP8BlockScaling(), zeros(otherBackend(), "bf16", [32, 64])),
     ArgumentError,
     ["different backends"],
   ],

@@ -44,7 +44,7 @@ const CASES = covering(
 );
 
 /** The parameters that a layer returns; empty for a layer without biases. */
-function returnedBy(layer: string, { module }: BuiltModule): readonly Parameter[] {
+function returnedBiases(layer: string, { module }: BuiltModule): readonly Parameter[] {
   const parameters = module.namedParameters();
   return (moduleRow(layer).lastBiases ?? []).flatMap((name) => parameters.get(name) ?? []);
 }
@@ -75,46 +75,46 @@ describe("the result and its gradients are those of a bias of 0, and the bias is
         ...{ dtype: row.dtype, bias: row.bias, random: new RandomState(3n) },
       });
     using returning = make();
-    using plain = make();
-    const biases = returnedBy(row.layer, returning);
+    using plainModule = make();
+    const biases = returnedBiases(row.layer, returning);
     expect(biases.length > 0).toBe(row.bias);
     draw(biases);
-    const inputs = [returning, plain].map((each) => createInputs(backend(), each, SIZES));
+    const inputs = [returning, plainModule].map((builtModule) => createInputs(backend(), builtModule, SIZES));
     let returned: unknown;
-    const body = (...given: readonly Variable[]): Variable => {
-      const result = returning.withBias?.(given) as WithBias;
-      returned = result.biases.map((each) => bitsOf(each.tensor));
+    const body = (...leaves: readonly Variable[]): Variable => {
+      const result = returning.withBias?.(leaves) as WithBias;
+      returned = result.biases.map((bias) => bitsOf(bias.tensor));
       return sumOf(result);
     };
-    const [x = [], others = []] = inputs;
+    const [x = [], otherInputs = []] = inputs;
     const y = autocast(region, () => (row.recomputes ? recompute(body, ...x) : body(...x)));
     // the same sum of the results without biases, and of leaves
     const leaves = biases.map((bias) => new Variable(functional.cast(bias, "bf16").tensor.clone(), true));
     const expected = autocast(region, () => {
-      const [out, norm] = plain.run(others) as [Variable, Variable?];
+      const [out, norm] = plainModule.run(otherInputs) as [Variable, Variable?];
       return sumOf({ out, biases: leaves, norm });
     });
     expect(download(y.tensor)).toEqual(download(expected.tensor));
-    expect(returned).toEqual(leaves.map((each) => bitsOf(each.tensor)));
+    expect(returned).toEqual(leaves.map((leaf) => bitsOf(leaf.tensor)));
     const dy = randomGradient(y);
     y.backward(dy);
     expected.backward(dy);
     expect(biases.map(({ grad }) => bitsOf(grad))).toEqual(
       leaves.map(({ grad }) => bitsOf(functional.cast(grad as Tensor, row.dtype).tensor)),
     );
-    expect(x.map(({ grad }) => bitsOf(grad))).toEqual(others.map(({ grad }) => bitsOf(grad)));
-    const grads = (each: BuiltModule) => {
-      const own = returnedBy(row.layer, each);
-      const parameters = [...each.module.namedParameters()].filter(
-        ([, parameter]) => !own.includes(parameter),
+    expect(x.map(({ grad }) => bitsOf(grad))).toEqual(otherInputs.map(({ grad }) => bitsOf(grad)));
+    const grads = (builtModule: BuiltModule) => {
+      const ownBias = returnedBiases(row.layer, builtModule);
+      const parameters = [...builtModule.module.namedParameters()].filter(
+        ([, parameter]) => !ownBias.includes(parameter),
       );
       return parameters.map(([name, { grad }]) => [name, bitsOf(grad)]);
     };
-    expect(grads(returning)).toEqual(grads(plain));
+    expect(grads(returning)).toEqual(grads(plainModule));
     const states = ({ module }: BuiltModule) =>
-      [...module.namedQuantizations().values()].map((each) => each.snapshotSync());
-    expect(states(returning)).toEqual(states(plain));
-    for (const each of [...leaves, ...inputs.flatMap(inputsWithGradients)]) each.zeroGrad();
+      [...module.namedQuantizations().values()].map((quantization) => quantization.snapshotSync());
+    expect(states(returning)).toEqual(states(plainModule));
+    for (const variable of [...leaves, ...inputs.flatMap(inputsWithGradients)]) variable.zeroGrad();
   });
 });
 

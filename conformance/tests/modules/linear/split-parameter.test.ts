@@ -59,20 +59,20 @@ const CASES = covering(
 );
 type Case = (typeof CASES)[number];
 
-const make = (row: Pick<Case, "layer" | "bias" | "dtype">, more: LinearOptions): Layer =>
+const make = (row: Pick<Case, "layer" | "bias" | "dtype">, extraOptions: LinearOptions): Layer =>
   (LAYERS[row.layer] as (options: LinearOptions) => Layer)({
     ...{ bias: row.bias, dtype: row.dtype, random: new RandomState(1n) },
-    ...{ initMethod: normalInit(0.5), ...more },
+    ...{ initMethod: normalInit(0.5), ...extraOptions },
   });
 
 /** The concatenated elements of tensors, as codes. */
-const joined = (tensors: readonly (Tensor | undefined)[]): readonly number[] =>
+const joinedValues = (tensors: readonly (Tensor | undefined)[]): readonly number[] =>
   tensors.flatMap((tensor) => [...((tensor?.dataSync() ?? []) as Uint16Array)]);
 
 /** The values of the parameters whose names end with `kind`. */
 const partsOf = (layer: Layer, kind: string): readonly Variable[] =>
-  [...layer.namedParameters()].flatMap(([name, each]) =>
-    name.endsWith(kind) && !name.startsWith("layerNorm") ? [each] : [],
+  [...layer.namedParameters()].flatMap(([name, parameter]) =>
+    name.endsWith(kind) && !name.startsWith("layerNorm") ? [parameter] : [],
   );
 
 function pass(layer: Layer, row: Case, step: number): unknown {
@@ -84,7 +84,7 @@ function pass(layer: Layer, row: Case, step: number): unknown {
   const forward = (input: Variable): Variable => {
     if (!row.returnsBias) return layer.forward(input, call);
     const [out, bias] = layer.forwardWithBias(input, call);
-    returned = bias && joined([bias.tensor]);
+    returned = bias && joinedValues([bias.tensor]);
     bias?.tensor.dispose();
     return out;
   };
@@ -96,46 +96,48 @@ function pass(layer: Layer, row: Case, step: number): unknown {
   return bits;
 }
 
-describe("results, gradients and steps equal those of one weight", () => {
+describe("results, gradients and steps equal the ones with one weight", () => {
   it.each(CASES.map((row, i) => [`${i}: ${JSON.stringify(row)}`, row] as const))("%s", (_, row) => {
     using _scope = new Scope();
     using split = make(row, { parametersSplit: SPLITS[row.split] });
-    using whole = make(row, {});
+    using wholeLayer = make(row, {});
     const frozen = row.frozen === undefined ? undefined : split.namedParameters().get(row.frozen);
     if (frozen) frozen.requiresGrad = false;
-    const optimizers = [split, whole].map((each) => new AdamW(each, { learningRate: 0.1, weightDecay: 0 }));
-    const same = (of: (each: Variable) => Tensor | undefined): void => {
+    const optimizers = [split, wholeLayer].map(
+      (layer) => new AdamW(layer, { learningRate: 0.1, weightDecay: 0 }),
+    );
+    const expectSameValues = (tensorOf: (parameter: Variable) => Tensor | undefined): void => {
       for (const kind of ["Weight", "Bias"]) {
-        const parts = partsOf(split, kind);
-        const [one] = partsOf(whole, kind.toLowerCase());
-        if (!one) expect(parts).toEqual([]);
+        const splitParts = partsOf(split, kind);
+        const [wholePart] = partsOf(wholeLayer, kind.toLowerCase());
+        if (!wholePart) expect(splitParts).toEqual([]);
         else {
           // each part that is not frozen has its rows of the full tensor
-          const whole = joined([of(one)]);
-          let first = 0;
-          for (const part of parts) {
+          const wholeValues = joinedValues([tensorOf(wholePart)]);
+          let begin = 0;
+          for (const part of splitParts) {
             const count = part.tensor.size;
-            if (part === frozen) expect(of(part)).toBeUndefined();
-            else expect(joined([of(part)])).toEqual(whole.slice(first, first + count));
-            first += count;
+            if (part === frozen) expect(tensorOf(part)).toBeUndefined();
+            else expect(joinedValues([tensorOf(part)])).toEqual(wholeValues.slice(begin, begin + count));
+            begin += count;
           }
         }
       }
     };
     for (let step = 0; step < STEPS; step++) {
-      expect(pass(split, row, step)).toEqual(pass(whole, row, step));
-      same(({ grad }) => grad);
+      expect(pass(split, row, step)).toEqual(pass(wholeLayer, row, step));
+      expectSameValues(({ grad }) => grad);
       if (frozen) break;
       for (const optimizer of optimizers) {
         optimizer.step();
         optimizer.zeroGrad();
       }
-      same(({ tensor }) => tensor);
-      expect(joined([split.weight.tensor])).toEqual(joined([whole.weight.tensor]));
+      expectSameValues(({ tensor }) => tensor);
+      expect(joinedValues([split.weight.tensor])).toEqual(joinedValues([wholeLayer.weight.tensor]));
     }
     const states = (layer: Layer) =>
-      [...layer.namedQuantizations().values()].map((each) => each.snapshotSync());
-    expect(states(split)).toEqual(states(whole));
+      [...layer.namedQuantizations().values()].map((quantization) => quantization.snapshotSync());
+    expect(states(split)).toEqual(states(wholeLayer));
     for (const optimizer of optimizers) optimizer.dispose();
   });
 });
@@ -161,10 +163,10 @@ it.each(Object.keys(SPLITS) as (keyof typeof SPLITS)[])("a loaded state is the w
       new Linear(backend(), IN, OUT, { parametersSplit: SPLITS[name], random: new RandomState(seed) }),
   ) as [Linear, Linear];
   loadStateDictionary(to, stateDictionary(from));
-  expect(joined([to.weight.tensor])).toEqual(joined([from.weight.tensor]));
+  expect(joinedValues([to.weight.tensor])).toEqual(joinedValues([from.weight.tensor]));
   const x = upload(backend(), drawnValues(1, [ROWS, IN]));
   expect(download(to.forward(x).tensor)).toEqual(download(from.forward(x).tensor));
-  for (const each of [from, to]) each.dispose();
+  for (const layer of [from, to]) layer.dispose();
 });
 
 describe("among ranks", () => {
@@ -176,9 +178,9 @@ describe("among ranks", () => {
       const pieces = parallelMode === "column" ? 3 : 1;
       const options = () => ({ group, parallelMode, pieces, random: new RandomState(1n) }) as const;
       using split = new Linear(group.backend, IN, OUT, { ...options(), parametersSplit });
-      using whole = new Linear(group.backend, IN, OUT, options());
-      expect(joined(partsOf(split, "Weight").map(({ tensor }) => tensor))).toEqual(
-        joined([whole.weight.tensor]),
+      using wholeLayer = new Linear(group.backend, IN, OUT, options());
+      expect(joinedValues(partsOf(split, "Weight").map(({ tensor }) => tensor))).toEqual(
+        joinedValues([wholeLayer.weight.tensor]),
       );
       const ranges = [...split.namedParameters()].map(([name, { part }]) => [name, part]);
       const { rank } = group;
@@ -201,10 +203,11 @@ describe("among ranks", () => {
     }
   });
 
-  it("parts that the ranks cannot divide alike are refused", () => {
+  it("parts that the ranks cannot divide equally are refused", () => {
     const [group] = loopbackOver(backends) as [ProcessGroup];
     const options = { group, parallelMode: "column" } as const;
-    const layer = (more: LinearOptions) => () => new Linear(group.backend, IN, OUT, { ...options, ...more });
+    const layer = (extraOptions: LinearOptions) => () =>
+      new Linear(group.backend, IN, OUT, { ...options, ...extraOptions });
     expect(layer({ parametersSplit: SPLITS.names })).toThrow(ArgumentError);
     expect(layer({ parametersSplit: SPLITS.rows, pieces: 3 })).toThrow(ArgumentError);
   });

@@ -26,22 +26,22 @@ const SIZES = { rows: 32, from: 32, to: 32, middle: 32 };
 const NAMES = [...STANDARD_RECIPE_NAMES, ...CUSTOM_RECIPE_NAMES];
 
 /** The recipe of a layer's state between two calls under the recipe `name`. */
-const otherThan = (name: RecipeName): RecipeName =>
+const otherRecipe = (name: RecipeName): RecipeName =>
   NAMES[(NAMES.indexOf(name) + 5) % NAMES.length] as RecipeName;
 
 /** The bits of a step's result and gradients. */
 function bitsOf(
-  built: BuiltModule,
+  builtModule: BuiltModule,
   recipe: Recipe | undefined,
   seed: number,
   call: object,
 ): readonly unknown[] {
   using _ = new Scope();
-  const inputs = createInputs(backend(), built, { ...SIZES, seed });
-  const leaves = [...inputsWithGradients(inputs), ...built.module.parameters()];
-  const y = step(built, inputs, recipe, { call, seed: seed + 1 });
+  const inputs = createInputs(backend(), builtModule, { ...SIZES, seed });
+  const leaves = [...inputsWithGradients(inputs), ...builtModule.module.parameters()];
+  const y = step(builtModule, inputs, recipe, { call, seed: seed + 1 });
   const bits = [y.tensor, ...leaves.map(({ grad }) => grad)].map(
-    (each) => each && String(download(each).codes),
+    (tensor) => tensor && String(download(tensor).codes),
   );
   for (const leaf of leaves) leaf.zeroGrad();
   return bits;
@@ -50,24 +50,34 @@ function bitsOf(
 /**
  * The steps of a module, each after a change that drops its cached weight or renews it. `caches`: whether calls cache the weight.
  */
-function stepsOf(built: BuiltModule, recipe: RecipeName, caches: boolean): Readonly<Record<string, unknown>> {
+function stepsOf(
+  builtModule: BuiltModule,
+  recipe: RecipeName,
+  caches: boolean,
+): Readonly<Record<string, unknown>> {
   const recipes = new Map<RecipeName, Recipe | undefined>();
   const take = (name: RecipeName, seed: number, isFirstMicrobatch = false, call = {}): readonly unknown[] => {
-    fill(seed, built.module);
+    fill(seed, builtModule.module);
     // custom recipes are equal only to themselves
-    const made = recipes.get(name) ?? recipeByName(name);
-    recipes.set(name, made);
-    return bitsOf(built, made, seed, caches ? { isFirstMicrobatch, ...call } : {});
+    const recipe = recipes.get(name) ?? recipeByName(name);
+    recipes.set(name, recipe);
+    return bitsOf(builtModule, recipe, seed, caches ? { isFirstMicrobatch, ...call } : {});
   };
   using skipFp8WeightUpdate = tensor(backend(), [1]);
-  const first = take(recipe, 1, true);
-  const other = take(otherThan(recipe), 2);
-  const again = take(recipe, 3);
-  for (const [, quantization] of built.module.namedQuantizations())
+  const firstRecipe = take(recipe, 1, true);
+  const otherRecipes = take(otherRecipe(recipe), 2);
+  const repeatedRecipes = take(recipe, 3);
+  for (const [, quantization] of builtModule.module.namedQuantizations())
     quantization.restore(quantization.snapshotSync());
   const restored = take(recipe, 4);
   const renewed = take(recipe, 5, true, { skipFp8WeightUpdate });
-  return { first, "under another recipe": other, "under the first again": again, restored, renewed };
+  return {
+    first: firstRecipe,
+    "under another recipe": otherRecipes,
+    "under the first again": repeatedRecipes,
+    restored,
+    renewed,
+  };
 }
 
 const CASES = rowsWhere(
@@ -86,14 +96,14 @@ beforeEach(() => {
 it.each([
   ...CASES.filter(isTested),
   ...sampleCases(
-    CASES.filter((each) => !isTested(each)),
+    CASES.filter((testCase) => !isTested(testCase)),
     8,
   ),
-])("%s, %s", (_name, recipe, row) => {
-  const [cached, plain] = [true, false].map((caches) => {
+])("the steps of %s under %s are the same with and without a cache", (_name, recipe, row) => {
+  const [cached, plainSteps] = [true, false].map((caches) => {
     using _ = new Scope();
-    using built = row.build(backend(), SIZES, { random: new RandomState(7n) });
-    return stepsOf(built, recipe, caches);
+    using builtModule = row.build(backend(), SIZES, { random: new RandomState(7n) });
+    return stepsOf(builtModule, recipe, caches);
   });
-  expect(cached).toEqual(plain);
+  expect(cached).toEqual(plainSteps);
 });

@@ -54,16 +54,16 @@ const bitsOf = (x: Value | undefined): unknown => x && [...wideOf("a result", x)
 function passes(layer: Linear, x: Variable, grad: Tensor): readonly unknown[] {
   const y = layer.forward(x);
   y.backward(grad);
-  const found = [y.value, x.grad, layer.weight.grad, layer.bias?.grad].map(bitsOf);
-  for (const each of [x, ...layer.parameters()]) each.zeroGrad();
-  return found;
+  const actual = [y.value, x.grad, layer.weight.grad, layer.bias?.grad].map(bitsOf);
+  for (const variable of [x, ...layer.parameters()]) variable.zeroGrad();
+  return actual;
 }
 
 describe.each(DTYPES)("of %s", (dtype) => {
   it.each(Object.entries(RECIPES))(
     "a weight quantized under %s gives the bits of its dequantized values",
     (_, recipe) => {
-      const before = backend().memoryUse().live;
+      const liveBefore = backend().memoryUse().live;
       {
         using _scope = new Scope();
         using layer = quantizedModelInit(
@@ -73,41 +73,43 @@ describe.each(DTYPES)("of %s", (dtype) => {
         const weight = layer.weight.value as QuantizedTensor;
         expect(weight).toBeInstanceOf(QuantizedTensor);
         const values = Float32Array.from(dequantize(weight, "f32").dataSync() as Float32Array);
-        using plain = new Linear(backend(), from, to, { dtype, initMethod: () => values });
+        using plainLayer = new Linear(backend(), from, to, { dtype, initMethod: () => values });
         const grad = wide(3, [rows, to], dtype);
-        for (const wanted of [true, false]) {
-          const [own, others] = [layer, plain].map((each) => {
-            each.weight.requiresGrad = false;
-            return passes(each, new Variable(wide(2, [rows, from], dtype), wanted), grad);
+        for (const requiresGrad of [true, false]) {
+          const [ownBits, plainBits] = [layer, plainLayer].map((module) => {
+            module.weight.requiresGrad = false;
+            return passes(module, new Variable(wide(2, [rows, from], dtype), requiresGrad), grad);
           });
-          expect(own).toEqual(others);
+          expect(ownBits).toEqual(plainBits);
         }
         const x = wide(5, [rows, from], dtype);
-        const [y, z] = [layer, plain].map((each) => bitsOf(noGrad(() => each.forward(x)).value));
-        expect(y).toEqual(z);
+        const [y, plainResult] = [layer, plainLayer].map((module) =>
+          bitsOf(noGrad(() => module.forward(x)).value),
+        );
+        expect(y).toEqual(plainResult);
       }
-      expect(backend().memoryUse().live).toBe(before);
+      expect(backend().memoryUse().live).toBe(liveBefore);
     },
   );
 
   it.each(Object.entries(QUANTIZERS))(
     "an input quantized by %s gives the bits of its dequantized values",
     (_, make) => {
-      const before = backend().memoryUse().live;
+      const liveBefore = backend().memoryUse().live;
       {
         using _scope = new Scope();
         using layer = new Linear(backend(), from, to, { dtype });
         const x = make().quantize(wide(7, [rows, from], dtype));
         const grad = wide(8, [rows, to], dtype);
-        for (const frozen of [false, true]) {
-          layer.weight.requiresGrad = !frozen;
-          const [own, others] = [x, dequantize(x, dtype)].map((each) =>
-            passes(layer, new Variable(each), grad),
+        for (const isFrozen of [false, true]) {
+          layer.weight.requiresGrad = !isFrozen;
+          const [ownBits, dequantizedBits] = [x, dequantize(x, dtype)].map((input) =>
+            passes(layer, new Variable(input), grad),
           );
-          expect(own).toEqual(others);
+          expect(ownBits).toEqual(dequantizedBits);
         }
       }
-      expect(backend().memoryUse().live).toBe(before);
+      expect(backend().memoryUse().live).toBe(liveBefore);
     },
   );
 });

@@ -35,19 +35,19 @@ const SIZE = 32;
 const SIZES = { rows: SIZE, from: SIZE, to: SIZE, middle: SIZE };
 const NAMES = (Object.keys(RECIPES) as RecipeName[]).filter((name) => name !== "none");
 
-const seeded = (options: object = {}) => ({ random: new RandomState(7n), ...options });
+const seedOption = (options: object = {}) => ({ random: new RandomState(7n), ...options });
 /** Modules whose result is quantized by the option `fp8Output`. */
 const PRODUCTS = rowsWhere(({ call }) => call.includes("fp8Output"));
-const make = (row: ModuleRow, options?: object) => row.build(backend(), SIZES, seeded(options));
+const make = (row: ModuleRow, options?: object) => row.build(backend(), SIZES, seedOption(options));
 const input = (seed = 1): Tensor<WideDType> => drawnTensor(backend(), seed, [SIZE, SIZE], "bf16");
 
 /** Quantizes a tensor as a recipe does for a role, with a scale of 1 if the quantizer needs one. */
-function quantized(name: RecipeName, role: Role, x: Tensor): QuantizedTensor {
+function quantizeAs(name: RecipeName, role: Role, x: Tensor): QuantizedTensor {
   const [scale, amax] = [
     zeros(backend(), "f32", [1]).write(Float32Array.of(1)),
     zeros(backend(), "f32", [1]),
   ];
-  const quantizer = quantizerFor(recipeByName(name), role, { ...seeded(), scale, amax });
+  const quantizer = quantizerFor(recipeByName(name), role, { ...seedOption(), scale, amax });
   return quantizer.setUsage({ rowwise: true, columnwise: false }).quantize(x);
 }
 
@@ -56,14 +56,14 @@ describe.each(PRODUCTS)("fp8Output of %s", (name, row) => {
     sampleCases(
       [...STANDARD_RECIPE_NAMES, "custom"] as const,
       3,
-      PRODUCTS.findIndex(([each]) => each === name),
+      PRODUCTS.findIndex(([productName]) => productName === name),
     ),
   )("under %s gives the codes of the result computed without it", (recipe) => {
     using _scope = new Scope();
     const [coded, wide] = [true, false].map((fp8Output) => {
-      using built = make(row);
+      using builtModule = make(row);
       const [out] = autocast({ recipe: recipeByName(recipe) }, () =>
-        built.run([new Variable(input())], { fp8Output }),
+        builtModule.run([new Variable(input())], { fp8Output }),
       );
       return out?.value;
     }) as [QuantizedTensor, Tensor];
@@ -75,52 +75,53 @@ describe.each(PRODUCTS)("fp8Output of %s", (name, row) => {
     if (recipe.startsWith("delayed")) {
       // the sums are not rounded to bf16 before they are quantized
       if (name !== "Linear") return;
-      using layer = new Linear(backend(), SIZE, SIZE, seeded());
-      const w = quantized(recipe, "weight", layer.weight.tensor);
-      const x = quantized(recipe, "input", input());
+      using layer = new Linear(backend(), SIZE, SIZE, seedOption());
+      const w = quantizeAs(recipe, "weight", layer.weight.tensor);
+      const x = quantizeAs(recipe, "input", input());
       expected = gemm({ x, w, bias: layer.bias?.tensor, outDtype: "f32", useSplitAccumulator: false }).out;
     }
-    const codes = quantized(recipe, "output", expected);
+    const codes = quantizeAs(recipe, "output", expected);
     expect(coded.members.length).toBe(codes.members.length);
     for (const [i, member] of codes.members.entries()) expectSame(`member ${i}`, coded.members[i], member);
   });
 });
 
 describe.each(PRODUCTS)("fp8Grad behind %s", (moduleName, row) => {
-  const resultOf = (built: BuiltModule, x: Variable): Variable => built.run([x])[0] as Variable;
-  const WAYS: Readonly<Record<string, (built: BuiltModule, x: Variable) => Variable>> = {
+  const resultOf = (builtModule: BuiltModule, x: Variable): Variable => builtModule.run([x])[0] as Variable;
+  const WAYS: Readonly<Record<string, (builtModule: BuiltModule, x: Variable) => Variable>> = {
     itself: resultOf,
-    "it in a Sequential": (built, x) => new Sequential(backend(), (h) => resultOf(built, h)).forward(x),
-    "it computed again": (built, x) => recompute((h) => resultOf(built, h), x),
+    "it in a Sequential": (builtModule, x) =>
+      new Sequential(backend(), (hidden) => resultOf(builtModule, hidden)).forward(x),
+    "it computed again": (builtModule, x) => recompute((hidden) => resultOf(builtModule, hidden), x),
   };
-  const cases = Object.entries(WAYS).flatMap(([way, run]) =>
-    (["current", "current, E4M3"] as const).map((recipe) => [way, recipe, run] as const),
+  const cases = Object.entries(WAYS).flatMap(([description, run]) =>
+    (["current", "current, E4M3"] as const).map((recipe) => [description, recipe, run] as const),
   );
   it.each(
     sampleCases(
       cases,
       2,
-      PRODUCTS.findIndex(([each]) => each === moduleName),
+      PRODUCTS.findIndex(([productName]) => productName === moduleName),
     ),
   )("%s under %s gives it the gradient's codes", (_way, name, run) => {
     using _scope = new Scope();
-    using built = make(row);
-    using behind = new Linear(backend(), SIZE, SIZE, { random: new RandomState(8n) });
+    using builtModule = make(row);
+    using nextLayer = new Linear(backend(), SIZE, SIZE, { random: new RandomState(8n) });
     const dy = input(3);
-    let between: Tensor | undefined;
+    let result: Tensor | undefined;
     autocast({ recipe: recipeByName(name) }, () => {
-      const y = run(built, new Variable(input()));
-      between = y.tensor;
-      return behind.forward(y, { fp8Grad: true });
+      const y = run(builtModule, new Variable(input()));
+      result = y.tensor;
+      return nextLayer.forward(y, { fp8Grad: true });
     }).backward(dy);
-    const sums = built.module.namedParameters().get(row.lastBiases?.[0] ?? "")?.grad;
-    behind.weight.zeroGrad();
-    const h = new Variable(input(), true);
-    h.tensor.write((between as Tensor).dataSync());
-    autocast({ recipe: recipeByName(name) }, () => behind.forward(h)).backward(dy);
-    const codes = quantized(name, "gradInput", h.grad as Tensor);
+    const sums = builtModule.module.namedParameters().get(row.lastBiases?.[0] ?? "")?.grad;
+    nextLayer.weight.zeroGrad();
+    const hidden = new Variable(input(), true);
+    hidden.tensor.write((result as Tensor).dataSync());
+    autocast({ recipe: recipeByName(name) }, () => nextLayer.forward(hidden)).backward(dy);
+    const codes = quantizeAs(name, "gradInput", hidden.grad as Tensor);
     expectSame("the gradient of the bias", sums, columnSum(dequantize(codes), "bf16"));
-    h.zeroGrad();
+    hidden.zeroGrad();
   });
 });
 
@@ -131,22 +132,24 @@ const ROWWISE = rowsWhere(({ rowwise }) => rowwise).flatMap(([name, row]) =>
 describe("leading dimensions of an input are rows", () => {
   it.each(testedCases(ROWWISE, ([, , row]) => row))("of %s, under %s", (_, recipe, row) => {
     using _scope = new Scope();
-    const seen = [[SIZE], [2, 16], [4, 1, 8]].map((leading) => {
-      using built = make(row);
-      const inputs = createInputs(backend(), built, SIZES).map((x) => {
+    const results = [[SIZE], [2, 16], [4, 1, 8]].map((leading) => {
+      using builtModule = make(row);
+      const inputs = createInputs(backend(), builtModule, SIZES).map((x) => {
         const shape = [...leading, ...x.shape.slice(1)];
         return new Variable(x.value.reshape(shape), x.requiresGrad);
       });
-      const y = step(built, inputs, libraryRecipe(RECIPES[recipe]));
+      const y = step(builtModule, inputs, libraryRecipe(RECIPES[recipe]));
       expect(y.shape).toEqual([...leading, y.shape.at(-1)]);
       const leaves = inputsWithGradients(inputs);
       for (const x of leaves) expect(x.grad?.shape).toEqual(x.shape);
-      const grads = [...leaves, ...built.module.parameters()].map(({ grad }) => grad?.dataSync().slice());
+      const grads = [...leaves, ...builtModule.module.parameters()].map(({ grad }) =>
+        grad?.dataSync().slice(),
+      );
       for (const x of leaves) x.zeroGrad();
       return [y.tensor.dataSync().slice(), ...grads];
     });
-    for (const each of seen) expect(each).toEqual(seen[0]);
-    expect(seen[0]?.every((each) => each !== undefined)).toBe(true);
+    for (const result of results) expect(result).toEqual(results[0]);
+    expect(results[0]?.every((tensor) => tensor !== undefined)).toBe(true);
   });
 });
 
@@ -158,16 +161,17 @@ describe("calibrating changes no bit of the results, in any type", () => {
   it.each(testedCases(CALIBRATED, ([, , row]) => row))("of %s, under %s", (_, name, row) => {
     using _scope = new Scope();
     for (const dtype of WIDE_DTYPES) {
-      const [calibrated, plain] = [true, false].map((calibrating) => {
-        using built = make(row, { dtype });
-        const inputs = createInputs(backend(), built, { ...SIZES, dtype, requiresGrad: false });
+      const [calibrated, plainResults] = [true, false].map((calibrating) => {
+        using builtModule = make(row, { dtype });
+        const inputs = createInputs(backend(), builtModule, { ...SIZES, dtype, requiresGrad: false });
         const recipe = recipeByName(name);
-        return autocast({ recipe, enabled: false, calibrating }, () => built.run(inputs)).map(
+        return autocast({ recipe, enabled: false, calibrating }, () => builtModule.run(inputs)).map(
           ({ value }) => value,
         );
       });
-      for (const [i, each] of (plain ?? []).entries()) expectSame(`${dtype} ${i}`, calibrated?.[i], each);
-      expect(calibrated?.length).toBe(plain?.length);
+      for (const [i, result] of (plainResults ?? []).entries())
+        expectSame(`${dtype} ${i}`, calibrated?.[i], result);
+      expect(calibrated?.length).toBe(plainResults?.length);
     }
   });
 });

@@ -40,7 +40,7 @@ const hopper = useBackend({ threads: 1, datapath: "hopper" });
 const SIZES = { rows: 32, from: 32, to: 32, middle: 32 };
 const [ROWS, FROM, TO] = [32, 64, 32];
 
-const drawn = (
+const randomInput = (
   seed: number,
   shape: readonly [number, number],
   dtype: WideDType = "bf16",
@@ -49,32 +49,32 @@ const drawn = (
 const bits = (x: Tensor | undefined): unknown => x && [x.dtype, ...x.dataSync()];
 const custom = (make: (role: string) => Quantizer): Recipe =>
   new CustomRecipe({ quantizerFactory: (role) => make(role) });
-const current = (): Quantizer => new Float8CurrentScalingQuantizer();
+const makeQuantizer = (): Quantizer => new Float8CurrentScalingQuantizer();
 
 describe("a quantized input", () => {
   const GIVEN: Readonly<Record<string, readonly [() => Recipe, () => Quantizer]>> = {
-    delayed: [() => new DelayedScaling(), current],
-    current: [() => new Float8CurrentScaling(), current],
+    delayed: [() => new DelayedScaling(), makeQuantizer],
+    current: [() => new Float8CurrentScaling(), makeQuantizer],
     mxfp8: [() => new MXFP8BlockScaling(), () => new MXFP8Quantizer()],
     nvfp4: [() => new NVFP4BlockScaling({ disableRht: true }), () => new NVFP4Quantizer()],
   };
   const cases = Object.entries(GIVEN).flatMap(([name, [recipe, quantizer]]) =>
     [false, true].flatMap((keepsOriginal) =>
-      [false, true].map((tracked) => ({ name, recipe, quantizer, keepsOriginal, tracked })),
+      [false, true].map((isTracked) => ({ name, recipe, quantizer, keepsOriginal, tracked: isTracked })),
     ),
   );
   it.each(cases.filter(({ name, keepsOriginal }) => name !== "delayed" || !keepsOriginal))(
     "is the caller's after both passes, with the copies that it had: $name, keeps $keepsOriginal, gradients $tracked",
-    ({ recipe, quantizer, keepsOriginal, tracked }) => {
+    ({ recipe, quantizer, keepsOriginal, tracked: isTracked }) => {
       using _ = new Scope();
       using layer = new Linear(backend(), FROM, TO, { saveOriginalInput: keepsOriginal });
       const x = quantizer()
         .setUsage({ rowwise: true, columnwise: true })
-        .quantize(drawn(1, [ROWS, FROM]));
+        .quantize(randomInput(1, [ROWS, FROM]));
       const wide = bits(x.dequantize());
       const run = (): Variable => autocast({ recipe: recipe() }, () => layer.forward(x));
-      const y = tracked ? run() : noGrad(run);
-      if (tracked) y.backward(drawn(2, [ROWS, TO]));
+      const y = isTracked ? run() : noGrad(run);
+      if (isTracked) y.backward(randomInput(2, [ROWS, TO]));
       layer.weight.zeroGrad();
       layer.bias?.zeroGrad();
       expect(x.members.some(({ disposed }) => disposed)).toBe(false);
@@ -87,13 +87,12 @@ describe("a quantized input", () => {
     using _ = new Scope();
     // the blocks of MXFP8 do not divide 16 columns
     using layer = new Linear(backend(), 16, TO);
-    const recipe = custom((role) => (role === "input" ? new MXFP8Quantizer() : current()));
-    const x = drawn(1, [ROWS, 16]);
+    const recipe = custom((role) => (role === "input" ? new MXFP8Quantizer() : makeQuantizer()));
+    const x = randomInput(1, [ROWS, 16]);
     expect(() => noGrad(() => autocast({ recipe }, () => layer.forward(x)))).toThrow(/the input/);
-    expect(noGrad(() => autocast({ recipe }, () => layer.forward(current().quantize(x)))).shape).toEqual([
-      ROWS,
-      TO,
-    ]);
+    expect(
+      noGrad(() => autocast({ recipe }, () => layer.forward(makeQuantizer().quantize(x)))).shape,
+    ).toEqual([ROWS, TO]);
   });
 });
 
@@ -108,15 +107,15 @@ describe("inputs, results and parameters are the caller's after both passes, and
     using _scope = new Scope();
     const recipe = libraryRecipe(RECIPES[name]);
     for (const saveOriginalInput of name.startsWith("delayed") ? [false] : [false, true]) {
-      using built = row.build(hopper(), SIZES, { random: new RandomState(7n), saveOriginalInput });
-      const inputs = createInputs(hopper(), built, SIZES);
-      const results = autocast(regionOptions(recipe), () => built.run(inputs));
-      const kept = [...inputs, ...results, ...built.module.parameters()];
-      const elements = () => kept.map(({ value }) => [...(value as Tensor).dataSync()]);
-      const before = elements();
+      using builtModule = row.build(hopper(), SIZES, { random: new RandomState(7n), saveOriginalInput });
+      const inputs = createInputs(hopper(), builtModule, SIZES);
+      const results = autocast(regionOptions(recipe), () => builtModule.run(inputs));
+      const variables = [...inputs, ...results, ...builtModule.module.parameters()];
+      const elements = () => variables.map(({ value }) => [...(value as Tensor).dataSync()]);
+      const elementsBefore = elements();
       const y = combineResults(results);
       y.backward(randomGradient(y));
-      expect(elements()).toEqual(before);
+      expect(elements()).toEqual(elementsBefore);
       for (const inputsWithGradient of inputsWithGradients(inputs)) inputsWithGradient.zeroGrad();
       if (!row.takes.includes("saveOriginalInput")) return;
     }
@@ -133,7 +132,7 @@ describe("the quantizers of a custom recipe", () => {
       using layer = new Linear(backend(), FROM, TO);
       const recipe = custom(() => new MXFP8Quantizer().setUsage(usage));
       const call = { ...cached, fp8Output: true };
-      const y = noGrad(() => autocast({ recipe }, () => layer.forward(drawn(1, [ROWS, FROM]), call)));
+      const y = noGrad(() => autocast({ recipe }, () => layer.forward(randomInput(1, [ROWS, FROM]), call)));
       const { rowwise, columnwise } = y.value as QuantizedTensor;
       expect([rowwise !== undefined, columnwise !== undefined]).toEqual([true, false]);
     }
@@ -144,7 +143,9 @@ describe("the quantizers of a custom recipe", () => {
     using layer = new Linear(backend(), FROM, TO);
     const [scale, amax] = [tensor(backend(), new Float32Array([1])), zeros(backend(), "f32", [1])];
     const recipe = custom((role) =>
-      role === "input" ? new Float8Quantizer({ scale, amax, rowwise: false, columnwise: true }) : current(),
+      role === "input"
+        ? new Float8Quantizer({ scale, amax, rowwise: false, columnwise: true })
+        : makeQuantizer(),
     );
     const x = zeros(backend(), "bf16", [ROWS, FROM]);
     x.write(new Uint16Array(ROWS * FROM).fill(0xc040));
@@ -155,14 +156,14 @@ describe("the quantizers of a custom recipe", () => {
   it("quantize a gradient alone; those of a standard recipe sum the bias gradient in the same operation", () => {
     const operations = (recipe: Recipe): Set<string> => {
       using _ = new Scope();
-      const seen = new Set<string>();
+      const tensorNames = new Set<string>();
       using layer = new Linear(backend(), FROM, TO);
-      const x = drawn(1, [ROWS, FROM]);
+      const x = randomInput(1, [ROWS, FROM]);
       const y = autocast({ recipe }, () => layer.forward(x));
-      const grad = drawn(2, [ROWS, TO]);
+      const grad = randomInput(2, [ROWS, TO]);
       const run = backend().run;
       backend().run = (op, args) => {
-        seen.add(op);
+        tensorNames.add(op);
         run.call(backend(), op, args);
       };
       try {
@@ -171,9 +172,9 @@ describe("the quantizers of a custom recipe", () => {
         backend().run = run;
       }
       for (const parameter of layer.parameters()) parameter.zeroGrad();
-      return seen;
+      return tensorNames;
     };
-    expect([...operations(custom(current))]).not.toContain("biasGradQuantize");
+    expect([...operations(custom(makeQuantizer))]).not.toContain("biasGradQuantize");
     expect([...operations(new Float8CurrentScaling())]).toContain("biasGradQuantize");
   });
 });
@@ -181,21 +182,27 @@ describe("the quantizers of a custom recipe", () => {
 describe("a product's type", () => {
   it("is f32 before delayed scaling quantizes the gradient of the input, which rounds once", () => {
     using _ = new Scope();
-    using first = new Linear(backend(), FROM, FROM);
-    using second = new Linear(backend(), FROM, TO, { bias: false });
-    const dy = drawn(2, [ROWS, TO]);
+    using firstLayer = new Linear(backend(), FROM, FROM);
+    using secondLayer = new Linear(backend(), FROM, TO, { bias: false });
+    const dy = randomInput(2, [ROWS, TO]);
     const y = autocast({ recipe: new DelayedScaling() }, () =>
-      second.forward(first.forward(drawn(1, [ROWS, FROM])), { fp8Grad: true }),
+      secondLayer.forward(firstLayer.forward(randomInput(1, [ROWS, FROM])), { fp8Grad: true }),
     );
     y.backward(dy);
     const scale = tensor(backend(), new Float32Array([1]));
-    const by = (format: "e4m3" | "e5m2", columnwise: boolean) =>
+    const quantizerOf = (format: "e4m3" | "e5m2", columnwise: boolean) =>
       new Float8Quantizer({ scale, format }).setUsage({ rowwise: true, columnwise });
-    const w = by("e4m3", true).quantize(second.weight.tensor);
-    const product = gemm({ a: w, b: by("e5m2", false).quantize(dy), layout: "NN", outDtype: "f32" }).out;
-    const dh = by("e5m2", false).quantize(product as Tensor<"f32">);
-    expect(bits(first.bias?.grad)).toEqual(bits(columnSum(dh.dequantize("bf16"), "bf16")));
-    for (const each of [first, second].flatMap((layer) => layer.parameters())) each.zeroGrad();
+    const w = quantizerOf("e4m3", true).quantize(secondLayer.weight.tensor);
+    const product = gemm({
+      a: w,
+      b: quantizerOf("e5m2", false).quantize(dy),
+      layout: "NN",
+      outDtype: "f32",
+    }).out;
+    const dh = quantizerOf("e5m2", false).quantize(product as Tensor<"f32">);
+    expect(bits(firstLayer.bias?.grad)).toEqual(bits(columnSum(dh.dequantize("bf16"), "bf16")));
+    for (const parameter of [firstLayer, secondLayer].flatMap((layer) => layer.parameters()))
+      parameter.zeroGrad();
   });
 
   it("is that of the input for the bias too, of which f16 keeps more than bf16", () => {

@@ -33,29 +33,29 @@ const backend = useBackend({ threads: 1, datapath: "exact" });
 const zero = (shape: Shape, dtype: DType = "bf16"): Tensor => zeros(backend(), dtype, shape);
 const recipeOf = (make: (role: string) => Quantizer): Recipe =>
   new CustomRecipe({ quantizerFactory: (role) => make(role) });
-const current = (): Quantizer => new Float8CurrentScalingQuantizer();
+const makeQuantizer = (): Quantizer => new Float8CurrentScalingQuantizer();
 /** A recipe whose blocks divide 32 columns but not 16. */
 const blocks = (): Quantizer => new MXFP8Quantizer();
 
 /** Returns the error of a call, during which the backend must not run an operation. */
-function refused(call: () => unknown): LockstepError {
+function refusalOf(call: () => unknown): LockstepError {
   const run = backend().run;
-  const seen: string[] = [];
+  const errors: string[] = [];
   backend().run = (op, args) => {
-    seen.push(op);
+    errors.push(op);
     run.call(backend(), op, args);
   };
-  const before = backend().memoryUse().live;
+  const liveBefore = backend().memoryUse().live;
   let error: unknown;
   try {
     call();
-  } catch (thrown) {
-    error = thrown;
+  } catch (reason) {
+    error = reason;
   } finally {
     backend().run = run;
   }
-  expect(seen.filter((op) => op !== "fill")).toEqual([]);
-  expect(backend().memoryUse().live).toBe(before);
+  expect(errors.filter((op) => op !== "fill")).toEqual([]);
+  expect(backend().memoryUse().live).toBe(liveBefore);
   return error as LockstepError;
 }
 
@@ -73,23 +73,23 @@ describe("a layer refuses before it computes anything", () => {
       const run = (): Variable => autocast({ recipe }, () => layer.forward(x));
       // the Hadamard transform, which takes bf16 only, is the gradient's
       noGrad(run);
-      expect(refused(run).message).toMatch(/^linear: /);
+      expect(refusalOf(run).message).toMatch(/^linear: /);
       layer.dispose();
     }
   });
 
-  it("where only the second product of an MLP needs what there is not", () => {
+  it("where only the second product of an MLP needs an unsupported operation", () => {
     using _ = new Scope();
     using layer = new LayerNormMLP(backend(), 32, 32, { dtype: "f32" });
     layer.fc1Weight.requiresGrad = false;
     const x = f32([32, 32]);
     expect(
-      refused(() => autocast({ recipe: new NVFP4BlockScaling() }, () => layer.forward(x))).message,
+      refusalOf(() => autocast({ recipe: new NVFP4BlockScaling() }, () => layer.forward(x))).message,
     ).toMatch(/^linear: /);
     // and later, under the same recipe
     const recipe = new NVFP4BlockScaling();
     noGrad(() => autocast({ recipe }, () => layer.forward(x)));
-    expect(refused(() => autocast({ recipe }, () => layer.forward(x))).message).toMatch(/^linear: /);
+    expect(refusalOf(() => autocast({ recipe }, () => layer.forward(x))).message).toMatch(/^linear: /);
   });
 
   it("where a calibrated MLP's second product does not fit", () => {
@@ -97,16 +97,16 @@ describe("a layer refuses before it computes anything", () => {
     using layer = new LayerNormMLP(backend(), 32, 16);
     const region: AutocastOptions = { recipe: recipeOf(blocks), enabled: false, calibrating: true };
     const x = zero([32, 32]);
-    expect(refused(() => autocast(region, () => layer.forward(x)))).toBeInstanceOf(ShapeError);
+    expect(refusalOf(() => autocast(region, () => layer.forward(x)))).toBeInstanceOf(ShapeError);
   });
 
-  it("rows of any number of dimensions, as they are, for the second product of an MLP", () => {
+  it("inputs of any number of dimensions by their own shape, for the second product of an MLP", () => {
     using _ = new Scope();
     using layer = new LayerNormMLP(backend(), 32, 16);
     const recipe = new MXFP8BlockScaling();
     for (const rows of [[4], [2, 4], [2, 3, 4]]) {
       const x = zero([...rows, 32]);
-      const error = refused(() => autocast({ recipe }, () => layer.forward(x)));
+      const error = refusalOf(() => autocast({ recipe }, () => layer.forward(x)));
       expect(error.message).toContain(`the input is [${[...rows, 16]}]`);
     }
   });
@@ -115,8 +115,8 @@ describe("a layer refuses before it computes anything", () => {
     using _ = new Scope();
     using layer = new Linear(backend(), 16, 32);
     const x = zero([32, 16]);
-    const recipe = recipeOf((role) => (role === "weight" ? blocks() : current()));
-    const error = refused(() => noGrad(() => autocast({ recipe }, () => layer.forward(x))));
+    const recipe = recipeOf((role) => (role === "weight" ? blocks() : makeQuantizer()));
+    const error = refusalOf(() => noGrad(() => autocast({ recipe }, () => layer.forward(x))));
     expect(error).toBeInstanceOf(ShapeError);
     expect(error.message).toMatch(/the weight/);
   });
@@ -125,7 +125,7 @@ describe("a layer refuses before it computes anything", () => {
     using _ = new Scope();
     using layer = new Linear(backend(), 24, 32);
     const x = zero([32, 24]);
-    const error = refused(() => autocast({ recipe: new Float8CurrentScaling() }, () => layer.forward(x)));
+    const error = refusalOf(() => autocast({ recipe: new Float8CurrentScaling() }, () => layer.forward(x)));
     expect(error.message).toMatch(/^linear: the input is \[32,24\]/);
   });
 
@@ -136,9 +136,9 @@ describe("a layer refuses before it computes anything", () => {
       () => new Linear(backend(), 32, 32),
     );
     const x = zero([32, 32]);
-    const before = backend().memoryUse().live;
+    const liveBefore = backend().memoryUse().live;
     expect(() => autocast({ recipe: new DelayedScaling() }, () => layer.forward(x))).toThrow(ArgumentError);
-    expect(backend().memoryUse().live).toBe(before);
+    expect(backend().memoryUse().live).toBe(liveBefore);
   });
 
   it("a recipe that the backend does not support", () => {
@@ -151,7 +151,7 @@ describe("a layer refuses before it computes anything", () => {
       // no other test checks support for this margin
       const run = (): Variable =>
         autocast({ recipe: new DelayedScaling({ margin: 11 }) }, () => layer.forward(x));
-      expect(refused(run)).toBeInstanceOf(UnsupportedError);
+      expect(refusalOf(run)).toBeInstanceOf(UnsupportedError);
     } finally {
       backend().supports = supports;
     }
@@ -162,8 +162,8 @@ describe("a layer refuses before it computes anything", () => {
     using layer = new Linear(backend(), 32, 32);
     let runs = 0;
     const body = (x: Variable | Tensor): Variable => {
-      const { tensor: of } = x as Variable;
-      return layer.forward(runs++ === 0 ? x : castTo(of, "f32"));
+      const { tensor } = x as Variable;
+      return layer.forward(runs++ === 0 ? x : castTo(tensor, "f32"));
     };
     const y = autocast({ recipe: new NVFP4BlockScaling() }, () =>
       recompute(body, new Variable(zero([32, 32]), true)),
@@ -178,19 +178,21 @@ describe("a layer refuses before it computes anything", () => {
     const normed = rowsWhere(({ call }) => call.includes("fp8Output") && !call.includes("fp8Grad"));
     expect(normed.length).toBeGreaterThan(2);
     for (const [, row] of normed) {
-      using built = row.build(backend(), sizes);
+      using builtModule = row.build(backend(), sizes);
       const run = () =>
-        autocast({ recipe: new Float8CurrentScaling() }, () => built.runUnfiltered([x], { fp8Grad: true }));
-      expect(refused(run).message).toMatch(/: fp8Grad quantizes the gradient of the input/);
+        autocast({ recipe: new Float8CurrentScaling() }, () =>
+          builtModule.runUnfiltered([x], { fp8Grad: true }),
+        );
+      expect(refusalOf(run).message).toMatch(/: fp8Grad quantizes the gradient of the input/);
     }
   });
 
   it("call options, by the names of the module and of its parameter", () => {
-    using plain = new Sequential(backend(), (x) => x);
+    using identity = new Sequential(backend(), (x) => x);
     using linear = new Linear(backend(), 4, 4);
     using x = zero([4, 4]);
-    for (const layer of [plain, linear]) {
-      const call = (given: unknown) => () => Reflect.apply(layer.forward, layer, [x, given]);
+    for (const layer of [identity, linear]) {
+      const call = (argument: unknown) => () => Reflect.apply(layer.forward, layer, [x, argument]);
       const { name } = layer.constructor;
       expect(call({ isFirst: true })).toThrow(new RegExp(`^${name}: `));
       expect(call(1)).toThrow(new RegExp(`^${name}: .*call`));
@@ -200,7 +202,7 @@ describe("a layer refuses before it computes anything", () => {
 
 describe("a layer does not refuse", () => {
   // blocks of 16 divide 48 columns, and blocks of 32 do not
-  const recipe = (): Recipe => recipeOf((role) => (role === "gradOutput" ? blocks() : current()));
+  const recipe = (): Recipe => recipeOf((role) => (role === "gradOutput" ? blocks() : makeQuantizer()));
 
   it("a recipe whose gradients cannot be quantized, if no gradient is computed", () => {
     using _ = new Scope();
@@ -228,17 +230,17 @@ describe("a layer does not refuse", () => {
       using layer = new Linear(backend(), 32, 32);
       layer.weight.requiresGrad = false;
       const y = autocast({ recipe }, () => layer.forward(zero([32, 32])));
-      const before = layer.namedQuantizations().get("")?.snapshotSync()?.backward;
+      const backwardBefore = layer.namedQuantizations().get("")?.snapshotSync()?.backward;
       y.backward(castTo(tensor(backend(), new Float32Array(32 * 32).fill(1), [32, 32]), "bf16"));
       expect([...(layer.bias?.grad?.dataSync() ?? [])]).toEqual(Array.from({ length: 32 }, () => 0x4200));
-      expect(layer.namedQuantizations().get("")?.snapshotSync()?.backward).toEqual(before);
+      expect(layer.namedQuantizations().get("")?.snapshotSync()?.backward).toEqual(backwardBefore);
       layer.bias?.zeroGrad();
     }
   });
 });
 
 describe("the products of a backward pass", () => {
-  it.each([undefined, new MXFP8BlockScaling()])("are those whose results are asked for", (recipe) => {
+  it.each([undefined, new MXFP8BlockScaling()])("are only the ones whose results are required", (recipe) => {
     using _ = new Scope();
     using layer = new LayerNormMLP(backend(), 32, 32);
     for (const parameter of layer.parameters()) parameter.requiresGrad = parameter === layer.fc2Weight;
@@ -262,7 +264,7 @@ describe("a state that another recipe has replaced", () => {
     using _ = new Scope();
     using layer = new Linear(backend(), 32, 32);
     const counts: number[] = [];
-    const group = { size: 2, reduceMax: (all: readonly unknown[]) => void counts.push(all.length) };
+    const group = { size: 2, reduceMax: (tensors: readonly unknown[]) => void counts.push(tensors.length) };
     const { warn } = console;
     console.warn = () => undefined;
     autocast({ recipe: new DelayedScaling(), amaxReductionGroup: group }, () => {
@@ -275,7 +277,7 @@ describe("a state that another recipe has replaced", () => {
 });
 
 describe("a module", () => {
-  class Own extends Module {
+  class OwnModule extends Module {
     constructor(options: ModuleOptions) {
       super(backend(), options);
     }
@@ -283,32 +285,34 @@ describe("a module", () => {
       this.addParameter("own", parameter);
       return this;
     }
-    inside(...modules: readonly Module[]): this {
-      for (const [i, each] of modules.entries()) this.addModule(`${i}`, each);
+    withModules(...modules: readonly Module[]): this {
+      for (const [i, module] of modules.entries()) this.addModule(`${i}`, module);
       return this;
     }
   }
 
   it("of a class of its own has its options checked", () => {
     for (const options of [{ dtype: "f64" }, { dtype: "i32" }, { random: 1 }, { random: {} }])
-      expect(() => new Own(options as unknown as ModuleOptions)).toThrow(LockstepError);
+      expect(() => new OwnModule(options as unknown as ModuleOptions)).toThrow(LockstepError);
     expect(() => normalInit(1)({} as RandomState, [2])).toThrow(/^normalInit: random/);
   });
 
   it("lists a parameter that two modules share once, for the first, and no module without parameters", () => {
     using shared = new Linear(backend(), 4, 4);
-    const other = new Own({}).with(shared.weight);
-    using all = new Own({}).inside(shared, new Own({}), other);
-    expect(all.parameterGroups()).toEqual([[shared.weight, shared.bias]]);
+    const otherModule = new OwnModule({}).with(shared.weight);
+    using allModules = new OwnModule({}).withModules(shared, new OwnModule({}), otherModule);
+    expect(allModules.parameterGroups()).toEqual([[shared.weight, shared.bias]]);
   });
 
-  it("draws from one sequence of its backend, unless it is given another", async () => {
+  it("draws from the random state of its backend, unless it gets another one", async () => {
     const { openBackend } = await import("../../../../src/backends/open.js");
     const fresh = await openBackend("wasm", { threads: 1 });
-    const [one, other] = [new Linear(fresh, 4, 4), new Linear(fresh, 4, 4)];
-    const [first, second] = [one, other].map(({ weight }) => [...weight.tensor.dataSync()]);
-    expect(second).not.toEqual(first);
-    for (const each of [one, other]) each.dispose();
+    const [firstLayer, secondLayer] = [new Linear(fresh, 4, 4), new Linear(fresh, 4, 4)];
+    const [firstValues, secondValues] = [firstLayer, secondLayer].map(({ weight }) => [
+      ...weight.tensor.dataSync(),
+    ]);
+    expect(secondValues).not.toEqual(firstValues);
+    for (const layer of [firstLayer, secondLayer]) layer.dispose();
     await fresh.dispose();
   });
 });
@@ -321,9 +325,9 @@ describe("quantizedModelInit", () => {
     };
     const make = (): Linear => new Linear(backend(), 32, 32);
     for (const enabled of [true, undefined, false]) {
-      const inside = (): Linear => quantizedModelInit({ enabled }, make);
-      expect(isQuantized(inside)).toBe(enabled !== false);
-      expect(isQuantized(() => quantizedModelInit({}, inside))).toBe(enabled !== false);
+      const makeInside = (): Linear => quantizedModelInit({ enabled }, make);
+      expect(isQuantized(makeInside)).toBe(enabled !== false);
+      expect(isQuantized(() => quantizedModelInit({}, makeInside))).toBe(enabled !== false);
     }
   });
 });
@@ -337,16 +341,16 @@ describe("a weight in the cache", () => {
     return [...noGrad(() => autocast({ recipe }, () => layer.forward(x(), call))).tensor.dataSync()];
   };
 
-  it("is that of the recipe in force: another recipe drops it", () => {
+  it("belongs to the current recipe: another recipe drops it", () => {
     using _ = new Scope();
     using layer = new Linear(backend(), 32, 32, { random: new RandomState(1n) });
     calls(layer, new MXFP8BlockScaling(), true);
     const { warn } = console;
     console.warn = () => undefined;
-    const after = calls(layer, new Float8CurrentScaling(), false);
+    const scalesAfter = calls(layer, new Float8CurrentScaling(), false);
     console.warn = warn;
     using fresh = new Linear(backend(), 32, 32, { random: new RandomState(1n) });
-    expect(after).toEqual(calls(fresh, new Float8CurrentScaling()));
+    expect(scalesAfter).toEqual(calls(fresh, new Float8CurrentScaling()));
   });
 
   it("is freed by restore, which refuses a snapshot by that name", () => {
@@ -354,24 +358,24 @@ describe("a weight in the cache", () => {
     using layer = new Linear(backend(), 32, 32);
     const state = [...layer.namedQuantizations().values()][0];
     calls(layer, new Float8CurrentScaling());
-    const before = backend().memoryUse().live;
+    const liveBefore = backend().memoryUse().live;
     calls(layer, new Float8CurrentScaling(), true);
-    expect(backend().memoryUse().live).toBeGreaterThan(before);
+    expect(backend().memoryUse().live).toBeGreaterThan(liveBefore);
     expect(() => state?.restore(1 as never)).toThrow(/^restore: the snapshot /);
     state?.restore(undefined);
-    expect(backend().memoryUse().live).toBe(before);
+    expect(backend().memoryUse().live).toBe(liveBefore);
   });
 });
 
 describe("a recomputed layer", () => {
-  it("leaves nothing behind if its recipe changes between the two runs", () => {
+  it("keeps no memory if its recipe changes between the two runs", () => {
     using _ = new Scope();
     const layers = [new LayerNormMLP(backend(), 32, 32), new Linear(backend(), 32, 32)];
     const { warn } = console;
     console.warn = () => undefined;
     for (const layer of layers) {
       const y = autocast({ recipe: new DelayedScaling() }, () =>
-        recompute((z) => layer.forward(z), new Variable(zero([32, 32]))),
+        recompute((input) => layer.forward(input), new Variable(zero([32, 32]))),
       );
       autocast({ recipe: new MXFP8BlockScaling() }, () => layer.forward(zero([32, 32])));
       y.backward(zero([32, 32]));
@@ -383,17 +387,17 @@ describe("a recomputed layer", () => {
 
   it("frees its handles on the scales, whichever way it is used", () => {
     using layer = new Linear(backend(), 32, 32, { initMethod: constantInit(1) });
-    const held = (): number => {
+    const heldBytes = (): number => {
       using _ = new Scope();
       autocast({ recipe: new DelayedScaling() }, () =>
-        recompute((z) => layer.forward(z), new Variable(zero([32, 32]))),
+        recompute((input) => layer.forward(input), new Variable(zero([32, 32]))),
       ).backward(zero([32, 32]));
-      for (const each of layer.parameters()) each.zeroGrad();
+      for (const parameter of layer.parameters()) parameter.zeroGrad();
       return 0;
     };
-    held();
-    const before = backend().memoryUse();
-    held();
-    expect(backend().memoryUse()).toEqual(before);
+    heldBytes();
+    const useBefore = backend().memoryUse();
+    heldBytes();
+    expect(backend().memoryUse()).toEqual(useBefore);
   });
 });

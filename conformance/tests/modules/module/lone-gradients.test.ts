@@ -26,14 +26,18 @@ function gradients(
   isRequired: (name: string) => boolean,
 ): ReadonlyMap<string, unknown> {
   using _ = new Scope();
-  using built = row.build(backend(), SIZES, { random: new RandomState(7n) });
-  const inputs = inputsWithGradients(createInputs(backend(), built, SIZES)).map(
+  using builtModule = row.build(backend(), SIZES, { random: new RandomState(7n) });
+  const inputs = inputsWithGradients(createInputs(backend(), builtModule, SIZES)).map(
     (x, i) => [`input ${i}`, x] as const,
   );
-  const leaves: readonly (readonly [string, Variable])[] = [...built.module.namedParameters(), ...inputs];
+  const leaves: readonly (readonly [string, Variable])[] = [
+    ...builtModule.module.namedParameters(),
+    ...inputs,
+  ];
   for (const [name, leaf] of leaves) leaf.requiresGrad = isRequired(name);
-  const own = inputs.length > 0 ? inputs.map(([, x]) => x) : createInputs(backend(), built, SIZES);
-  step(built, own, recipe === "none" ? undefined : recipeByName(recipe));
+  const variables =
+    inputs.length > 0 ? inputs.map(([, x]) => x) : createInputs(backend(), builtModule, SIZES);
+  step(builtModule, variables, recipe === "none" ? undefined : recipeByName(recipe));
   const bits = leaves.flatMap(([name, { grad }]) => (grad ? [[name, download(grad)] as const] : []));
   for (const [, x] of inputs) x.zeroGrad();
   return new Map(bits);
@@ -51,10 +55,13 @@ const CASES = rowsWhere().flatMap(([name, row]) =>
     .map((recipe) => [name, recipe, row] as const),
 );
 
-it.each(testedCases(CASES, ([, , row]) => row))("%s, %s", (_, recipe, row) => {
-  const all = gradients(row, recipe, () => true);
-  for (const [name, grad] of all) {
-    const lone = gradients(row, recipe, (each) => each === name);
-    expect(lone, name).toEqual(new Map([[name, grad]]));
-  }
-});
+it.each(testedCases(CASES, ([, , row]) => row))(
+  "each gradient of %s under %s has the same bits if it is the only one",
+  (_, recipe, row) => {
+    const allGradients = gradients(row, recipe, () => true);
+    for (const [name, grad] of allGradients) {
+      const loneGradients = gradients(row, recipe, (otherName) => otherName === name);
+      expect(loneGradients, name).toEqual(new Map([[name, grad]]));
+    }
+  },
+);

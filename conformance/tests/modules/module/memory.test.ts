@@ -61,11 +61,11 @@ const FROZEN: Readonly<Record<string, (name: string) => boolean>> = {
 };
 
 /** The memory, fences included, that a new object occupies. */
-function grownBy(make: () => { dispose(): void }): number {
-  const before = live();
-  const made = make();
-  const size = live() - before;
-  made.dispose();
+function growthOf(make: () => { dispose(): void }): number {
+  const liveBefore = live();
+  const disposable = make();
+  const size = live() - liveBefore;
+  disposable.dispose();
   return size;
 }
 
@@ -97,17 +97,19 @@ describe("a module holds no additional memory after each pass, whichever gradien
       wanted: [true, false],
       again: [false, true],
     });
-    for (const { option, frozen, wanted, again } of sampleCases(
+    for (const { option, frozen, wanted: isWanted, again: isRepeated } of sampleCases(
       covering(rows, 2),
       2,
       name.length + kind.length,
     )) {
-      const built = row.build(backend(), SIZES, option);
-      for (const [each, parameter] of built.module.namedParameters())
-        parameter.requiresGrad = !FROZEN[frozen]?.(each);
-      const inputs = createInputs(backend(), built, { ...SIZES, requiresGrad: wanted, isZero: true });
+      const builtModule = row.build(backend(), SIZES, option);
+      for (const [parameterName, parameter] of builtModule.module.namedParameters())
+        parameter.requiresGrad = !FROZEN[frozen]?.(parameterName);
+      const inputs = createInputs(backend(), builtModule, { ...SIZES, requiresGrad: isWanted, isZero: true });
       const forward = (): readonly Variable[] =>
-        autocast(regionOptions(recipe), () => (again ? [recomputeModule(built, inputs)] : built.run(inputs)));
+        autocast(regionOptions(recipe), () =>
+          isRepeated ? [recomputeModule(builtModule, inputs)] : builtModule.run(inputs),
+        );
       const scope = (): Scope | undefined => (row.leavesResults ? new Scope() : undefined);
       const step = (): void => {
         using _scope = scope();
@@ -116,29 +118,31 @@ describe("a module holds no additional memory after each pass, whichever gradien
         const grad = zeros(backend(), last.value.dtype as WideDType, last.shape);
         if (last.requiresGrad) last.backward(grad);
         for (const { value } of [...results, last]) value.dispose();
-        for (const each of [...inputsWithGradients(inputs), ...built.module.parameters()]) each.zeroGrad();
+        for (const variable of [...inputsWithGradients(inputs), ...builtModule.module.parameters()])
+          variable.zeroGrad();
         grad.dispose();
       };
       // the first step allocates persistent state
       step();
-      const before = live();
-      const what = JSON.stringify({ option, frozen, wanted, again });
+      const liveBefore = live();
+      const description = JSON.stringify({ option, frozen, wanted: isWanted, again: isRepeated });
       step();
-      expect(live(), `after both passes, ${what}`).toBe(before);
+      expect(live(), `after both passes, ${description}`).toBe(liveBefore);
       const evaluate = (): void => {
         using _scope = scope();
         for (const { value } of noGrad(forward)) value.dispose();
       };
       evaluate();
-      expect(live(), `after evaluation, ${what}`).toBe(before);
-      for (const each of [built.module, ...inputs.map(({ value }) => value)]) each.dispose();
+      expect(live(), `after evaluation, ${description}`).toBe(liveBefore);
+      for (const disposable of [builtModule.module, ...inputs.map(({ value }) => value)])
+        disposable.dispose();
     }
   });
 });
 
 const CHOSEN = Object.entries(RECIPES).filter(([kind]) => kind !== "none" && kind !== "custom");
-describe.each(CHOSEN)("between the passes under %s, a Linear", (kind, given) => {
-  const recipe = given as Recipe;
+describe.each(CHOSEN)("between the passes under %s, a Linear", (kind, choices) => {
+  const recipe = choices as Recipe;
   const bytes = (
     role: "input" | "weight",
     shape: Shape,
@@ -146,8 +150,8 @@ describe.each(CHOSEN)("between the passes under %s, a Linear", (kind, given) => 
   ): number => {
     const [scale, x] = [zeros(backend(), "f32", [1]), zeros(backend(), "bf16", shape)];
     const quantizer = quantizerFor(recipe, role, { scale, random: new RandomState(0n) }).setUsage(usage);
-    const size = grownBy(() => quantizer.quantize(x));
-    for (const each of [scale, x]) each.dispose();
+    const size = growthOf(() => quantizer.quantize(x));
+    for (const tensor of [scale, x]) tensor.dispose();
     return size;
   };
   it.each([
@@ -155,45 +159,48 @@ describe.each(CHOSEN)("between the passes under %s, a Linear", (kind, given) => 
     ["an input alone", true, false],
     ["a weight alone", false, true],
     ["nothing", false, false],
-  ])("that gives gradients to %s holds the copies that those products read", (_, ofInput, ofWeight) => {
-    for (const saveOriginalInput of kind === "delayed" ? [false] : [false, true]) {
-      const layer = new Linear(backend(), SIZES.from, SIZES.to, { bias: false, saveOriginalInput });
-      layer.weight.requiresGrad = ofWeight;
-      const x = leaf([SIZES.rows, SIZES.from], ofInput);
-      const forward = (): Variable => autocast({ recipe }, () => layer.forward(x));
-      const first = forward();
-      const grad = zeros(backend(), "bf16", first.shape);
-      if (first.requiresGrad) first.backward(grad);
-      first.value.dispose();
-      for (const each of [x, layer.weight]) each.zeroGrad();
-      const before = live();
-      const y = forward();
-      const own = live() - before - grownBy(() => zeros(backend(), "bf16", y.shape));
-      const columnwise = { rowwise: false, columnwise: true };
-      const copies =
-        (ofWeight && !saveOriginalInput ? bytes("input", x.shape, columnwise) : 0) +
-        (ofInput ? bytes("weight", layer.weight.shape, columnwise) : 0);
-      expect(own, JSON.stringify({ saveOriginalInput })).toBe(copies);
-      if (y.requiresGrad) y.backward(grad);
-      for (const each of [y.value, grad]) each.dispose();
-      for (const each of [x, layer.weight]) each.zeroGrad();
-      expect(live()).toBe(before - grownBy(() => zeros(backend(), "bf16", y.shape)));
-      layer.dispose();
-      x.value.dispose();
-    }
-  });
+  ])(
+    "that gives gradients to %s holds the copies that the products of these gradients read",
+    (_, ofInput, ofWeight) => {
+      for (const saveOriginalInput of kind === "delayed" ? [false] : [false, true]) {
+        const layer = new Linear(backend(), SIZES.from, SIZES.to, { bias: false, saveOriginalInput });
+        layer.weight.requiresGrad = ofWeight;
+        const x = leaf([SIZES.rows, SIZES.from], ofInput);
+        const forward = (): Variable => autocast({ recipe }, () => layer.forward(x));
+        const firstBytes = forward();
+        const grad = zeros(backend(), "bf16", firstBytes.shape);
+        if (firstBytes.requiresGrad) firstBytes.backward(grad);
+        firstBytes.value.dispose();
+        for (const variable of [x, layer.weight]) variable.zeroGrad();
+        const liveBefore = live();
+        const y = forward();
+        const ownBytes = live() - liveBefore - growthOf(() => zeros(backend(), "bf16", y.shape));
+        const columnwise = { rowwise: false, columnwise: true };
+        const copies =
+          (ofWeight && !saveOriginalInput ? bytes("input", x.shape, columnwise) : 0) +
+          (ofInput ? bytes("weight", layer.weight.shape, columnwise) : 0);
+        expect(ownBytes, JSON.stringify({ saveOriginalInput })).toBe(copies);
+        if (y.requiresGrad) y.backward(grad);
+        for (const tensor of [y.value, grad]) tensor.dispose();
+        for (const variable of [x, layer.weight]) variable.zeroGrad();
+        expect(live()).toBe(liveBefore - growthOf(() => zeros(backend(), "bf16", y.shape)));
+        layer.dispose();
+        x.value.dispose();
+      }
+    },
+  );
 });
 
-it("an Embedding holds its weight alone after a pass", () => {
+it("an Embedding holds only its weight after a pass", () => {
   const layer = new Embedding(backend(), 8, 16);
   const ids = zeros(backend(), "i32", [4]);
-  const before = live();
+  const liveBefore = live();
   const y = layer.forward(ids);
   const grad = zeros(backend(), y.tensor.dtype, y.shape);
   y.backward(grad);
-  for (const each of [y.value, grad]) each.dispose();
+  for (const tensor of [y.value, grad]) tensor.dispose();
   layer.weight.zeroGrad();
-  expect(live()).toBe(before);
+  expect(live()).toBe(liveBefore);
   layer.dispose();
   ids.dispose();
 });

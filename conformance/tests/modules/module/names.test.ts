@@ -41,11 +41,11 @@ class Named extends Module {
 describe("a registered parameter or module", () => {
   it("is checked in plain JavaScript too: its class, and its name, which must be a string", () => {
     using module = new Named(backend());
-    const register = (what: "addParameter" | "addModule", name: unknown, made: unknown): unknown =>
-      Reflect.apply(Reflect.get(module, what), module, [name, made]);
-    for (const what of ["addParameter", "addModule"] as const)
-      for (const made of [undefined, null, 1, "x", {}, () => 1, [], backend()])
-        expect(() => register(what, "own", made), `${what} ${typeof made}`).toThrow(ArgumentError);
+    const register = (method: "addParameter" | "addModule", name: unknown, value: unknown): unknown =>
+      Reflect.apply(Reflect.get(module, method), module, [name, value]);
+    for (const method of ["addParameter", "addModule"] as const)
+      for (const value of [undefined, null, 1, "x", {}, () => 1, [], backend()])
+        expect(() => register(method, "own", value), `${method} ${typeof value}`).toThrow(ArgumentError);
     using layer = new Linear(backend(), 4, 4);
     expect(() => register("addModule", "own", layer.weight)).toThrow(ArgumentError);
     expect(() => register("addParameter", "own", layer)).toThrow(ArgumentError);
@@ -57,19 +57,20 @@ describe("a registered parameter or module", () => {
   });
 
   it("outlives the scope in which it was created, as do a quantized weight and its scale", () => {
-    const { layer, plain } = (() => {
+    const { layer, plain: plainLayer } = (() => {
       using _scope = new Scope();
-      const made = new Linear(backend(), 32, 32);
+      const layer = new Linear(backend(), 32, 32);
       const recipe = new DelayedScaling();
-      return { plain: made, layer: quantizedModelInit({ recipe }, () => new Linear(backend(), 32, 32)) };
+      return { plain: layer, layer: quantizedModelInit({ recipe }, () => new Linear(backend(), 32, 32)) };
     })();
-    for (const { value } of [...plain.parameters(), ...layer.parameters()])
-      for (const each of value instanceof Tensor ? [value] : value.members) expect(each.disposed).toBe(false);
+    for (const { value } of [...plainLayer.parameters(), ...layer.parameters()])
+      for (const tensor of value instanceof Tensor ? [value] : value.members)
+        expect(tensor.disposed).toBe(false);
     const weight = layer.weight.value as QuantizedTensor;
     const wide = zeros(backend(), "bf16", [32, 32]);
     weight.quantize_(wide);
     expect(weight.usage).toEqual({ rowwise: true, columnwise: true });
-    for (const each of [wide, plain, layer]) each.dispose();
+    for (const disposable of [wide, plainLayer, layer]) disposable.dispose();
   });
 
   it("keeps its values before quantization until they are cleared", () => {
@@ -89,19 +90,19 @@ describe("a registered parameter or module", () => {
         return layer.weight.tensor.dataSync().slice() as Uint16Array;
       });
     };
-    const [first, second] = weights();
-    expect(second).not.toEqual(first);
-    expect(weights()).toEqual([first, second]);
+    const [firstWeight, secondWeight] = weights();
+    expect(secondWeight).not.toEqual(firstWeight);
+    expect(weights()).toEqual([firstWeight, secondWeight]);
   });
 
   it("of an impossible size is refused before its values are drawn", () => {
-    let drawn = 0;
+    let drawCount = 0;
     const initMethod = (): Float32Array => {
-      drawn++;
+      drawCount++;
       return new Float32Array(1);
     };
     expect(() => new Embedding(backend(), 2 ** 40, 2 ** 12, { initMethod })).toThrow(ShapeError);
-    expect(drawn).toBe(0);
+    expect(drawCount).toBe(0);
   });
 });
 

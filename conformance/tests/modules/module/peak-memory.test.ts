@@ -51,29 +51,30 @@ class Watched {
     memory.free = (address) => {
       const block = this.#live.get(address);
       this.#live.delete(address);
-      const between = block ? this.#ops.slice(block.last.number) : [];
-      if (block && between.length > 0)
-        this.#late.push(`${block.bytes} bytes, used last by ${block.last.op}, are freed after ${between}`);
+      const laterOps = block ? this.#ops.slice(block.last.number) : [];
+      if (block && laterOps.length > 0)
+        this.#late.push(`${block.bytes} bytes, used last by ${block.last.op}, are freed after ${laterOps}`);
       free(address);
     };
   }
 
   /** Runs `body`. Returns the blocks that were freed late, and the operations. Blocks that existed before do not count. */
-  during(body: () => void): { readonly late: readonly string[]; readonly ops: readonly string[] } {
+  during(body: () => void): { readonly latelyFreed: readonly string[]; readonly ops: readonly string[] } {
     this.#live.clear();
     [this.#ops, this.#late] = [[], []];
     body();
-    return { late: [...this.#late], ops: this.#ops };
+    return { latelyFreed: [...this.#late], ops: this.#ops };
   }
 
-  #uses(value: unknown, by: Block["last"]): void {
+  #uses(value: unknown, operation: Block["last"]): void {
     if (value instanceof Tensor) {
       for (const block of this.#live.values())
-        if (value.address >= block.address && value.address < block.address + block.bytes) block.last = by;
+        if (value.address >= block.address && value.address < block.address + block.bytes)
+          block.last = operation;
     } else if (value instanceof QuantizedTensor) {
-      this.#uses([value.rowwise, value.columnwise], by);
+      this.#uses([value.rowwise, value.columnwise], operation);
     } else if (typeof value === "object" && value !== null && !ArrayBuffer.isView(value)) {
-      for (const each of Object.values(value)) this.#uses(each, by);
+      for (const field of Object.values(value)) this.#uses(field, operation);
     }
   }
 }
@@ -86,29 +87,31 @@ describe.each(FREEING)("%s", (_, row) => {
     const backend = await openBackend("wasm", { threads: 1, datapath: "exact" });
     const watched = new Watched(backend);
     for (const saveOriginalInput of recipe.startsWith("delayed") ? [false] : [false, true]) {
-      const built = row.build(backend, SIZES, { saveOriginalInput });
-      const inputs = createInputs(backend, built, { ...SIZES, isZero: true });
+      const builtModule = row.build(backend, SIZES, { saveOriginalInput });
+      const inputs = createInputs(backend, builtModule, { ...SIZES, isZero: true });
       let grad: Tensor | undefined;
       const step = () => {
         let y: Variable | undefined;
         const forward = watched.during(() => {
-          y = autocast({ recipe: recipeByName(recipe) }, () => combineResults(built.run(inputs)));
+          y = autocast({ recipe: recipeByName(recipe) }, () => combineResults(builtModule.run(inputs)));
         });
         grad ??= zeros(backend, "bf16", y?.shape ?? []);
         const dy = grad;
         const backward = watched.during(() => y?.backward(dy));
         y?.value.dispose();
-        for (const each of [...inputsWithGradients(inputs), ...built.module.parameters()]) each.zeroGrad();
+        for (const variable of [...inputsWithGradients(inputs), ...builtModule.module.parameters()])
+          variable.zeroGrad();
         return { forward, backward };
       };
       step();
       const { forward, backward } = step();
-      const what = JSON.stringify({ saveOriginalInput });
-      expect(forward.ops, what).toContain("gemm");
-      expect(backward.ops, what).toContain("gemm");
-      expect(forward.late, `${what}, forward: ${forward.ops}`).toEqual([]);
-      expect(backward.late, `${what}, backward: ${backward.ops}`).toEqual([]);
-      for (const each of [built.module, grad, ...inputs.map(({ value }) => value)]) each?.dispose();
+      const description = JSON.stringify({ saveOriginalInput });
+      expect(forward.ops, description).toContain("gemm");
+      expect(backward.ops, description).toContain("gemm");
+      expect(forward.latelyFreed, `${description}, forward: ${forward.ops}`).toEqual([]);
+      expect(backward.latelyFreed, `${description}, backward: ${backward.ops}`).toEqual([]);
+      for (const disposable of [builtModule.module, grad, ...inputs.map(({ value }) => value)])
+        disposable?.dispose();
     }
     await backend.dispose();
   });

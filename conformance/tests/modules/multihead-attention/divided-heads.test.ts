@@ -39,24 +39,24 @@ function onRank(group: ProcessGroup, options: MultiheadAttentionOptions, recipe:
     ...options,
     ...shared(),
   });
-  const own = shared();
+  const ownModule = shared();
   const features = (HEADS + 2 * allGroups) * WIDTH;
   const pieces = fuseQkvParams ? 1 : 3;
-  const first = new Linear(backend, HIDDEN, features, { ...own, parallelMode: "column", pieces });
-  const proj = new Linear(backend, HIDDEN, HIDDEN, { ...own, parallelMode: "row" });
-  const { offset } = own.random;
+  const firstLinear = new Linear(backend, HIDDEN, features, { ...ownModule, parallelMode: "column", pieces });
+  const proj = new Linear(backend, HIDDEN, HIDDEN, { ...ownModule, parallelMode: "row" });
+  const { offset } = ownModule.random;
   const byHand = (x: Variable): Variable => {
-    const projected = first.forward(x);
+    const projected = firstLinear.forward(x);
     const share = heads / keys;
     const shape = fuseQkvParams ? [keys, share + 2, WIDTH] : [3, keys, WIDTH];
-    const all = functional.reshape(projected, [LENGTH, BATCH, ...shape]);
+    const splitProjection = functional.reshape(projected, [LENGTH, BATCH, ...shape]);
     const dim = fuseQkvParams ? 3 : 2;
-    const part = (begin: number, end: number, count: number): Variable =>
-      functional.reshape(functional.slice(all, dim, begin, end), [LENGTH, BATCH, count, WIDTH]);
+    const columnsOf = (begin: number, end: number, count: number): Variable =>
+      functional.reshape(functional.slice(splitProjection, dim, begin, end), [LENGTH, BATCH, count, WIDTH]);
     const out = functional.attention(
-      part(0, share, heads),
-      part(share, share + 1, keys),
-      part(share + 1, share + 2, keys),
+      columnsOf(0, share, heads),
+      columnsOf(share, share + 1, keys),
+      columnsOf(share + 1, share + 2, keys),
       {
         layout: "sbhd",
         causal: true,
@@ -79,12 +79,12 @@ function onRank(group: ProcessGroup, options: MultiheadAttentionOptions, recipe:
     return [out.tensor, x.grad as Tensor];
   };
   const results = [run((x) => module.forward(x)), run(byHand)];
-  const gradients = [module.parameters(), [...first.parameters(), ...proj.parameters()]].map((list) =>
+  const gradients = [module.parameters(), [...firstLinear.parameters(), ...proj.parameters()]].map((list) =>
     list.map(({ grad }) => grad as Tensor),
   );
   const dispose = () => {
     for (const result of results) result[1]?.dispose();
-    for (const layer of [module, first, proj]) layer.dispose();
+    for (const layer of [module, firstLinear, proj]) layer.dispose();
   };
   return {
     own: [...(results[0] ?? []), ...(gradients[0] ?? [])],
@@ -97,10 +97,10 @@ describe("attention divided by heads", () => {
   it.each(CASES)("%s: is the composition of divided layers", async (_name, options, recipe) => {
     using _ = new Scope();
     const ranks = groups(RANKS).map((group) => onRank(group, options, recipe));
-    for (const { own, hand } of ranks) {
-      expect(own.length).toBe(hand.length);
-      for (const [i, each] of own.entries())
-        expect([...(await each.data())], `tensor ${i}`).toEqual([...(await (hand[i] as Tensor).data())]);
+    for (const { own: ownParameters, hand } of ranks) {
+      expect(ownParameters.length).toBe(hand.length);
+      for (const [i, parameter] of ownParameters.entries())
+        expect([...(await parameter.data())], `tensor ${i}`).toEqual([...(await (hand[i] as Tensor).data())]);
     }
     for (const { dispose } of ranks) dispose();
   });

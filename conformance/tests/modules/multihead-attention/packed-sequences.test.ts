@@ -28,8 +28,12 @@ interface Rows {
 
 const count = fc.integer({ min: 0, max: LONGEST });
 const rowsOf = (sequences: number): fc.Arbitrary<Rows> => {
-  const of = (each: fc.Arbitrary<number>) => fc.array(each, { minLength: sequences, maxLength: sequences });
-  return fc.record({ lengths: of(count), gaps: fc.option(of(fc.nat({ max: 3 })), { nil: undefined }) });
+  const lengthsOf = (lengths: fc.Arbitrary<number>) =>
+    fc.array(lengths, { minLength: sequences, maxLength: sequences });
+  return fc.record({
+    lengths: lengthsOf(count),
+    gaps: fc.option(lengthsOf(fc.nat({ max: 3 })), { nil: undefined }),
+  });
 };
 
 const cases = fc.integer({ min: 1, max: 3 }).chain((sequences) =>
@@ -55,9 +59,10 @@ const i32 = (values: readonly number[]): Tensor<"i32"> =>
 
 /** The first row of each sequence, and the end of the last one. */
 function starts(lengths: readonly number[], gaps: readonly number[] = []): readonly number[] {
-  const ends = [0];
-  for (const [i, length] of lengths.entries()) ends.push((ends.at(-1) as number) + length + (gaps[i] ?? 0));
-  return ends;
+  const boundaries = [0];
+  for (const [i, length] of lengths.entries())
+    boundaries.push((boundaries.at(-1) as number) + length + (gaps[i] ?? 0));
+  return boundaries;
 }
 
 const sumOf = (numbers: readonly number[]): number => numbers.reduce((a, b) => a + b, 0);
@@ -81,20 +86,22 @@ const LONE = {
   padding_causal_bottom_right: "causal_bottom_right",
 } as const;
 
-it("equal each sequence in a call of its own, forward and backward", () => {
+it("packed sequences equal each sequence in a separate call, forward and backward", () => {
   fc.assert(
-    fc.property(cases, (drawn) => {
+    fc.property(cases, (testCase) => {
       using _scope = new Scope();
-      const { attentionType, attnMaskType, windowSize, dtype, seed, queries } = drawn;
+      const { attentionType, attnMaskType, windowSize, dtype, seed, queries } = testCase;
       const isCross = attentionType === "cross";
-      const keys = isCross ? drawn.keys : undefined;
-      using module = moduleOf(drawn);
+      const keys = isCross ? testCase.keys : undefined;
+      using module = moduleOf(testCase);
       const table = new RotaryPositionEmbedding(backend(), HIDDEN / HEADS, { rotaryBase: 4 });
-      const [one, other] = [table.forward(LONGEST), table.forward(LONGEST, 2)];
+      const [plainAngles, offsetAngles] = [table.forward(LONGEST), table.forward(LONGEST, 2)];
       const angles =
-        drawn.angles === "none"
+        testCase.angles === "none"
           ? {}
-          : { rotaryPosEmb: drawn.angles === "two" ? ([one, other] as const) : one };
+          : {
+              rotaryPosEmb: testCase.angles === "two" ? ([plainAngles, offsetAngles] as const) : plainAngles,
+            };
       const rows = { q: totalOf(queries), k: totalOf(keys ?? queries) };
       const values = {
         x: waves(backend(), seed + 1, [rows.q, HIDDEN], dtype),
@@ -108,27 +115,27 @@ it("equal each sequence in a call of its own, forward and backward", () => {
       });
       out.backward(values.grad);
       for (const [i, length] of queries.lengths.entries()) {
-        const own = keys ?? queries;
-        const span = { q: spanOf(queries, i), k: spanOf(own, i) };
-        const part = (all: Tensor, which: "q" | "k") =>
-          all.slice(span[which].first * HIDDEN, [1, span[which].length, HIDDEN]);
+        const ownLengths = keys ?? queries;
+        const span = { q: spanOf(queries, i), k: spanOf(ownLengths, i) };
+        const partOf = (packedTensor: Tensor, operand: "q" | "k") =>
+          packedTensor.slice(span[operand].begin * HIDDEN, [1, span[operand].length, HIDDEN]);
         const [loneX, loneMemory] = [
-          new Variable(part(values.x, "q"), true),
-          new Variable(part(values.memory, "k"), true),
+          new Variable(partOf(values.x, "q"), true),
+          new Variable(partOf(values.memory, "k"), true),
         ];
-        const lone = module.forward(loneX, {
+        const loneResult = module.forward(loneX, {
           ...{ qkvFormat: "bshd", attnMaskType: LONE[attnMaskType], windowSize, ...angles },
           ...(isCross ? { encoderOutput: loneMemory } : {}),
         });
-        lone.backward(part(values.grad, "q"));
+        loneResult.backward(partOf(values.grad, "q"));
         const name = `sequence ${i}, of ${length} queries`;
-        expectSame(`${name}: result`, part(out.tensor, "q"), lone.tensor);
-        expectSame(`${name}: gradient`, part(x.grad as Tensor, "q"), loneX.grad);
+        expectSame(`${name}: result`, partOf(out.tensor, "q"), loneResult.tensor);
+        expectSame(`${name}: gradient`, partOf(x.grad as Tensor, "q"), loneX.grad);
         if (isCross)
-          expectSame(`${name}: gradient of keys`, part(memory.grad as Tensor, "k"), loneMemory.grad);
-        for (const each of [loneX, loneMemory]) each.zeroGrad();
+          expectSame(`${name}: gradient of keys`, partOf(memory.grad as Tensor, "k"), loneMemory.grad);
+        for (const variable of [loneX, loneMemory]) variable.zeroGrad();
       }
-      for (const each of [x, memory, ...module.parameters()]) each.zeroGrad();
+      for (const variable of [x, memory, ...module.parameters()]) variable.zeroGrad();
     }),
     { numRuns: draws(160) },
   );
@@ -144,6 +151,6 @@ function moduleOf({ attentionType, numGqaGroups, qkNormType, qkNormBeforeRope, d
   return module;
 }
 
-function spanOf({ lengths, gaps }: Rows, i: number): { readonly first: number; readonly length: number } {
-  return { first: starts(lengths, gaps)[i] as number, length: lengths[i] as number };
+function spanOf({ lengths, gaps }: Rows, i: number): { readonly begin: number; readonly length: number } {
+  return { begin: starts(lengths, gaps)[i] as number, length: lengths[i] as number };
 }

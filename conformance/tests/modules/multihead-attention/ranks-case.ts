@@ -17,7 +17,7 @@ import { Tape, Value } from "../../../oracle/training/tape.js";
 import { multihead, transformerLayer } from "../../../oracle/training/transformer.js";
 import { libraryRecipe } from "../../harness/step/library-recipes.js";
 import { ACTIVATIONS, RECIPES, type RecipeName } from "../../harness/step/options.js";
-import { type Held, partOf, readMatrix } from "../tensor-parallel/ranks.js";
+import { type HeldDimension, partOf, readMatrix } from "../tensor-parallel/ranks.js";
 
 export interface RanksCase {
   /** A MultiheadAttention, or a TransformerLayer in one of its forms. */
@@ -62,31 +62,32 @@ function attentionRecipe({ attention, recipe }: RanksCase): AttentionRecipe | un
   return model.kind === "delayed" || model.kind === "current" ? model : undefined;
 }
 /** FP8 attention has no softcap. */
-const softcapOf = (of: RanksCase): number | undefined => (of.narrow && !attentionRecipe(of) ? 2 : undefined);
+const softcapOf = (ranksCase: RanksCase): number | undefined =>
+  ranksCase.narrow && !attentionRecipe(ranksCase) ? 2 : undefined;
 const ffnOf = ({ recipe }: RanksCase): number => (RECIPES[recipe]?.kind === "block" ? 256 : 64);
 const isLayer = ({ module }: RanksCase): boolean => module.startsWith("layer");
-const hasInputNorm = (of: RanksCase): boolean =>
-  isLayer(of) ? of.module !== "layer, norm of the result" : of.inputNorm;
+const hasInputNorm = (ranksCase: RanksCase): boolean =>
+  isLayer(ranksCase) ? ranksCase.module !== "layer, norm of the result" : ranksCase.inputNorm;
 const isInterleaved = ({ weights }: RanksCase): boolean => weights === "fused";
 /** Dropout before a residual draws random bits by the element's index among all rows. */
 const hiddenDropoutOf = ({ drops, sequence }: RanksCase): number => (drops && !sequence ? 0.2 : 0);
 const ACTIVATION = "swiglu";
 
 /** A parameter: its name, its full shape, its division among ranks, and the number of pieces along the divided dimension. */
-type Row = readonly [name: string, shape: readonly [number, number], held: Held, pieces: number];
+type Row = readonly [name: string, shape: readonly [number, number], held: HeldDimension, pieces: number];
 
 /** Whether a parameter is the weight of a linear product. */
 const isWeight = (name: string): boolean =>
   /(^|\.)(weight|fc\dWeight)$/.test(name) && !/[nN]orm\./.test(name);
 
-function parametersOf(of: RanksCase): readonly Row[] {
-  const width = widthOf(of);
-  const [queries, keys] = [HEADS * width, of.groups * width];
-  const prefix = isLayer(of) ? "selfAttention." : "";
-  const normed = hasInputNorm(of);
+function parametersOf(ranksCase: RanksCase): readonly Row[] {
+  const width = widthOf(ranksCase);
+  const [queries, keys] = [HEADS * width, ranksCase.groups * width];
+  const prefix = isLayer(ranksCase) ? "selfAttention." : "";
+  const normed = hasInputNorm(ranksCase);
   const projection = (name: string, features: number, pieces: number, withNorm: boolean): Row[] => [
     [`${prefix}${name}.weight`, [features, HIDDEN], "rows", pieces],
-    ...(of.bias ? [[`${prefix}${name}.bias`, [1, features], "columns", pieces] as const] : []),
+    ...(ranksCase.bias ? [[`${prefix}${name}.bias`, [1, features], "columns", pieces] as const] : []),
     ...(withNorm
       ? ([
           [`${prefix}${name}.layerNormWeight`, [1, HIDDEN], "all", 1],
@@ -94,20 +95,20 @@ function parametersOf(of: RanksCase): readonly Row[] {
         ] as const)
       : []),
   ];
-  const pieces = (count: number): number => (isInterleaved(of) ? 1 : count);
-  const isCross = of.module === "cross";
+  const pieces = (count: number): number => (isInterleaved(ranksCase) ? 1 : count);
+  const isCross = ranksCase.module === "cross";
   const firsts = isCross
     ? [
         ...projection(normed ? "layernormQuery" : "queryLayer", queries, 1, normed),
         ...projection("keyValue", 2 * keys, pieces(2), false),
       ]
     : projection(normed ? "layernormQkv" : "qkv", queries + 2 * keys, pieces(3), normed);
-  const headNorms = of.qkNorm === "none" ? [] : ["qNorm", "kNorm"];
+  const headNorms = ranksCase.qkNorm === "none" ? [] : ["qNorm", "kNorm"];
   const mlp: readonly Row[] = [
-    ["layernormMlp.fc1Weight", [2 * ffnOf(of), HIDDEN], "rows", 2],
-    ...(of.bias ? [["layernormMlp.fc1Bias", [1, 2 * ffnOf(of)], "columns", 2] as const] : []),
-    ["layernormMlp.fc2Weight", [HIDDEN, ffnOf(of)], "columns", 1],
-    ...(of.bias ? [["layernormMlp.fc2Bias", [1, HIDDEN], "all", 1] as const] : []),
+    ["layernormMlp.fc1Weight", [2 * ffnOf(ranksCase), HIDDEN], "rows", 2],
+    ...(ranksCase.bias ? [["layernormMlp.fc1Bias", [1, 2 * ffnOf(ranksCase)], "columns", 2] as const] : []),
+    ["layernormMlp.fc2Weight", [HIDDEN, ffnOf(ranksCase)], "columns", 1],
+    ...(ranksCase.bias ? [["layernormMlp.fc2Bias", [1, HIDDEN], "all", 1] as const] : []),
     ["layernormMlp.layerNormWeight", [1, HIDDEN], "all", 1],
     ["layernormMlp.layerNormBias", [1, HIDDEN], "all", 1],
   ];
@@ -115,15 +116,15 @@ function parametersOf(of: RanksCase): readonly Row[] {
     ...firsts,
     ...headNorms.flatMap((name): Row[] => [
       [`${prefix}${name}.weight`, [1, width], "all", 1],
-      ...(of.qkNorm === "LayerNorm" ? [[`${prefix}${name}.bias`, [1, width], "all", 1] as const] : []),
+      ...(ranksCase.qkNorm === "LayerNorm" ? [[`${prefix}${name}.bias`, [1, width], "all", 1] as const] : []),
     ]),
-    ...(of.softmaxType === "learnable"
+    ...(ranksCase.softmaxType === "learnable"
       ? [[`${prefix}coreAttention.softmaxOffset`, [1, HEADS], "columns", 1] as const]
       : []),
     [`${prefix}proj.weight`, [HIDDEN, queries], "columns", 1],
-    ...(of.bias ? [[`${prefix}proj.bias`, [1, HIDDEN], "all", 1] as const] : []),
-    ...(isLayer(of) ? mlp : []),
-    ...(of.module === "layer, norm of the result"
+    ...(ranksCase.bias ? [[`${prefix}proj.bias`, [1, HIDDEN], "all", 1] as const] : []),
+    ...(isLayer(ranksCase) ? mlp : []),
+    ...(ranksCase.module === "layer, norm of the result"
       ? ([
           ["layernorm.weight", [1, HIDDEN], "all", 1],
           ["layernorm.bias", [1, HIDDEN], "all", 1],
@@ -132,8 +133,8 @@ function parametersOf(of: RanksCase): readonly Row[] {
   ];
 }
 
-const typeOf = (of: RanksCase, name: string): "bf16" | "f32" =>
-  name.endsWith("softmaxOffset") ? "f32" : of.dtype;
+const typeOf = (ranksCase: RanksCase, name: string): "bf16" | "f32" =>
+  name.endsWith("softmaxOffset") ? "f32" : ranksCase.dtype;
 
 /** The values of tensor number `number`. */
 function values(number: number, [rows, columns]: readonly [number, number], dtype: "bf16" | "f32"): Matrix {
@@ -148,60 +149,60 @@ const NUMBERS = { x: 100, memory: 200, grad: 300 } as const;
 /** A result: the full tensor, its division among ranks, and its pieces. */
 interface Whole {
   readonly x: Matrix;
-  readonly held: Held;
+  readonly heldDimension: HeldDimension;
   readonly pieces: number;
 }
 
 /** The results of the model on one rank, whose products use the plans that the divided modules declare. */
-export function modelled(of: RanksCase): ReadonlyMap<string, Whole> {
-  const rows = parametersOf(of);
-  const { ranks, sequence } = of;
+export function modelResults(ranksCase: RanksCase): ReadonlyMap<string, Whole> {
+  const rows = parametersOf(ranksCase);
+  const { ranks, sequence } = ranksCase;
   const parameters = new Map<string, ParameterModel>(
-    rows.map(([name, shape], i) => [name, new Value(values(i, shape, typeOf(of, name)), true)]),
+    rows.map(([name, shape], i) => [name, new Value(values(i, shape, typeOf(ranksCase, name)), true)]),
   );
-  const prefix = isLayer(of) ? "selfAttention." : "";
-  const at = (name: string): ParameterModel | undefined => parameters.get(name);
+  const prefix = isLayer(ranksCase) ? "selfAttention." : "";
+  const parameterOf = (name: string): ParameterModel | undefined => parameters.get(name);
   const linearAt = (name: string, mode: "column" | "row", kind = "Weight"): LinearModel | undefined => {
     const called = (label: string): string =>
       kind === "fc" ? name + label : `${name}.${label.toLowerCase()}`;
-    const weight = at(called("Weight"));
+    const weight = parameterOf(called("Weight"));
     if (!weight) return undefined;
-    if (of.fuses)
+    if (ranksCase.fuses)
       weight.mainGrad = { ...weight.wide, dtype: "f32", data: new Float32Array(weight.wide.data.length) };
-    const pieces = rows.find(([each]) => each === called("Weight"))?.[3] ?? 1;
-    const divided = ranks > 1 ? { ranks, mode, pieces: mode === "row" ? 1 : pieces, sequence } : undefined;
-    return new LinearModel(weight, at(called("Bias")), of.fuses, divided);
+    const pieces = rows.find(([parameterName]) => parameterName === called("Weight"))?.[3] ?? 1;
+    const division = ranks > 1 ? { ranks, mode, pieces: mode === "row" ? 1 : pieces, sequence } : undefined;
+    return new LinearModel(weight, parameterOf(called("Bias")), ranksCase.fuses, division);
   };
   const normAt = (gamma: string, beta: string, eps: number, over: number) => {
-    const weight = at(gamma);
-    return weight && { gamma: weight, beta: at(beta), eps, zeroCenteredGamma: false, ranks: over };
+    const weight = parameterOf(gamma);
+    return weight && { gamma: weight, beta: parameterOf(beta), eps, zeroCenteredGamma: false, ranks: over };
   };
   const flowing = sequence ? ranks : 1;
   const inner = (name: string) => normAt(`${name}.layerNormWeight`, `${name}.layerNormBias`, 1e-5, flowing);
   const headNorm = (name: string) => normAt(`${prefix}${name}.weight`, `${prefix}${name}.bias`, 1e-6, ranks);
   const firstName = ["layernormQkv", "qkv", "layernormQuery", "queryLayer"].find((name) =>
-    at(`${prefix}${name}.weight`),
+    parameterOf(`${prefix}${name}.weight`),
   );
-  const plainRecipe = attentionRecipe(of);
+  const plainRecipe = attentionRecipe(ranksCase);
   const attention = {
     core: {
-      ...{ layout: of.layout, batch: BATCH, length: LENGTH, heads: HEADS, groups: of.groups },
-      width: widthOf(of),
+      ...{ layout: ranksCase.layout, batch: BATCH, length: LENGTH, heads: HEADS, groups: ranksCase.groups },
+      width: widthOf(ranksCase),
       causal: true,
-      window: of.narrow ? ([2, 0] as const) : ([-1, 0] as const),
-      softcap: softcapOf(of),
+      window: ranksCase.narrow ? ([2, 0] as const) : ([-1, 0] as const),
+      softcap: softcapOf(ranksCase),
     },
-    attentionDropout: of.drops ? 0.3 : 0,
-    interleaved: isInterleaved(of),
+    attentionDropout: ranksCase.drops ? 0.3 : 0,
+    interleaved: isInterleaved(ranksCase),
     norm: inner(`${prefix}${firstName}`),
     first: linearAt(`${prefix}${firstName}`, "column") as LinearModel,
     keyValue: linearAt("keyValue", "column"),
     qNorm: headNorm("qNorm"),
     kNorm: headNorm("kNorm"),
-    sinks: at(`${prefix}coreAttention.softmaxOffset`),
+    sinks: parameterOf(`${prefix}coreAttention.softmaxOffset`),
     proj: linearAt(`${prefix}proj`, "row") as LinearModel,
     fp8: plainRecipe && {
-      ...{ scales: new AttentionScales(plainRecipe), mha: of.attention === "fp8Mha" },
+      ...{ scales: new AttentionScales(plainRecipe), mha: ranksCase.attention === "fp8Mha" },
       ...{ ranks, sequence: sequence && ranks > 1 },
     },
   };
@@ -214,8 +215,8 @@ export function modelled(of: RanksCase): ReadonlyMap<string, Whole> {
       fc2: linearAt("layernormMlp.fc2", "row", "fc") as LinearModel,
       act: ACTIVATIONS[ACTIVATION],
     },
-    hiddenDropout: hiddenDropoutOf(of),
-    parallel: of.module === "layer, parallel",
+    hiddenDropout: hiddenDropoutOf(ranksCase),
+    parallel: ranksCase.module === "layer, parallel",
     last: normAt("layernorm.weight", "layernorm.bias", 1e-5, flowing),
   };
   const run: Run = {
@@ -224,14 +225,16 @@ export function modelled(of: RanksCase): ReadonlyMap<string, Whole> {
     recipe: undefined,
     usedSlots: { forward: new Set(), backward: new Set() },
   };
-  const seen = new Map<string, Whole>();
-  const flow: Held = sequence ? "rows" : "all";
-  for (let step = 0; step < stepsOf(of); step++) {
+  const results = new Map<string, Whole>();
+  const flow: HeldDimension = sequence ? "rows" : "all";
+  for (let step = 0; step < stepsOf(ranksCase); step++) {
     const tape = new Tape();
-    run.recipe = RECIPES[of.recipe];
-    const x = new Value(values(NUMBERS.x + step, INPUT, of.dtype), true);
+    run.recipe = RECIPES[ranksCase.recipe];
+    const x = new Value(values(NUMBERS.x + step, INPUT, ranksCase.dtype), true);
     const memory =
-      of.module === "cross" ? new Value(values(NUMBERS.memory + step, INPUT, of.dtype), true) : undefined;
+      ranksCase.module === "cross"
+        ? new Value(values(NUMBERS.memory + step, INPUT, ranksCase.dtype), true)
+        : undefined;
     const y = layer
       ? transformerLayer(run, tape, x, layer, {})
       : multihead(run, tape, x, memory, attention, {});
@@ -240,41 +243,50 @@ export function modelled(of: RanksCase): ReadonlyMap<string, Whole> {
     if (forward) run.usedSlots.forward.add(forward);
     if (backward) run.usedSlots.backward.add(backward);
     endPass(run, "forward");
-    tape.backward(y, values(NUMBERS.grad + step, INPUT, of.dtype));
+    tape.backward(y, values(NUMBERS.grad + step, INPUT, ranksCase.dtype));
     endPass(run, "backward");
-    seen.set(`${step} result`, { x: y.wide, held: flow, pieces: 1 });
-    seen.set(`${step} dx`, { x: x.grad as Matrix, held: flow, pieces: 1 });
-    if (memory) seen.set(`${step} dmemory`, { x: memory.grad as Matrix, held: flow, pieces: 1 });
-    for (const [name, , held, pieces] of rows) {
-      const parameter = at(name) as ParameterModel;
+    results.set(`${step} result`, { x: y.wide, heldDimension: flow, pieces: 1 });
+    results.set(`${step} dx`, { x: x.grad as Matrix, heldDimension: flow, pieces: 1 });
+    if (memory) results.set(`${step} dmemory`, { x: memory.grad as Matrix, heldDimension: flow, pieces: 1 });
+    for (const [name, , heldDimension, pieces] of rows) {
+      const parameter = parameterOf(name) as ParameterModel;
       const { grad, mainGrad } = parameter;
-      if (grad) seen.set(`${step} ${name} grad`, { x: grad, held, pieces });
+      if (grad) results.set(`${step} ${name} grad`, { x: grad, heldDimension: heldDimension, pieces });
       if (mainGrad)
-        seen.set(`${step} ${name} mainGrad`, {
+        results.set(`${step} ${name} mainGrad`, {
           x: { ...mainGrad, data: mainGrad.data.slice() },
-          held,
+          heldDimension: heldDimension,
           pieces,
         });
       parameter.grad = undefined;
     }
   }
-  return seen;
+  return results;
 }
 
 /** A rank's part of a full tensor. */
-export function partOn({ ranks, sequence }: RanksCase, { x, held, pieces }: Whole, rank: number): Matrix {
-  return partOf(x, held, { ranks, mode: "column", pieces, sequence }, rank);
+export function partOn(
+  { ranks, sequence }: RanksCase,
+  { x, heldDimension: ranksCase, pieces }: Whole,
+  rank: number,
+): Matrix {
+  return partOf(x, ranksCase, { ranks, mode: "column", pieces, sequence }, rank);
 }
 
-function makeModule(of: RanksCase, group: ProcessGroup, initMethod: () => Float32Array) {
+function makeModule(ranksCase: RanksCase, group: ProcessGroup, initMethod: () => Float32Array) {
   const options: MultiheadAttentionOptions = {
-    ...(of.ranks > 1 ? { group, sequenceParallel: of.sequence } : {}),
-    ...{ dtype: of.dtype, bias: of.bias, numGqaGroups: of.groups, kvChannels: widthOf(of) },
-    ...{ fuseQkvParams: of.weights !== "separate", qkvWeightInterleaved: isInterleaved(of) },
-    ...(of.qkNorm === "none" ? {} : { qkNormType: of.qkNorm }),
-    ...(of.narrow ? { windowSize: [2, 0] as const, softcap: softcapOf(of) } : {}),
-    ...{ softmaxType: of.softmaxType, attentionDropout: of.drops ? 0.3 : 0 },
-    ...{ fuseWgradAccumulation: of.fuses, random: new RandomState(SEED) },
+    ...(ranksCase.ranks > 1 ? { group, sequenceParallel: ranksCase.sequence } : {}),
+    ...{
+      dtype: ranksCase.dtype,
+      bias: ranksCase.bias,
+      numGqaGroups: ranksCase.groups,
+      kvChannels: widthOf(ranksCase),
+    },
+    ...{ fuseQkvParams: ranksCase.weights !== "separate", qkvWeightInterleaved: isInterleaved(ranksCase) },
+    ...(ranksCase.qkNorm === "none" ? {} : { qkNormType: ranksCase.qkNorm }),
+    ...(ranksCase.narrow ? { windowSize: [2, 0] as const, softcap: softcapOf(ranksCase) } : {}),
+    ...{ softmaxType: ranksCase.softmaxType, attentionDropout: ranksCase.drops ? 0.3 : 0 },
+    ...{ fuseWgradAccumulation: ranksCase.fuses, random: new RandomState(SEED) },
     initMethod: (random) => {
       random.next();
       return initMethod();
@@ -285,43 +297,50 @@ function makeModule(of: RanksCase, group: ProcessGroup, initMethod: () => Float3
     },
   };
   const { backend } = group;
-  if (!isLayer(of))
+  if (!isLayer(ranksCase))
     return new MultiheadAttention(backend, HIDDEN, HEADS, {
       ...options,
-      qkvFormat: of.layout,
-      inputLayernorm: of.inputNorm,
-      attentionType: of.module === "cross" ? "cross" : "self",
+      qkvFormat: ranksCase.layout,
+      inputLayernorm: ranksCase.inputNorm,
+      attentionType: ranksCase.module === "cross" ? "cross" : "self",
     });
-  return new TransformerLayer(backend, HIDDEN, ffnOf(of), HEADS, {
+  return new TransformerLayer(backend, HIDDEN, ffnOf(ranksCase), HEADS, {
     ...options,
-    ...{ attnInputFormat: of.layout, hiddenDropout: hiddenDropoutOf(of), activation: ACTIVATION },
-    parallelAttentionMlp: of.module === "layer, parallel",
-    outputLayernorm: of.module === "layer, norm of the result",
+    ...{
+      attnInputFormat: ranksCase.layout,
+      hiddenDropout: hiddenDropoutOf(ranksCase),
+      activation: ACTIVATION,
+    },
+    parallelAttentionMlp: ranksCase.module === "layer, parallel",
+    outputLayernorm: ranksCase.module === "layer, norm of the result",
   });
 }
 
-type Kept = readonly (readonly [name: string, x: Tensor, shape: readonly [number, number]])[];
+type NamedTensors = readonly (readonly [name: string, x: Tensor, shape: readonly [number, number]])[];
 
 /** Runs the program of one rank. The promise resolves when the results have been read. */
-export async function ranked(of: RanksCase, group: ProcessGroup): Promise<ReadonlyMap<string, Matrix>> {
-  const kept = program(of, group);
-  const seen = new Map<string, Matrix>();
-  for (const [name, x, shape] of kept) seen.set(name, await readMatrix(x, shape));
-  for (const [, x] of kept) x.dispose();
-  return seen;
+export async function rankResults(
+  ranksCase: RanksCase,
+  group: ProcessGroup,
+): Promise<ReadonlyMap<string, Matrix>> {
+  const tensors = program(ranksCase, group);
+  const matrices = new Map<string, Matrix>();
+  for (const [name, x, shape] of tensors) matrices.set(name, await readMatrix(x, shape));
+  for (const [, x] of tensors) x.dispose();
+  return matrices;
 }
 
-function program(of: RanksCase, group: ProcessGroup): Kept {
+function program(ranksCase: RanksCase, group: ProcessGroup): NamedTensors {
   const { backend, rank } = group;
-  const rows = parametersOf(of);
+  const rows = parametersOf(ranksCase);
   const valuesOf = (name: string): Matrix => {
-    const i = rows.findIndex(([each]) => each === name);
-    return values(i, (rows[i] as Row)[1], typeOf(of, name));
+    const i = rows.findIndex(([parameterName]) => parameterName === name);
+    return values(i, (rows[i] as Row)[1], typeOf(ranksCase, name));
   };
   const weights = rows.map(([name]) => name).filter(isWeight);
   let count = 0;
   using scope = new Scope();
-  using module = makeModule(of, group, () => valuesOf(weights[count++] as string).data);
+  using module = makeModule(ranksCase, group, () => valuesOf(weights[count++] as string).data);
   const named = module.namedParameters();
   if (
     [...named.keys()].sort().join() !==
@@ -331,18 +350,18 @@ function program(of: RanksCase, group: ProcessGroup): Kept {
       .join()
   )
     throw new Error(`the module has ${[...named.keys()]}; the model has ${rows.map(([name]) => name)}`);
-  const partShape = ([, shape, held, pieces]: Row): readonly [number, number] =>
+  const partShape = ([, shape, heldDimension, pieces]: Row): readonly [number, number] =>
     partOn(
-      of,
-      { x: { data: new Float32Array(shape[0] * shape[1]), shape, dtype: "f32" }, held, pieces },
+      ranksCase,
+      { x: { data: new Float32Array(shape[0] * shape[1]), shape, dtype: "f32" }, heldDimension, pieces },
       rank,
     ).shape;
   for (const row of rows) {
-    const [name, , held, pieces] = row;
+    const [name, , heldDimension, pieces] = row;
     const parameter = named.get(name);
     if (!parameter) continue;
     if (isWeight(name)) {
-      if (of.fuses)
+      if (ranksCase.fuses)
         parameter.mainGrad = wideTensor(
           backend,
           new Float32Array(parameter.tensor.size),
@@ -351,40 +370,48 @@ function program(of: RanksCase, group: ProcessGroup): Kept {
         ) as Tensor<"f32">;
       continue;
     }
-    const part = partOn(of, { x: valuesOf(name), held, pieces }, rank);
-    using own = wideTensor(backend, part.data, parameter.shape, typeOf(of, name));
-    parameter.tensor.write(own.dataSync());
+    const part = partOn(ranksCase, { x: valuesOf(name), heldDimension, pieces }, rank);
+    using ownValues = wideTensor(backend, part.data, parameter.shape, typeOf(ranksCase, name));
+    parameter.tensor.write(ownValues.dataSync());
   }
-  const flow: Held = of.sequence ? "rows" : "all";
+  const flow: HeldDimension = ranksCase.sequence ? "rows" : "all";
   const upload = (number: number): Tensor => {
-    const part = partOn(of, { x: values(number, INPUT, of.dtype), held: flow, pieces: 1 }, rank);
-    const [first, second] = of.layout === "sbhd" ? [LENGTH, BATCH] : [BATCH, LENGTH];
-    const shape = [of.sequence ? first / of.ranks : first, second, HIDDEN];
-    return wideTensor(backend, part.data, shape, of.dtype);
+    const part = partOn(
+      ranksCase,
+      { x: values(number, INPUT, ranksCase.dtype), heldDimension: flow, pieces: 1 },
+      rank,
+    );
+    const [firstSize, secondSize] = ranksCase.layout === "sbhd" ? [LENGTH, BATCH] : [BATCH, LENGTH];
+    const shape = [ranksCase.sequence ? firstSize / ranksCase.ranks : firstSize, secondSize, HIDDEN];
+    return wideTensor(backend, part.data, shape, ranksCase.dtype);
   };
-  const recipe = libraryRecipe(RECIPES[of.recipe], attentionRecipe(of) ? of.attention : "wide");
-  const kept: (readonly [string, Tensor, readonly [number, number]])[] = [];
-  for (let step = 0; step < stepsOf(of); step++) {
+  const recipe = libraryRecipe(
+    RECIPES[ranksCase.recipe],
+    attentionRecipe(ranksCase) ? ranksCase.attention : "wide",
+  );
+  const tensors: (readonly [string, Tensor, readonly [number, number]])[] = [];
+  for (let step = 0; step < stepsOf(ranksCase); step++) {
     using inner = new Scope();
     const x = new Variable(upload(NUMBERS.x + step), true);
-    const memory = of.module === "cross" ? new Variable(upload(NUMBERS.memory + step), true) : undefined;
+    const memory =
+      ranksCase.module === "cross" ? new Variable(upload(NUMBERS.memory + step), true) : undefined;
     const call = {
-      checkpointCoreAttention: of.checkpoints,
+      checkpointCoreAttention: ranksCase.checkpoints,
       ...(memory ? { encoderOutput: memory } : {}),
-      ...(of.module === "cross" ? { attnMaskType: "causal" as const } : {}),
+      ...(ranksCase.module === "cross" ? { attnMaskType: "causal" as const } : {}),
     };
     const y = autocast(recipe ? { recipe } : { enabled: false }, () => module.forward(x, call));
     y.backward(upload(NUMBERS.grad + step));
     const see = (name: string, tensor: Tensor | undefined, shape: readonly [number, number]): void => {
-      if (tensor) kept.push([`${step} ${name}`, inner.keep(tensor.clone()), shape]);
+      if (tensor) tensors.push([`${step} ${name}`, inner.keep(tensor.clone()), shape]);
     };
-    const flat = ({ shape }: Tensor): readonly [number, number] => [
+    const flattenRows = ({ shape }: Tensor): readonly [number, number] => [
       (shape[0] as number) * (shape[1] as number),
       HIDDEN,
     ];
-    see("result", y.tensor, flat(y.tensor));
-    see("dx", x.grad, flat(y.tensor));
-    see("dmemory", memory?.grad, flat(y.tensor));
+    see("result", y.tensor, flattenRows(y.tensor));
+    see("dx", x.grad, flattenRows(y.tensor));
+    see("dmemory", memory?.grad, flattenRows(y.tensor));
     for (const row of rows) {
       const parameter = named.get(row[0]);
       see(`${row[0]} grad`, parameter?.grad, partShape(row));
@@ -394,6 +421,6 @@ function program(of: RanksCase, group: ProcessGroup): Kept {
     x.zeroGrad();
     memory?.zeroGrad();
   }
-  for (const [, x] of kept) scope.keep(x);
-  return kept;
+  for (const [, x] of tensors) scope.keep(x);
+  return tensors;
 }

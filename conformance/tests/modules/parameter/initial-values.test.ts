@@ -20,32 +20,33 @@ type Drawn = ModuleSettings & { readonly random: RandomState };
 const OUTPUT = /^(.*\.)?(fc2Weight|proj\.weight)$/;
 
 /** The initial value of all elements of a parameter, or the method that draws them. */
-function initial(row: ModuleRow, name: string, shape: Shape, drawn: Drawn): number | InitMethod {
+function initial(row: ModuleRow, name: string, shape: Shape, options: Drawn): number | InitMethod {
   if (/bias\d*$|softmaxOffset$/i.test(name)) return 0;
   // gamma of a norm; all other weights have two dimensions
-  if (shape.length === 1) return drawn.zeroCenteredGamma && row.takes.includes("zeroCenteredGamma") ? 0 : 1;
+  if (shape.length === 1) return options.zeroCenteredGamma && row.takes.includes("zeroCenteredGamma") ? 0 : 1;
   const setting = OUTPUT.test(name) ? "outputLayerInitMethod" : "initMethod";
   const standard: InitMethod = ({ seed, offset }) =>
     normal({ seed, offset }, elementCount(shape), row.std ?? STD);
-  return (row.takes.includes(setting) && drawn[setting]) || standard;
+  return (row.takes.includes(setting) && options[setting]) || standard;
 }
 
-const maybe = <T>(each: fc.Arbitrary<T>): fc.Arbitrary<T | undefined> => fc.option(each, { nil: undefined });
+const optional = <T>(arbitrary: fc.Arbitrary<T>): fc.Arbitrary<T | undefined> =>
+  fc.option(arbitrary, { nil: undefined });
 const eighthsFrom =
-  (first: number): InitMethod =>
+  (firstEntry: number): InitMethod =>
   (random, shape) => {
     const { offset } = random.next();
-    return Float32Array.from({ length: elementCount(shape) }, (_, i) => first + Number(offset) + i / 8);
+    return Float32Array.from({ length: elementCount(shape) }, (_, i) => firstEntry + Number(offset) + i / 8);
   };
-const drawn = fc
+const optionSets = fc
   .record({
     dtype: fc.constantFrom(...WIDE_DTYPES),
-    zeroCenteredGamma: maybe(fc.boolean()),
-    normalization: maybe(fc.constantFrom("LayerNorm" as const, "RMSNorm" as const)),
-    bias: maybe(fc.boolean()),
-    activation: maybe(fc.constantFrom("gelu" as const, "swiglu" as const)),
-    initMethod: maybe(fc.constant(eighthsFrom(0))),
-    outputLayerInitMethod: maybe(fc.constant(eighthsFrom(0.5))),
+    zeroCenteredGamma: optional(fc.boolean()),
+    normalization: optional(fc.constantFrom("LayerNorm" as const, "RMSNorm" as const)),
+    bias: optional(fc.boolean()),
+    activation: optional(fc.constantFrom("gelu" as const, "swiglu" as const)),
+    initMethod: optional(fc.constant(eighthsFrom(0))),
+    outputLayerInitMethod: optional(fc.constant(eighthsFrom(0.5))),
     seed: fc.bigInt({ min: 0n, max: 2n ** 64n - 1n }),
   })
   .map(({ seed, ...rest }): Drawn => ({ ...rest, random: new RandomState(seed, 3n) }));
@@ -53,25 +54,25 @@ const drawn = fc
 for (const [name, row] of rowsWhere())
   testInScope(`the parameters of ${name} have the documented initial values`, () => {
     fc.assert(
-      fc.property(drawn, (each) => {
-        const { seed } = each.random;
-        using built = row.build(backend(), SIZES, each);
-        const parameters = [...built.module.namedParameters()];
+      fc.property(optionSets, (options) => {
+        const { seed } = options.random;
+        using builtModule = row.build(backend(), SIZES, options);
+        const parameters = [...builtModule.module.namedParameters()];
         const shapes = parameters.map(([parameter, { shape }]) => [parameter, shape]);
-        if (row.parameters) expect(Object.fromEntries(shapes)).toEqual(row.parameters(SIZES, each));
+        if (row.parameters) expect(Object.fromEntries(shapes)).toEqual(row.parameters(SIZES, options));
         let offset = 3n;
         for (const [parameter, { value, shape, dtype }] of parameters) {
-          const of = initial(row, parameter, shape, each);
+          const initialValue = initial(row, parameter, shape, options);
           const count = elementCount(shape);
-          const isDrawn = typeof of !== "number";
+          const isDrawn = typeof initialValue !== "number";
           const values = isDrawn
-            ? of(new RandomState(seed, offset), shape)
-            : new Float32Array(count).fill(of);
+            ? initialValue(new RandomState(seed, offset), shape)
+            : new Float32Array(count).fill(initialValue);
           if (isDrawn) offset++;
-          expect(dtype).toBe(parameter.endsWith("softmaxOffset") ? "f32" : each.dtype);
+          expect(dtype).toBe(parameter.endsWith("softmaxOffset") ? "f32" : options.dtype);
           expectSame(parameter, value, castTo(tensor(backend(), values, shape), dtype));
         }
-        expect(each.random.offset).toBe(offset);
+        expect(options.random.offset).toBe(offset);
       }),
       { numRuns: row.composed ? draws(8) : draws(40) },
     );

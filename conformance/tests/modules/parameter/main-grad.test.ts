@@ -33,7 +33,7 @@ const backend = useBackend();
 const SIZE = 32;
 const [FIRST, LATER] = [{ isFirstMicrobatch: true }, { isFirstMicrobatch: false }];
 
-const drawn = (seed: number) => drawnTensor(backend(), seed, [SIZE, SIZE], "f32");
+const drawInput = (seed: number) => drawnTensor(backend(), seed, [SIZE, SIZE], "f32");
 
 /**
  * The weight's gradient after `body`. A main gradient starts with values that the first microbatch has to overwrite.
@@ -43,66 +43,67 @@ function gradientOf(fuseWgradAccumulation: boolean, body: (layer: Linear) => voi
   using layer = new Linear(backend(), SIZE, SIZE, { dtype: "f32", random, fuseWgradAccumulation });
   const { weight } = layer;
   if (fuseWgradAccumulation)
-    weight.mainGrad = zeros(backend(), "f32", [SIZE, SIZE]).write(drawn(9).dataSync());
+    weight.mainGrad = zeros(backend(), "f32", [SIZE, SIZE]).write(drawInput(9).dataSync());
   body(layer);
   return (weight.mainGrad ?? weight.grad)?.dataSync().slice() as Float32Array;
 }
 
-const programs: Record<string, (layer: Linear, run: (f: () => Variable) => Variable) => void> = {
+const programs: Record<string, (layer: Linear, run: (body: () => Variable) => Variable) => void> = {
   "one layer after itself": (layer, run) =>
-    run(() => layer.forward(layer.forward(drawn(1), FIRST), FIRST)).backward(drawn(2)),
+    run(() => layer.forward(layer.forward(drawInput(1), FIRST), FIRST)).backward(drawInput(2)),
   "one layer after itself, computed again": (layer, run) =>
     run(() =>
       recompute(
         (x) =>
           layer.forward(
-            recompute((h) => layer.forward(h, FIRST), x),
+            recompute((hidden) => layer.forward(hidden, FIRST), x),
             FIRST,
           ),
-        drawn(1),
+        drawInput(1),
       ),
-    ).backward(drawn(2)),
-  "two microbatches that are gone back through at once": (layer, run) =>
-    run(() => functional.add(layer.forward(drawn(1), FIRST), layer.forward(drawn(3), LATER))).backward(
-      drawn(2),
-    ),
+    ).backward(drawInput(2)),
+  "two microbatches with one backward pass": (layer, run) =>
+    run(() =>
+      functional.add(layer.forward(drawInput(1), FIRST), layer.forward(drawInput(3), LATER)),
+    ).backward(drawInput(2)),
   "two microbatches computed again": (layer, run) =>
     run(() => {
-      const part = (seed: number, call: object) => recompute((x) => layer.forward(x, call), drawn(seed));
-      return functional.add(part(1, FIRST), part(3, LATER));
-    }).backward(drawn(2)),
+      const recomputedPart = (seed: number, call: object) =>
+        recompute((x) => layer.forward(x, call), drawInput(seed));
+      return functional.add(recomputedPart(1, FIRST), recomputedPart(3, LATER));
+    }).backward(drawInput(2)),
   "two losses of a first microbatch, and evaluation in between": (layer, run) => {
-    const [first, second] = [1, 3].map((seed) => run(() => layer.forward(drawn(seed), FIRST)));
-    first?.backward(drawn(2));
-    noGrad(() => run(() => recompute((x) => layer.forward(x, FIRST), drawn(4))));
-    second?.backward(drawn(5));
+    const [firstLoss, secondLoss] = [1, 3].map((seed) => run(() => layer.forward(drawInput(seed), FIRST)));
+    firstLoss?.backward(drawInput(2));
+    noGrad(() => run(() => recompute((x) => layer.forward(x, FIRST), drawInput(4))));
+    secondLoss?.backward(drawInput(5));
   },
 };
 
 describe.each(Object.entries(programs))("in a first microbatch, %s", (_, program) => {
   const recipe = new Float8CurrentScaling();
   it.each([
-    ["no recipe", (f: () => Variable) => f()],
-    ["a recipe", (f: () => Variable) => autocast({ recipe }, f)],
-  ])("loses nothing, under %s", (_, run) => {
-    const [fused, plain] = [true, false].map((fuse) => {
+    ["no recipe", (body: () => Variable) => body()],
+    ["a recipe", (body: () => Variable) => autocast({ recipe }, body)],
+  ])("loses no gradient, under %s", (_, run) => {
+    const [fused, plainResult] = [true, false].map((fuse) => {
       using _scope = new Scope();
       return gradientOf(fuse, (layer) => program(layer, run));
     }) as [Float32Array, Float32Array];
-    const error = Math.hypot(...fused.map((value, i) => value - (plain[i] as number)));
-    expect(error).toBeLessThan(1e-5 * Math.hypot(...plain));
+    const error = Math.hypot(...fused.map((value, i) => value - (plainResult[i] as number)));
+    expect(error).toBeLessThan(1e-5 * Math.hypot(...plainResult));
   });
 });
 
 /** A forward pass whose backward pass runs later, a forward pass without gradients, or a pending backward pass. */
 type Call =
-  | { readonly first: boolean | undefined; readonly recomputes: boolean; readonly evaluates: boolean }
+  | { readonly isFirst: boolean | undefined; readonly recomputes: boolean; readonly evaluates: boolean }
   | { readonly backward: number };
 
 const calls: fc.Arbitrary<readonly Call[]> = fc.array(
   fc.oneof(
     fc.record({
-      first: fc.constantFrom(undefined, true, false),
+      isFirst: fc.constantFrom(undefined, true, false),
       recomputes: fc.boolean(),
       evaluates: fc.oneof({ weight: 5, arbitrary: fc.constant(false) }, fc.constant(true)),
     }),
@@ -117,9 +118,9 @@ it("is the sum from the first microbatch on, in whatever order forward and backw
       using _scope = new Scope();
       const options = { dtype: "f32", random: new RandomState(1n), initMethod: constantInit(0.5) } as const;
       using layer = new Linear(backend(), SIZE, SIZE, { ...options, fuseWgradAccumulation: true });
-      using plain = new Linear(backend(), SIZE, SIZE, options);
-      layer.weight.mainGrad = persistent(drawn(9).clone()) as Tensor<"f32">;
-      let expected = drawn(9) as Tensor<"f32">;
+      using plainLayer = new Linear(backend(), SIZE, SIZE, options);
+      layer.weight.mainGrad = persistent(drawInput(9).clone()) as Tensor<"f32">;
+      let expected = drawInput(9) as Tensor<"f32">;
       // a first microbatch overwrites the main gradient of an earlier step
       let isFresh = false;
       const pending: { readonly out: Variable; readonly seed: number }[] = [];
@@ -127,21 +128,21 @@ it("is the sum from the first microbatch on, in whatever order forward and backw
         if ("backward" in call) {
           const [run] = pending.splice(call.backward % Math.max(1, pending.length), 1);
           if (!run) continue;
-          run.out.backward(drawn(100 + i));
-          plain.forward(drawn(run.seed)).backward(drawn(100 + i));
-          const grad = plain.weight.grad as Tensor<"f32">;
+          run.out.backward(drawInput(100 + i));
+          plainLayer.forward(drawInput(run.seed)).backward(drawInput(100 + i));
+          const grad = plainLayer.weight.grad as Tensor<"f32">;
           expected = (isFresh ? grad.clone() : add(expected, grad)) as Tensor<"f32">;
-          plain.weight.zeroGrad();
+          plainLayer.weight.zeroGrad();
           isFresh = false;
         } else {
-          const { first, recomputes, evaluates } = call;
+          const { isFirst, recomputes, evaluates } = call;
           const forward = (x: VariableLike): Variable =>
-            layer.forward(x, first === undefined ? {} : { isFirstMicrobatch: first });
-          const run = (): Variable => (recomputes ? recompute(forward, drawn(i)) : forward(drawn(i)));
+            layer.forward(x, isFirst === undefined ? {} : { isFirstMicrobatch: isFirst });
+          const run = (): Variable => (recomputes ? recompute(forward, drawInput(i)) : forward(drawInput(i)));
           if (evaluates) noGrad(run);
           else {
             pending.push({ out: run(), seed: i });
-            isFresh = isFresh || first === true;
+            isFresh = isFresh || isFirst === true;
           }
         }
         expect(layer.weight.mainGrad?.dataSync()).toEqual(expected.dataSync());
@@ -153,7 +154,7 @@ it("is the sum from the first microbatch on, in whatever order forward and backw
 
 describe("a weight that is an embedding's table as well", () => {
   /** The weight after a clipped step, and the norm. */
-  function stepped(fuseWgradAccumulation: boolean) {
+  function stepOf(fuseWgradAccumulation: boolean) {
     using _scope = new Scope();
     const random = new RandomState(1n);
     const options = { dtype: "f32", bias: false, random, fuseWgradAccumulation } as const;
@@ -169,8 +170,8 @@ describe("a weight that is an embedding's table as well", () => {
   }
 
   it("is updated by both gradients, and gradient clipping counts both", () => {
-    const [fused, plain] = [stepped(true), stepped(false)];
-    expect(fused).toEqual(plain);
+    const [fused, plainSteps] = [stepOf(true), stepOf(false)];
+    expect(fused).toEqual(plainSteps);
   });
 });
 
@@ -182,13 +183,15 @@ it.each(WIDE_DTYPES)("is added in f32 to a gradient of %s that other uses of the
   const valuesOf = (x: Tensor<WideDType>) => castTo(x, "f32").dataSync().slice() as Float32Array;
   const random = (seed: bigint) =>
     tensor(backend(), normal({ seed, offset: 0n }, SIZE * SIZE, 1), [SIZE, SIZE]);
-  const before = valuesOf(master as Tensor<"f32">);
+  const masterBefore = valuesOf(master as Tensor<"f32">);
   const [main, grad] = [random(2n), castTo(random(3n), dtype)];
   const [mainValues, gradValues] = [valuesOf(main), valuesOf(grad)];
   layer.weight.mainGrad = persistent(main);
   layer.weight.grad = persistent(grad);
   optimizer.step();
   expect(valuesOf(master as Tensor<"f32">)).toEqual(
-    before.map((value, i) => value - Math.fround((mainValues[i] as number) + (gradValues[i] as number))),
+    masterBefore.map(
+      (value, i) => value - Math.fround((mainValues[i] as number) + (gradValues[i] as number)),
+    ),
   );
 });

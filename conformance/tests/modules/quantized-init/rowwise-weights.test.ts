@@ -48,16 +48,16 @@ const RECIPES: Readonly<Record<string, () => Recipe>> = {
 const UNDERIVABLE = ["mxfp8"];
 
 const make = (recipe: string, layer: string, rowwise: boolean): Layer => {
-  const created = () =>
+  const withCreatedBytes = () =>
     quantizedModelInit({ recipe: RECIPES[recipe]?.() }, () => (LAYERS[layer] as () => Layer)());
-  return rowwise ? noGrad(created) : created();
+  return rowwise ? noGrad(withCreatedBytes) : withCreatedBytes();
 };
 
 const quantizedOf = (layer: Module): readonly QuantizedTensor[] =>
   layer.parameters().flatMap(({ value }) => (value instanceof QuantizedTensor ? [value] : []));
 const bytesOf = (layer: Module): number =>
   quantizedOf(layer).reduce(
-    (sum, { members }) => members.reduce((all, each) => all + each.byteLength, sum),
+    (sum, { members }) => members.reduce((total, member) => total + member.byteLength, sum),
     0,
   );
 const codesOf = (layer: Module) => quantizedOf(layer).map(({ rowwise }) => rowwise && download(rowwise.data));
@@ -79,13 +79,13 @@ describe("results, gradients and steps equal those with both copies", () => {
     (_name, row) => {
       using _scope = new Scope();
       using rowwise = make(row.recipe, row.layer, true);
-      using both = make(row.recipe, row.layer, false);
+      using fullLayer = make(row.recipe, row.layer, false);
       expect(quantizedOf(rowwise).map(({ columnwise }) => columnwise)).toEqual(
         quantizedOf(rowwise).map(() => undefined),
       );
-      expect(bytesOf(rowwise)).toBeLessThan(0.6 * bytesOf(both));
-      const optimizers = [rowwise, both].map((each) => new SGD(each, { learningRate: 0.5 }));
-      const refused = UNDERIVABLE.includes(row.recipe) && (row.inputGrad || row.layer === "LayerNormMLP");
+      expect(bytesOf(rowwise)).toBeLessThan(0.6 * bytesOf(fullLayer));
+      const optimizers = [rowwise, fullLayer].map((layer) => new SGD(layer, { learningRate: 0.5 }));
+      const isRefused = UNDERIVABLE.includes(row.recipe) && (row.inputGrad || row.layer === "LayerNormMLP");
       const pass = (layer: Layer, step: number) => {
         using _pass = new Scope();
         const recipe = RECIPES[row.recipe]?.();
@@ -94,12 +94,13 @@ describe("results, gradients and steps equal those with both copies", () => {
         const forward = (input: Variable) => layer.forward(input, call);
         const run = () => autocast({ recipe }, () => (row.recomputes ? recompute(forward, x) : forward(x)));
         const evaluated = download(noGrad(run).tensor);
-        if (refused && layer === rowwise) {
-          const states = () => [...layer.namedQuantizations().values()].map((each) => each.snapshotSync());
-          const before = states();
+        if (isRefused && layer === rowwise) {
+          const states = () =>
+            [...layer.namedQuantizations().values()].map((quantization) => quantization.snapshotSync());
+          const statesBefore = states();
           expect(run).toThrow(ArgumentError);
           expect(run).toThrow(/rowwise codes only/);
-          expect(states()).toEqual(before);
+          expect(states()).toEqual(statesBefore);
           return { evaluated };
         }
         const y = run();
@@ -109,14 +110,14 @@ describe("results, gradients and steps equal those with both copies", () => {
         return { evaluated, y: download(y.tensor), grads };
       };
       for (let step = 0; step < 2; step++) {
-        const [seen, expected] = [pass(rowwise, step), pass(both, step)];
-        expect(seen).toEqual(refused ? { evaluated: expected.evaluated } : expected);
-        if (refused) break;
+        const [actual, expected] = [pass(rowwise, step), pass(fullLayer, step)];
+        expect(actual).toEqual(isRefused ? { evaluated: expected.evaluated } : expected);
+        if (isRefused) break;
         for (const optimizer of optimizers) {
           optimizer.step();
           optimizer.zeroGrad();
         }
-        expect(codesOf(rowwise)).toEqual(codesOf(both));
+        expect(codesOf(rowwise)).toEqual(codesOf(fullLayer));
         expect(quantizedOf(rowwise).every(({ columnwise }) => columnwise === undefined)).toBe(true);
       }
       for (const optimizer of optimizers) optimizer.dispose();
@@ -131,7 +132,7 @@ testInScope("a copy for the backward pass is freed with its graph", () => {
   const step = () => {
     using _pass = new Scope();
     autocast({ recipe }, () => layer.forward(x)).backward(upload(backend(), drawnValues(2, [ROWS, SIZE])));
-    for (const each of [x, ...layer.parameters()]) each.zeroGrad();
+    for (const variable of [x, ...layer.parameters()]) variable.zeroGrad();
   };
   step();
   const { live } = backend().memoryUse();

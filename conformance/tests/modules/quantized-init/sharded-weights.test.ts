@@ -28,7 +28,7 @@ async function run(recipeName: string, rowwise: boolean): Promise<unknown> {
       const create = () =>
         quantizedModelInit({ recipe }, () => new Linear(b, SIZE, SIZE, { random: new RandomState(1n) }));
       const layer = rowwise ? noGrad(create) : create();
-      const kept: Tensor[] = [];
+      const tensors: Tensor[] = [];
       {
         using scope = new Scope();
         fullyShard(layer, group, { rowMultiple: 128 });
@@ -36,13 +36,13 @@ async function run(recipeName: string, rowwise: boolean): Promise<unknown> {
           const x = new Variable(upload(b, drawnValues(1 + step, [32, SIZE])), true);
           const y = autocast({ recipe }, () => layer.forward(x));
           y.backward(upload(b, drawnValues(5 + step, [32, SIZE])));
-          kept.push(scope.keep(y.tensor), x.grad as Tensor);
+          tensors.push(scope.keep(y.tensor), x.grad as Tensor);
         }
       }
       const bits: unknown[] = [];
-      for (const each of [...kept, layer.weight.grad as Tensor])
-        bits.push(Array.from((await each.data()) as Uint16Array));
-      for (const each of kept) each.dispose();
+      for (const tensor of [...tensors, layer.weight.grad as Tensor])
+        bits.push(Array.from((await tensor.data()) as Uint16Array));
+      for (const tensor of tensors) tensor.dispose();
       layer.dispose();
       return bits;
     }),

@@ -77,13 +77,13 @@ const { part } = fc.letrec<{ part: Part }>((tie) => ({
   ),
 }));
 const frozen = fc.oneof(
-  fc.constantFrom(true, false).map((each) => Array.from({ length: PARAMETERS }, () => each)),
+  fc.constantFrom(true, false).map((value) => Array.from({ length: PARAMETERS }, () => value)),
   fc.array(fc.boolean(), { minLength: PARAMETERS, maxLength: PARAMETERS }),
 );
 const programs: fc.Arbitrary<Program> = fc.record({
   recipe: fc.constantFrom("none", "current", "delayed"),
   fuses: fc.boolean(),
-  part: part.map((each) => ({ again: each })),
+  part: part.map((nested) => ({ again: nested })),
   steps: fc.array(fc.record({ frozen, trainsInput: fc.boolean(), isFirst: fc.boolean() }), {
     minLength: 1,
     maxLength: 3,
@@ -98,77 +98,77 @@ function sample(number: number): Tensor {
 }
 
 function layers(fuses: boolean): readonly [Linear, Linear] {
-  const [first, second] = [1n, 2n].map((seed) => {
-    const made = new Linear(backend(), SIZE, SIZE, {
+  const [firstLayer, secondLayer] = [1n, 2n].map((seed) => {
+    const layer = new Linear(backend(), SIZE, SIZE, {
       random: new RandomState(seed),
       fuseWgradAccumulation: fuses,
     });
     if (fuses) {
-      made.weight.mainGrad = persistent(zeros(backend(), "f32", [SIZE, SIZE]));
-      made.weight.mainGrad.write(new Float32Array(SIZE * SIZE).fill(3));
+      layer.weight.mainGrad = persistent(zeros(backend(), "f32", [SIZE, SIZE]));
+      layer.weight.mainGrad.write(new Float32Array(SIZE * SIZE).fill(3));
     }
-    return made;
+    return layer;
   }) as [Linear, Linear];
-  return [first, second];
+  return [firstLayer, secondLayer];
 }
 
 /** Everything observable of a program, with or without recomputation of its parts. */
-function seen({ recipe: name, fuses, part: whole, steps }: Program, again: typeof recompute) {
+function resultsOf({ recipe: name, fuses, part: program, steps }: Program, wrap: typeof recompute) {
   using _ = new Scope();
-  const [first, second] = layers(fuses);
-  using _first = first;
-  using _second = second;
+  const [firstLayer, secondLayer] = layers(fuses);
+  using _first = firstLayer;
+  using _second = secondLayer;
   const recipe = RECIPES[name]();
-  const under = <R>(body: () => R): R => (recipe ? autocast({ recipe }, body) : body());
-  return steps.map(({ frozen, trainsInput, isFirst }, at) => {
-    const parameters = [first, second].flatMap((each) => each.parameters());
-    for (const [i, each] of parameters.entries()) each.requiresGrad = !frozen[i];
-    const leaf = new Variable(sample(at + 10), true);
-    const x = new Variable(sample(at), trainsInput);
+  const underRecipe = <R>(body: () => R): R => (recipe ? autocast({ recipe }, body) : body());
+  return steps.map(({ frozen, trainsInput, isFirst }, stepIndex) => {
+    const parameters = [firstLayer, secondLayer].flatMap((layer) => layer.parameters());
+    for (const [i, parameter] of parameters.entries()) parameter.requiresGrad = !frozen[i];
+    const leaf = new Variable(sample(stepIndex + 10), true);
+    const x = new Variable(sample(stepIndex), trainsInput);
     // For each part, the set of "<input requires a gradient> to <output requires a gradient>" over all its runs. A
     // recomputed part runs twice; if its runs differed, its set would differ from that of the part without
     // recomputation.
-    const places = new Map<Part, Set<string>>();
-    const run = (each: Part, h: Variable, others: Readonly<Record<Outside, Variable>>): Variable => {
-      const go = (): Variable => {
-        if ("layer" in each)
-          return [first, second][each.layer]?.forward(
-            h,
-            each.cached ? { isFirstMicrobatch: isFirst } : {},
+    const outsideByPart = new Map<Part, Set<string>>();
+    const run = (part: Part, hidden: Variable, outside: Readonly<Record<Outside, Variable>>): Variable => {
+      const runPart = (): Variable => {
+        if ("layer" in part)
+          return [firstLayer, secondLayer][part.layer]?.forward(
+            hidden,
+            part.cached ? { isFirstMicrobatch: isFirst } : {},
           ) as Variable;
-        if ("adds" in each) return functional.add(h, others[each.adds]);
-        if ("becomes" in each) return others[each.becomes];
-        if ("again" in each) return again((inner) => run(each.again, inner, others), h);
-        if ("noGrad" in each) return noGrad(() => run(each.noGrad, h, others));
-        if ("detached" in each) return run(each.detached, h, others).detach();
-        return each.reduce((before, one) => run(one, before, others), h);
+        if ("adds" in part) return functional.add(hidden, outside[part.adds]);
+        if ("becomes" in part) return outside[part.becomes];
+        if ("again" in part) return wrap((inner) => run(part.again, inner, outside), hidden);
+        if ("noGrad" in part) return noGrad(() => run(part.noGrad, hidden, outside));
+        if ("detached" in part) return run(part.detached, hidden, outside).detach();
+        return part.reduce((value, nestedPart) => run(nestedPart, value, outside), hidden);
       };
-      const result = go();
-      const here = places.get(each) ?? new Set();
-      places.set(each, here.add(`${h.requiresGrad} to ${result.requiresGrad}`));
+      const result = runPart();
+      const outsideNames = outsideByPart.get(part) ?? new Set();
+      outsideByPart.set(part, outsideNames.add(`${hidden.requiresGrad} to ${result.requiresGrad}`));
       return result;
     };
-    const out = under(() => {
+    const out = underRecipe(() => {
       const computed = functional.activation(leaf, "relu");
-      const others = {
-        ...{ constant: variable(sample(at + 20)), leaf, computed },
-        "layer's": second.forward(sample(at + 30)),
+      const outsideValues = {
+        ...{ constant: variable(sample(stepIndex + 20)), leaf, computed },
+        "layer's": secondLayer.forward(sample(stepIndex + 30)),
       };
       // the last result is not a leaf, so it has a graph
-      return functional.add(run(whole, x, others), others.constant);
+      return functional.add(run(program, x, outsideValues), outsideValues.constant);
     });
     const value = digest(out.tensor.dataSync());
-    const backward = () => out.backward(sample(at + 40));
+    const backward = () => out.backward(sample(stepIndex + 40));
     if (out.requiresGrad) backward();
     else expect(backward).toThrow(ArgumentError);
     const gradients = [x, leaf, ...parameters].map(({ grad }) => digest(grad?.dataSync()));
-    for (const each of [x, leaf, ...parameters]) each.zeroGrad();
+    for (const variable of [x, leaf, ...parameters]) variable.zeroGrad();
     return {
       ...{ value, gradients, requiresGrad: out.requiresGrad },
-      places: [...places.values()].map((each) => [...each]),
-      mainGrads: [first, second].map(({ weight }) => digest(weight.mainGrad?.dataSync())),
-      states: [first, second].map((each) =>
-        [...each.namedQuantizations().values()].map((one) => one.snapshotSync()),
+      places: [...outsideByPart.values()].map((names) => [...names]),
+      mainGrads: [firstLayer, secondLayer].map(({ weight }) => digest(weight.mainGrad?.dataSync())),
+      states: [firstLayer, secondLayer].map((layer) =>
+        [...layer.namedQuantizations().values()].map((quantization) => quantization.snapshotSync()),
       ),
     };
   });
@@ -178,28 +178,28 @@ const CALL: Part = { layer: 0, cached: false };
 const ALL_FROZEN = Array.from({ length: PARAMETERS }, () => true);
 const NONE_FROZEN = ALL_FROZEN.map(() => false);
 const step = { frozen: ALL_FROZEN, trainsInput: false, isFirst: true };
-const plain = { recipe: "none", fuses: false, steps: [step] } as const;
+const plainProgram = { recipe: "none", fuses: false, steps: [step] } as const;
 
 describe("a recomputed part", () => {
   it("requires and gives gradients exactly as the same part does without recompute", () => {
     fc.assert(
       fc.property(programs, (program) => {
-        const kept = seen(program, (body, ...inputs) => body(...inputs.map(variable)));
-        expect(seen(program, recompute)).toEqual(kept);
+        const plainResults = resultsOf(program, (body, ...inputs) => body(...inputs.map(variable)));
+        expect(resultsOf(program, recompute)).toEqual(plainResults);
       }),
       {
         numRuns: draws(150),
         examples: [
-          [{ ...plain, part: { again: CALL } }],
-          [{ ...plain, part: { again: { again: CALL } } }],
-          [{ ...plain, steps: [{ ...step, trainsInput: true }], part: { again: { detached: CALL } } }],
-          [{ ...plain, steps: [{ ...step, frozen: NONE_FROZEN }], part: { again: { noGrad: CALL } } }],
-          [{ ...plain, part: { again: { again: { becomes: "computed" } } } }],
+          [{ ...plainProgram, part: { again: CALL } }],
+          [{ ...plainProgram, part: { again: { again: CALL } } }],
+          [{ ...plainProgram, steps: [{ ...step, trainsInput: true }], part: { again: { detached: CALL } } }],
+          [{ ...plainProgram, steps: [{ ...step, frozen: NONE_FROZEN }], part: { again: { noGrad: CALL } } }],
+          [{ ...plainProgram, part: { again: { again: { becomes: "computed" } } } }],
           // the frozen weight gets no gradient in the first microbatch, so its main gradient is not overwritten there;
           // the next microbatch adds to it
           [
             {
-              ...{ ...plain, fuses: true, part: { again: { layer: 0, cached: true } } },
+              ...{ ...plainProgram, fuses: true, part: { again: { layer: 0, cached: true } } },
               steps: [step, { ...step, frozen: NONE_FROZEN, isFirst: false }],
             },
           ],
@@ -207,7 +207,7 @@ describe("a recomputed part", () => {
           // is needed
           [
             {
-              ...{ ...plain, recipe: "delayed", part: { again: { layer: 0, cached: true } } },
+              ...{ ...plainProgram, recipe: "delayed", part: { again: { layer: 0, cached: true } } },
               steps: [
                 { ...step, frozen: NONE_FROZEN },
                 { ...step, frozen: NONE_FROZEN, isFirst: false, trainsInput: true },
@@ -221,21 +221,21 @@ describe("a recomputed part", () => {
 
   it.each(["noGrad", "a part that is computed again"])(
     "inside %s requires a gradient only where gradients are recorded",
-    (around) => {
+    (enclosing) => {
       using _ = new Scope();
       const body = (x: Variable): Variable => functional.activation(x, "relu");
-      const inside: boolean[] = [];
+      const modes: boolean[] = [];
       const call = (x: Variable): Variable => {
         const result = recompute(body, x);
-        inside.push(result.requiresGrad);
+        modes.push(result.requiresGrad);
         return result;
       };
       for (const trains of [true, false]) {
         const x = new Variable(sample(1), trains);
-        if (around === "noGrad") noGrad(() => call(x));
+        if (enclosing === "noGrad") noGrad(() => call(x));
         else recompute(call, x);
       }
-      expect(inside).toEqual(around === "noGrad" ? [false, false] : [true, false]);
+      expect(modes).toEqual(enclosing === "noGrad" ? [false, false] : [true, false]);
     },
   );
 
@@ -245,9 +245,9 @@ describe("a recomputed part", () => {
     const recipe = new DelayedScaling();
     const blocks = (trains: boolean): number => {
       for (const parameter of layer.parameters()) parameter.requiresGrad = trains;
-      const before = backend().memoryUse().blocks;
-      autocast({ recipe }, () => recompute((h) => layer.forward(h), x));
-      return backend().memoryUse().blocks - before;
+      const blocksBefore = backend().memoryUse().blocks;
+      autocast({ recipe }, () => recompute((input) => layer.forward(input), x));
+      return backend().memoryUse().blocks - blocksBefore;
     };
     blocks(false); // the layer's own scales
     expect(blocks(false)).toBe(1);

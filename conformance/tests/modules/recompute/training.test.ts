@@ -37,7 +37,10 @@ const plainRun: Part = (body, x) => body(x);
 const recomputedRun: Part = (body, x) => recompute(body, x);
 
 /** The losses, states and parameters of a few steps, and the gradients of one more step. */
-function learned(step: (part: Part, x: Variable, layers: readonly [Linear, Linear]) => Variable, part: Part) {
+function trainPart(
+  step: (recomputePart: Part, x: Variable, layers: readonly [Linear, Linear]) => Variable,
+  part: Part,
+) {
   using _scope = new Scope();
   using model = new Learner(backend(), 1);
   const losses = Array.from({ length: STEPS }, () =>
@@ -49,63 +52,72 @@ function learned(step: (part: Part, x: Variable, layers: readonly [Linear, Linea
 
 describe.each(RECIPE_NAMES)("recomputed, %s", (name) => {
   const make = RECIPES[name];
-  const programs: Record<string, (recipe: Recipe) => Parameters<typeof learned>[0]> = {
+  const programs: Record<string, (recipe: Recipe) => Parameters<typeof trainPart>[0]> = {
     "a layer":
       (recipe) =>
-      (part, x, [a, b]) =>
-        autocast({ recipe }, () => b.forward(part((h) => a.forward(h), x))),
+      (recomputePart, x, [a, b]) =>
+        autocast({ recipe }, () => b.forward(recomputePart((input) => a.forward(input), x))),
     "both layers, of a cached weight":
       (recipe) =>
-      (part, x, [a, b]) =>
+      (recomputePart, x, [a, b]) =>
         autocast({ recipe }, () =>
           [true, false]
             .map((isFirstMicrobatch) =>
-              part((h) => b.forward(a.forward(h, { isFirstMicrobatch }), { isFirstMicrobatch }), x),
+              recomputePart(
+                (input) => b.forward(a.forward(input, { isFirstMicrobatch }), { isFirstMicrobatch }),
+                x,
+              ),
             )
-            .reduce((sum, each) => functional.add(sum, each)),
+            .reduce((sum, value) => functional.add(sum, value)),
         ),
     "a region in it":
       (recipe) =>
-      (part, x, [a, b]) =>
-        b.forward(part((h) => autocast({ recipe }, () => a.forward(h)), x)),
+      (recomputePart, x, [a, b]) =>
+        b.forward(recomputePart((input) => autocast({ recipe }, () => a.forward(input)), x)),
     "regions in it, in a region":
       (recipe) =>
-      (part, x, [a, b]) =>
+      (recomputePart, x, [a, b]) =>
         autocast({ recipe: RECIPES.current() }, () =>
-          part((h) => {
-            const hidden = autocast({ recipe }, () => a.forward(h));
+          recomputePart((input) => {
+            const hidden = autocast({ recipe }, () => a.forward(input));
             return autocast({ enabled: false }, () => b.forward(hidden));
           }, x),
         ),
     "one inside another":
       (recipe) =>
-      (part, x, [a, b]) =>
-        autocast({ recipe }, () => part((h) => b.forward(part((i) => a.forward(i), h)), x)),
+      (recomputePart, x, [a, b]) =>
+        autocast({ recipe }, () =>
+          recomputePart((input) => b.forward(recomputePart((i) => a.forward(i), input)), x),
+        ),
     "what it captures, also used before, after and in another":
       (recipe) =>
-      (part, x, [a, b]) =>
+      (recomputePart, x, [a, b]) =>
         autocast({ recipe }, () => {
           const hidden = a.forward(x);
-          const before = b.forward(hidden);
-          const one = part((h) => functional.add(b.forward(h), hidden), x);
-          const other = part(
-            (h) => part((i) => functional.add(a.forward(functional.add(i, hidden)), h), hidden),
-            one,
+          const firstResult = b.forward(hidden);
+          const regionResult = recomputePart((input) => functional.add(b.forward(input), hidden), x);
+          const otherResult = recomputePart(
+            (outer) =>
+              recomputePart((i) => functional.add(a.forward(functional.add(i, hidden)), outer), hidden),
+            regionResult,
           );
-          return [one, other, b.forward(hidden)].reduce((sum, each) => functional.add(sum, each), before);
+          return [regionResult, otherResult, b.forward(hidden)].reduce(
+            (sum, value) => functional.add(sum, value),
+            firstResult,
+          );
         }),
     "what it captures alone":
       (recipe) =>
-      (part, x, [a, b]) =>
+      (recomputePart, x, [a, b]) =>
         autocast({ recipe }, () => {
           const hidden = a.forward(x);
-          return part(
+          return recomputePart(
             () =>
-              part(
+              recomputePart(
                 () =>
                   functional.add(
                     b.forward(hidden),
-                    part(() => hidden, x),
+                    recomputePart(() => hidden, x),
                   ),
                 x,
               ),
@@ -114,17 +126,19 @@ describe.each(RECIPE_NAMES)("recomputed, %s", (name) => {
         }),
     "a layer that is also used outside":
       (recipe) =>
-      (part, x, [a, b]) =>
-        autocast({ recipe }, () => a.forward(b.forward(part((h) => a.forward(a.forward(h)), a.forward(x))))),
+      (recomputePart, x, [a, b]) =>
+        autocast({ recipe }, () =>
+          a.forward(b.forward(recomputePart((input) => a.forward(a.forward(input)), a.forward(x)))),
+        ),
   };
 
   it.each(sampleCases(Object.keys(programs), 1, RECIPE_NAMES.indexOf(name)))(
     "%s has the same bits as without recompute",
     (program) => {
       const step = programs[program]?.(make()) ?? ((_, x) => x);
-      const expected = learned(step, plainRun);
+      const expected = trainPart(step, plainRun);
       expect(expected.layers[0]?.gradients[0]).not.toBe(digest(new Uint16Array(FEATURES * FEATURES)));
-      expect(learned(step, recomputedRun)).toEqual(expected);
+      expect(trainPart(step, recomputedRun)).toEqual(expected);
     },
   );
 });
@@ -132,8 +146,8 @@ describe.each(RECIPE_NAMES)("recomputed, %s", (name) => {
 describe("a recomputed part", () => {
   testInScope("outside of regions is in high precision, even if the backward pass is in a region", () => {
     using layer = createLinear(backend(), 1);
-    const gradient = (part: Part): unknown => {
-      const y = part((x) => layer.forward(x), new Variable(drawMatrix(backend(), 1)));
+    const gradient = (recomputePart: Part): unknown => {
+      const y = recomputePart((x) => layer.forward(x), new Variable(drawMatrix(backend(), 1)));
       autocast({ recipe: RECIPES.delayed() }, () => y.backward(drawMatrix(backend(), 2)));
       const bits = digest(layer.weight.grad?.dataSync());
       layer.weight.zeroGrad();
@@ -148,14 +162,14 @@ describe("a recomputed part", () => {
   )("calls one layer under two recipes, each time as the first run did: %s, then %s", (...names) => {
     const recipes = names.map((name) => RECIPES[name as (typeof RECIPE_NAMES)[number]]());
     using warn = vi.spyOn(console, "warn").mockImplementation(() => {});
-    const gradients = [plainRun, recomputedRun].map((part) => {
+    const gradients = [plainRun, recomputedRun].map((recomputePart) => {
       using _scope = new Scope();
       using layer = createLinear(backend(), 1);
       const body = (x: Variable): Variable =>
         recipes.reduce<Variable>((h, recipe) => autocast({ recipe }, () => layer.forward(h)), x);
       // the second pass begins with the scales of the first
       for (const seed of [3, 4]) {
-        const y = part(body, new Variable(drawMatrix(backend(), seed)));
+        const y = recomputePart(body, new Variable(drawMatrix(backend(), seed)));
         y.backward(drawMatrix(backend(), seed + 2));
       }
       return [layer.weight.grad, layer.bias?.grad].map((grad) => grad?.dataSync().slice());
@@ -165,19 +179,19 @@ describe("a recomputed part", () => {
   });
 
   testInScope("makes the same calls of the group in the same order", () => {
-    const calls = (part: Part): unknown => {
+    const calls = (recomputePart: Part): unknown => {
       using model = new Learner(backend(), 1);
       const rows: number[][][] = [];
       const amaxReductionGroup = {
         size: 2,
         reduceMax: (tensors: readonly { dataSync(): Float32Array }[]) =>
-          void rows.push(tensors.map((each) => [...each.dataSync()])),
+          void rows.push(tensors.map((tensor) => [...tensor.dataSync()])),
       };
       const recipe = RECIPES.delayed();
       model.learn(
         model.loss((x, [a, b]) =>
           autocast({ recipe, amaxReductionGroup }, () =>
-            part((h) => b.forward(a.forward(h)), new Variable(x)),
+            recomputePart((input) => b.forward(a.forward(input)), new Variable(x)),
           ),
         ),
       );
@@ -200,7 +214,9 @@ describe("a recomputed part", () => {
     expect(() => {
       using _scope = new Scope();
       const x = new Variable(drawMatrix(backend(), 1));
-      autocast({ recipe }, () => recompute((h) => recompute(body, h), x)).backward(drawMatrix(backend(), 2));
+      autocast({ recipe }, () => recompute((input) => recompute(body, input), x)).backward(
+        drawMatrix(backend(), 2),
+      );
     }).toThrow("the body failed");
   });
 
@@ -233,7 +249,7 @@ describe("a recomputed part", () => {
     using layer = createLinear(backend(), 1);
     const recipe = RECIPES.delayed();
     const x = new Variable(drawMatrix(backend(), 1));
-    noGrad(() => recompute((h) => autocast({ recipe }, () => layer.forward(h)), x));
+    noGrad(() => recompute((input) => autocast({ recipe }, () => layer.forward(input)), x));
     expect(layerStates([layer])[0]?.state?.forward.scale).toEqual([1, 1, 1]);
   });
 });
@@ -242,7 +258,7 @@ describe("gradients accumulated in f32", () => {
   const MICROBATCHES = 6;
 
   /** The main gradients, initially filled with `start`, after each microbatch of two iterations. */
-  function accumulated(recipe: Recipe | undefined, start: number) {
+  function accumulateGradients(recipe: Recipe | undefined, start: number) {
     using _scope = new Scope();
     using layer = createLinear(backend(), 1, { fuseWgradAccumulation: true });
     const { weight } = layer;
@@ -256,16 +272,16 @@ describe("gradients accumulated in f32", () => {
   }
 
   function mainGrad(start: number) {
-    const made = persistent(zeros(backend(), "f32", [FEATURES, FEATURES]));
-    return made.write(new Float32Array(FEATURES * FEATURES).fill(start));
+    const weight = persistent(zeros(backend(), "f32", [FEATURES, FEATURES]));
+    return weight.write(new Float32Array(FEATURES * FEATURES).fill(start));
   }
 
   it.each(sampleCases(["no recipe", ...RECIPE_NAMES] as const))(
     "start again with each first microbatch, under %s",
     (name) => {
       const recipe = () => (name === "no recipe" ? undefined : RECIPES[name]());
-      const sums = accumulated(recipe(), 7);
-      expect(sums).toEqual(accumulated(recipe(), Number.NaN));
+      const sums = accumulateGradients(recipe(), 7);
+      expect(sums).toEqual(accumulateGradients(recipe(), Number.NaN));
       expect(new Set(sums).size).toBe(MICROBATCHES);
     },
   );

@@ -28,7 +28,7 @@ import { cast, type Matrix } from "../../../oracle/training/matrix.js";
 import { Tape, Value } from "../../../oracle/training/tape.js";
 import { libraryRecipe } from "../../harness/step/library-recipes.js";
 import { ACTIVATIONS, RECIPES, type RecipeName, type StepActivation } from "../../harness/step/options.js";
-import { type Held, partOf, readMatrix } from "./ranks.js";
+import { type HeldDimension, partOf, readMatrix } from "./ranks.js";
 
 export interface ParallelCase {
   readonly layer: "column" | "row" | "norm" | "mlp";
@@ -64,14 +64,14 @@ const STEPS = 2;
 
 const kindOf = (recipe: RecipeName) => RECIPES[recipe]?.kind ?? "none";
 
-export function parallelCase(most: number, names: readonly RecipeName[]): fc.Arbitrary<ParallelCase> {
+export function parallelCase(maxRanks: number, names: readonly RecipeName[]): fc.Arbitrary<ParallelCase> {
   return fc
     .record({
       layer: fc.constantFrom("column", "row", "norm", "mlp"),
       recipe: fc.constantFrom(...names),
       ranks: fc.oneof(
         { weight: 3, arbitrary: fc.integer({ min: 1, max: 3 }) },
-        fc.integer({ min: 1, max: most }),
+        fc.integer({ min: 1, max: maxRanks }),
       ),
       sequence: fc.boolean(),
       overlap: fc.boolean(),
@@ -95,7 +95,7 @@ export function parallelCase(most: number, names: readonly RecipeName[]): fc.Arb
         maxLength: STEPS,
       }),
       rewrites: fc.boolean(),
-      outlier: fc.option(fc.nat(most - 1), { nil: undefined }),
+      outlier: fc.option(fc.nat(maxRanks - 1), { nil: undefined }),
       seed: fc.nat(),
     })
     .map(({ rowUnits, wholeRows, rowsOfRank, across, along, ...rest }) => {
@@ -108,7 +108,7 @@ export function parallelCase(most: number, names: readonly RecipeName[]): fc.Arb
       // each piece is divided into complete blocks, which requires many columns
       const pieces = rest.layer === "row" || rest.layer === "mlp" || wide ? 1 : rest.pieces;
       const times = pieces > 1 ? pieces : across;
-      const [divided, other] = wide ? [unit * ranks, unit] : [unit * ranks * times, unit * along];
+      const [dividedSize, otherSize] = wide ? [unit * ranks, unit] : [unit * ranks * times, unit * along];
       return {
         ...rest,
         ranks,
@@ -117,8 +117,8 @@ export function parallelCase(most: number, names: readonly RecipeName[]): fc.Arb
         outlier: rest.outlier === undefined ? undefined : rest.outlier % ranks,
         savesOriginal: rest.savesOriginal && kind !== "delayed",
         dtype: kind === "nvfp4" ? "bf16" : rest.dtype,
-        inFeatures: divides === "in" ? divided : other,
-        outFeatures: divides === "in" ? other : divided,
+        inFeatures: divides === "in" ? dividedSize : otherSize,
+        outFeatures: divides === "in" ? otherSize : dividedSize,
       } as ParallelCase;
     });
 }
@@ -138,14 +138,14 @@ type Pieces = 1 | 2 | 3;
 /** The parameters of a layer, and how each tensor is divided among ranks. */
 interface Form {
   readonly pieces: Pieces;
-  readonly x: Held;
-  readonly out: Held;
+  readonly x: HeldDimension;
+  readonly out: HeldDimension;
   readonly outWidth: number;
   /** The shape of each parameter, in order, and how it is divided among ranks. */
   readonly parameters: readonly (readonly [
     name: string,
     shape: readonly [number, number],
-    held: Held,
+    held: HeldDimension,
     by: Pieces,
   ])[];
 }
@@ -165,12 +165,12 @@ function formOf({
   normalization,
   bias,
 }: ParallelCase): Form {
-  const flow: Held = sequence ? "rows" : "all";
+  const flow: HeldDimension = sequence ? "rows" : "all";
   const gamma = ["layerNormWeight", [1, k], "all", 1] as const;
   const beta = ["layerNormBias", [1, k], "all", 1] as const;
   const norms: Form["parameters"] = normalization === "LayerNorm" ? [gamma, beta] : [gamma];
-  const biased = (all: Form["parameters"]): Form["parameters"] =>
-    bias ? all : all.filter(([name]) => !/^(bias|fc\dBias)$/.test(name));
+  const biased = (withBias: Form["parameters"]): Form["parameters"] =>
+    bias ? withBias : withBias.filter(([name]) => !/^(bias|fc\dBias)$/.test(name));
   if (layer === "row")
     return {
       pieces: 1,
@@ -220,8 +220,8 @@ function values(
 ): Matrix {
   const data = normal({ seed: BigInt(seed), offset: BigInt(number) }, rows * columns, 0.5);
   if (outlier !== undefined && rows % ranks === 0 && columns % ranks === 0) {
-    const at = (outlier * rows) / ranks;
-    data[at * columns + (outlier * columns) / ranks] = 1e4;
+    const row = (outlier * rows) / ranks;
+    data[row * columns + (outlier * columns) / ranks] = 1e4;
   }
   return cast({ data, shape: [rows, columns], dtype: "f32" }, dtype);
 }
@@ -234,16 +234,19 @@ const dividedBy = ({ ranks, sequence }: ParallelCase, mode: "column" | "row", pi
 });
 
 /** All visible results: the result and the gradients of each step, as full tensors. */
-export type Whole = ReadonlyMap<string, { readonly x: Matrix; readonly held: Held; readonly by: Pieces }>;
+export type Whole = ReadonlyMap<
+  string,
+  { readonly x: Matrix; readonly held: HeldDimension; readonly pieceCount: Pieces }
+>;
 
 /** The expected results, from the model on one rank. Its products use the plans that the divided layer declares. */
-export function modelled(drawn: ParallelCase, family: Run["family"]): Whole {
-  const { layer, ranks, sequence, rows, activation, bias, dtype, fuses, recipe } = drawn;
-  const form = formOf(drawn);
-  const seen = new Map<string, { x: Matrix; held: Held; by: Pieces }>();
+export function modelResults(parallelCase: ParallelCase, family: Run["family"]): Whole {
+  const { layer, ranks, sequence, rows, activation, bias, dtype, fuses, recipe } = parallelCase;
+  const form = formOf(parallelCase);
+  const results = new Map<string, { x: Matrix; held: HeldDimension; pieceCount: Pieces }>();
   const run: Run = {
     family,
-    random: { seed: BigInt(drawn.seed), offset: layer === "mlp" ? 2n : 1n },
+    random: { seed: BigInt(parallelCase.seed), offset: layer === "mlp" ? 2n : 1n },
     recipe: undefined,
     usedSlots: { forward: new Set(), backward: new Set() },
   };
@@ -252,22 +255,27 @@ export function modelled(drawn: ParallelCase, family: Run["family"]): Whole {
     parameters.set(
       name,
       new Value(
-        values({ ...drawn, outlier: name.includes("eight") ? drawn.outlier : undefined }, i, shape, dtype),
+        values(
+          { ...parallelCase, outlier: name.includes("eight") ? parallelCase.outlier : undefined },
+          i,
+          shape,
+          dtype,
+        ),
         true,
       ),
     );
   });
-  const at = (name: string): ParameterModel => parameters.get(name) as ParameterModel;
+  const parameterOf = (name: string): ParameterModel => parameters.get(name) as ParameterModel;
   const linearOf = (prefix: string, mode: "column" | "row", pieces = 1): LinearModel => {
-    const called = (label: string): string => (prefix ? prefix + label : label.toLowerCase());
-    const weight = at(called("Weight"));
+    const parameterName = (label: string): string => (prefix ? prefix + label : label.toLowerCase());
+    const weight = parameterOf(parameterName("Weight"));
     if (fuses)
       weight.mainGrad = { ...weight.wide, dtype: "f32", data: new Float32Array(weight.wide.data.length) };
-    const divided = ranks > 1 ? dividedBy(drawn, mode, pieces) : undefined;
-    return new LinearModel(weight, bias ? at(called("Bias")) : undefined, fuses, divided);
+    const division = ranks > 1 ? dividedBy(parallelCase, mode, pieces) : undefined;
+    return new LinearModel(weight, bias ? parameterOf(parameterName("Bias")) : undefined, fuses, division);
   };
   const normOf = () => ({
-    gamma: at("layerNormWeight"),
+    gamma: parameterOf("layerNormWeight"),
     beta: parameters.get("layerNormBias"),
     eps: 1e-5,
     zeroCenteredGamma: false,
@@ -276,50 +284,51 @@ export function modelled(drawn: ParallelCase, family: Run["family"]): Whole {
   const act = ACTIVATIONS[activation];
   const apply = ((): ((tape: Tape, x: Value, call: CallModel) => Value) => {
     if (layer === "mlp") {
-      const parts = {
+      const modelParts = {
         norm: normOf(),
         fc1: linearOf("fc1", "column", form.pieces),
         fc2: linearOf("fc2", "row"),
         act,
       };
-      return (tape, x, call) => mlp(run, tape, x, parts, call);
+      return (tape, x, call) => mlp(run, tape, x, modelParts, call);
     }
     if (layer === "norm") {
-      const parts = { norm: normOf(), layer: linearOf("", "column", form.pieces) };
-      return (tape, x, call) => normLinear(run, tape, x, parts, call, false)[0] as Value;
+      const modelParts = { norm: normOf(), layer: linearOf("", "column", form.pieces) };
+      return (tape, x, call) => normLinear(run, tape, x, modelParts, call, false)[0] as Value;
     }
-    const own = linearOf("", layer, form.pieces);
-    return (tape, x, call) => linear(run, tape, x, own, call);
+    const ownLinear = linearOf("", layer, form.pieces);
+    return (tape, x, call) => linear(run, tape, x, ownLinear, call);
   })();
   for (let step = 0; step < STEPS; step++) {
     const tape = new Tape();
     run.recipe = RECIPES[recipe];
-    const x = new Value(values(drawn, 100 + step, [rows, drawn.inFeatures], dtype), true);
-    const y = apply(tape, x, callOf(drawn, step));
+    const x = new Value(values(parallelCase, 100 + step, [rows, parallelCase.inFeatures], dtype), true);
+    const y = apply(tape, x, callOf(parallelCase, step));
     run.recipe = undefined;
     endPass(run, "forward");
-    tape.backward(y, values(drawn, 200 + step, [rows, form.outWidth], dtype));
+    tape.backward(y, values(parallelCase, 200 + step, [rows, form.outWidth], dtype));
     endPass(run, "backward");
-    const see = (name: string, made: Matrix, held: Held, by: Pieces): unknown =>
-      seen.set(`${step} ${name}`, { x: made, held, by });
-    see("result", y.wide, form.out, resultPieces(drawn));
+    const see = (name: string, matrix: Matrix, heldDimension: HeldDimension, pieceCount: Pieces): unknown =>
+      results.set(`${step} ${name}`, { x: matrix, held: heldDimension, pieceCount });
+    see("result", y.wide, form.out, resultPieces(parallelCase));
     see("dx", x.grad as Matrix, form.x, 1);
-    for (const [name, , held, by] of form.parameters) {
-      const { grad, mainGrad } = at(name);
-      if (grad) see(`${name} grad`, grad, held, by);
-      if (mainGrad) see(`${name} mainGrad`, { ...mainGrad, data: mainGrad.data.slice() }, held, by);
-      at(name).grad = undefined;
+    for (const [name, , heldDimension, pieceCount] of form.parameters) {
+      const { grad, mainGrad } = parameterOf(name);
+      if (grad) see(`${name} grad`, grad, heldDimension, pieceCount);
+      if (mainGrad)
+        see(`${name} mainGrad`, { ...mainGrad, data: mainGrad.data.slice() }, heldDimension, pieceCount);
+      parameterOf(name).grad = undefined;
     }
-    if (drawn.rewrites)
+    if (parallelCase.rewrites)
       form.parameters.forEach(([name, shape], i) => {
-        if (isWeight(name)) at(name).data = values(drawn, 300 + i, shape, dtype);
+        if (isWeight(name)) parameterOf(name).data = values(parallelCase, 300 + i, shape, dtype);
       });
   }
-  return seen;
+  return results;
 }
 
 function makeLayer(
-  drawn: ParallelCase,
+  parallelCase: ParallelCase,
   group: ProcessGroup,
 ): Module & { forward(x: Variable, call?: LinearCall): Variable } {
   const {
@@ -336,16 +345,16 @@ function makeLayer(
     fuses,
     savesOriginal,
     delays,
-  } = drawn;
-  const { parameters } = formOf(drawn);
+  } = parallelCase;
+  const { parameters } = formOf(parallelCase);
   const weights = parameters.filter(([name]) => /^(weight|fc\dWeight)$/.test(name));
-  let made = 0;
+  let parameterCount = 0;
   const initMethod = (random: RandomState): Float32Array => {
     random.next();
-    const [name, shape] = weights[made++] as Form["parameters"][number];
+    const [name, shape] = weights[parameterCount++] as Form["parameters"][number];
     return values(
-      drawn,
-      parameters.findIndex(([each]) => each === name),
+      parallelCase,
+      parameters.findIndex(([parameterName]) => parameterName === name),
       shape,
       dtype,
     ).data;
@@ -358,7 +367,7 @@ function makeLayer(
       bias,
       dtype,
       initMethod,
-      random: new RandomState(BigInt(drawn.seed)),
+      random: new RandomState(BigInt(parallelCase.seed)),
     },
     ...{ fuseWgradAccumulation: fuses, saveOriginalInput: savesOriginal },
     delayWgradCompute: delays,
@@ -380,31 +389,34 @@ function makeLayer(
   return new Linear(group.backend, inFeatures, outFeatures, { ...options, parallelMode: layer, pieces });
 }
 
-type Kept = readonly (readonly [name: string, x: Tensor, shape: readonly [number, number]])[];
+type NamedTensors = readonly (readonly [name: string, x: Tensor, shape: readonly [number, number]])[];
 
 /** Runs the program of one rank. The promise resolves when the results have been read. */
-export function ranked(drawn: ParallelCase, group: ProcessGroup): Promise<ReadonlyMap<string, Matrix>> {
-  return readAll(program(drawn, group));
+export function ranked(
+  parallelCase: ParallelCase,
+  group: ProcessGroup,
+): Promise<ReadonlyMap<string, Matrix>> {
+  return readAll(program(parallelCase, group));
 }
 
-async function readAll(kept: Kept): Promise<ReadonlyMap<string, Matrix>> {
-  const seen = new Map<string, Matrix>();
-  for (const [name, x, shape] of kept) seen.set(name, await readMatrix(x, shape));
-  for (const [, x] of kept) x.dispose();
-  return seen;
+async function readAll(tensors: NamedTensors): Promise<ReadonlyMap<string, Matrix>> {
+  const matrices = new Map<string, Matrix>();
+  for (const [name, x, shape] of tensors) matrices.set(name, await readMatrix(x, shape));
+  for (const [, x] of tensors) x.dispose();
+  return matrices;
 }
 
-function program(drawn: ParallelCase, group: ProcessGroup): Kept {
-  const { dtype, rows, inFeatures, fuses, recipe, ranks, sequence } = drawn;
-  const form = formOf(drawn);
+function program(parallelCase: ParallelCase, group: ProcessGroup): NamedTensors {
+  const { dtype, rows, inFeatures, fuses, recipe, ranks, sequence } = parallelCase;
+  const form = formOf(parallelCase);
   const { backend, rank } = group;
   using scope = new Scope();
-  using layer = makeLayer(drawn, group);
-  const part = (x: Matrix, held: Held, by: number): Matrix =>
-    partOf(x, held, { ranks, mode: "column", pieces: by, sequence }, rank);
+  using layer = makeLayer(parallelCase, group);
+  const part = (x: Matrix, heldDimension: HeldDimension, pieceCount: number): Matrix =>
+    partOf(x, heldDimension, { ranks, mode: "column", pieces: pieceCount, sequence }, rank);
   const upload = (x: Matrix): Tensor<WideDType> => wideTensor(backend, x.data, x.shape, dtype);
   const named = layer.namedParameters();
-  form.parameters.forEach(([name, shape, held, by], i) => {
+  form.parameters.forEach(([name, shape, heldDimension, pieceCount], i) => {
     const parameter = named.get(name);
     if (!parameter) throw new Error(`there is no ${name}`);
     if (isWeight(name)) {
@@ -417,31 +429,39 @@ function program(drawn: ParallelCase, group: ProcessGroup): Kept {
         ) as Tensor<"f32">;
       return;
     }
-    const outlier = name.includes("eight") ? drawn.outlier : undefined;
-    using own = upload(part(values({ ...drawn, outlier }, i, shape, dtype), held, by));
-    parameter.tensor.write(own.dataSync());
+    const outlier = name.includes("eight") ? parallelCase.outlier : undefined;
+    using ownValues = upload(
+      part(values({ ...parallelCase, outlier }, i, shape, dtype), heldDimension, pieceCount),
+    );
+    parameter.tensor.write(ownValues.dataSync());
   });
   // another custom recipe would drop the cached weights
-  const own = libraryRecipe(RECIPES[recipe]);
-  const kept: (readonly [string, Tensor, readonly [number, number]])[] = [];
+  const ownRecipe = libraryRecipe(RECIPES[recipe]);
+  const tensors: (readonly [string, Tensor, readonly [number, number]])[] = [];
   const keep = (name: string, x: Tensor): void => {
     const [columns, ...leading] = [...x.shape].reverse();
-    kept.push([name, x, [leading.reduce((a, b) => a * b, 1), columns as number]]);
+    tensors.push([name, x, [leading.reduce((a, b) => a * b, 1), columns as number]]);
   };
   for (let step = 0; step < STEPS; step++) {
     using inner = new Scope();
     const x = new Variable(
-      upload(part(values(drawn, 100 + step, [rows, inFeatures], dtype), form.x, 1)),
+      upload(part(values(parallelCase, 100 + step, [rows, inFeatures], dtype), form.x, 1)),
       true,
     );
-    const forward = (input: Variable): Variable => layer.forward(input, callOf(drawn, step));
-    const y = autocast(own ? { recipe: own } : { enabled: false }, () =>
-      drawn.calls[step] === "recomputed" ? recompute(forward, x) : forward(x),
+    const forward = (input: Variable): Variable => layer.forward(input, callOf(parallelCase, step));
+    const y = autocast(ownRecipe ? { recipe: ownRecipe } : { enabled: false }, () =>
+      parallelCase.calls[step] === "recomputed" ? recompute(forward, x) : forward(x),
     );
     y.backward(
-      upload(part(values(drawn, 200 + step, [rows, form.outWidth], dtype), form.out, resultPieces(drawn))),
+      upload(
+        part(
+          values(parallelCase, 200 + step, [rows, form.outWidth], dtype),
+          form.out,
+          resultPieces(parallelCase),
+        ),
+      ),
     );
-    if (drawn.delays) layer.backwardDw();
+    if (parallelCase.delays) layer.backwardDw();
     const see = (name: string, tensor: Tensor | undefined): void => {
       if (tensor) keep(`${step} ${name}`, inner.keep(tensor.clone()));
     };
@@ -454,12 +474,17 @@ function program(drawn: ParallelCase, group: ProcessGroup): Kept {
       parameter?.zeroGrad();
     }
     x.zeroGrad();
-    if (drawn.rewrites)
-      form.parameters.forEach(([name, shape, held, by], i) => {
+    if (parallelCase.rewrites)
+      form.parameters.forEach(([name, shape, heldDimension, pieceCount], i) => {
         if (!isWeight(name)) return;
-        named.get(name)?.tensor.paste(upload(part(values(drawn, 300 + i, shape, dtype), held, by)), 0);
+        named
+          .get(name)
+          ?.tensor.paste(
+            upload(part(values(parallelCase, 300 + i, shape, dtype), heldDimension, pieceCount)),
+            0,
+          );
       });
   }
-  for (const [, x] of kept) scope.keep(x);
-  return kept;
+  for (const [, x] of tensors) scope.keep(x);
+  return tensors;
 }

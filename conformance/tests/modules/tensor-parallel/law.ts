@@ -3,32 +3,40 @@ import { expect } from "vitest";
 import type { ProcessGroup } from "../../../../src/collectives/group.js";
 import type { DatapathFamily } from "../../../../src/formats/datapath.js";
 import { difference } from "../../harness/step/seen.js";
-import { modelled, type ParallelCase, ranked, type Whole } from "./case.js";
+import { modelResults, type ParallelCase, ranked, type Whole } from "./case.js";
 import { partOf } from "./ranks.js";
 
 /** The results of the model, by case. The model takes longer than the layer, and scripts/mutate runs each case many times. */
-const known = new WeakMap<ParallelCase, Map<DatapathFamily, Whole>>();
+const knownResults = new WeakMap<ParallelCase, Map<DatapathFamily, Whole>>();
 
-function wholeOf(drawn: ParallelCase, datapath: DatapathFamily): Whole {
-  const of = known.get(drawn) ?? new Map<DatapathFamily, Whole>();
-  known.set(drawn, of);
-  const whole = of.get(datapath) ?? modelled(drawn, datapath);
-  of.set(datapath, whole);
-  return whole;
+function wholeOf(parallelCase: ParallelCase, datapath: DatapathFamily): Whole {
+  const resultsOfCase = knownResults.get(parallelCase) ?? new Map<DatapathFamily, Whole>();
+  knownResults.set(parallelCase, resultsOfCase);
+  const fullResult = resultsOfCase.get(datapath) ?? modelResults(parallelCase, datapath);
+  resultsOfCase.set(datapath, fullResult);
+  return fullResult;
 }
 
 export async function assertShared(
-  drawn: ParallelCase,
+  parallelCase: ParallelCase,
   groups: readonly ProcessGroup[],
   datapath: DatapathFamily,
 ): Promise<void> {
-  const whole = wholeOf(drawn, datapath);
-  const results = await Promise.all(groups.map((group) => ranked(drawn, group)));
-  for (const [rank, seen] of results.entries()) {
-    const expected = [...whole].map(([name, { x, held, by }]) => {
-      const divided = { ranks: drawn.ranks, mode: "column", pieces: by, sequence: drawn.sequence } as const;
-      return [name, partOf(x, held, divided, rank)] as const;
+  const fullResult = wholeOf(parallelCase, datapath);
+  const results = await Promise.all(groups.map((group) => ranked(parallelCase, group)));
+  for (const [rank, result] of results.entries()) {
+    const expected = [...fullResult].map(([name, { x, held: heldDimension, pieceCount }]) => {
+      const division = {
+        ranks: parallelCase.ranks,
+        mode: "column",
+        pieces: pieceCount,
+        sequence: parallelCase.sequence,
+      } as const;
+      return [name, partOf(x, heldDimension, division, rank)] as const;
     });
-    expect(difference(seen, new Map(expected)), `rank ${rank} of ${JSON.stringify(drawn)}`).toBeUndefined();
+    expect(
+      difference(result, new Map(expected)),
+      `rank ${rank} of ${JSON.stringify(parallelCase)}`,
+    ).toBeUndefined();
   }
 }

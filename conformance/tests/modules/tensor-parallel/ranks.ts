@@ -13,13 +13,13 @@ import { type Matrix, matrix } from "../../../oracle/training/matrix.js";
 import { PlainTensor, wideValues } from "../../../values/plain.js";
 
 /**
- * Creates groups of up to `most` ranks, whose backends all tests of a file share. Fails if a test leaves memory allocated.
+ * Creates groups of up to `maxRanks` ranks, whose backends all tests of a file share. Fails if a test leaves memory allocated.
  * `timeout` is the time in ms that a rank waits for the others.
  */
-export function useRanks(most: number, datapath: DatapathFamily, timeout = 20_000) {
+export function useRanks(maxRanks: number, datapath: DatapathFamily, timeout = 20_000) {
   const backends: Backend[] = [];
   beforeAll(async () => {
-    for (let rank = 0; rank < most; rank++)
+    for (let rank = 0; rank < maxRanks; rank++)
       backends.push(new GuardedBackend(await openBackend("wasm", { threads: 1, datapath })));
   });
   afterEach(() => {
@@ -32,31 +32,36 @@ export function useRanks(most: number, datapath: DatapathFamily, timeout = 20_00
 }
 
 /** How a matrix is divided among ranks: not at all, by rows, or by columns. */
-export type Held = "all" | "rows" | "columns";
+export type HeldDimension = "all" | "rows" | "columns";
 
 /** Returns rank `rank`'s part of a matrix. */
-export function partOf(x: Matrix, held: Held, divided: DivisionModel, rank: number): Matrix {
+export function partOf(
+  x: Matrix,
+  heldDimension: HeldDimension,
+  division: DivisionModel,
+  rank: number,
+): Matrix {
   const [rows, columns] = x.shape;
-  const every = (count: number): number[] => Array.from({ length: count }, (_, i) => i);
-  const [r, c] = [
-    held === "rows" ? rankIndices(divided, rank, rows) : every(rows),
-    held === "columns" ? rankIndices(divided, rank, columns) : every(columns),
+  const indicesUpTo = (count: number): number[] => Array.from({ length: count }, (_, i) => i);
+  const [rowIndices, columnIndices] = [
+    heldDimension === "rows" ? rankIndices(division, rank, rows) : indicesUpTo(rows),
+    heldDimension === "columns" ? rankIndices(division, rank, columns) : indicesUpTo(columns),
   ];
   return matrix(
-    [r.length, c.length],
+    [rowIndices.length, columnIndices.length],
     x.dtype,
-    (i, j) => x.data[(r[i] as number) * columns + (c[j] as number)] as number,
+    (i, j) => x.data[(rowIndices[i] as number) * columns + (columnIndices[j] as number)] as number,
   );
 }
 
 /** Reads a tensor after all ranks have contributed to it. */
-export async function read(x: Tensor): Promise<PlainTensor> {
+export async function readPlain(x: Tensor): Promise<PlainTensor> {
   const { dtype, shape } = x;
   return new PlainTensor(dtype, shape, await x.data());
 }
 
 /** Reads an f32, bf16 or f16 tensor as a matrix. */
 export async function readMatrix(x: Tensor, shape: readonly [number, number]): Promise<Matrix> {
-  const plain = (await read(x)) as PlainTensor<WideDType>;
-  return { data: wideValues(plain), shape, dtype: plain.dtype };
+  const plainTensor = (await readPlain(x)) as PlainTensor<WideDType>;
+  return { data: wideValues(plainTensor), shape, dtype: plainTensor.dtype };
 }

@@ -36,30 +36,30 @@ const groups = useRanks(RANKS, "exact", 1000);
 
 const values = (seed: number, count: number): Float32Array =>
   normal({ seed: BigInt(seed), offset: 0n }, count, 1);
-const rowsOf = (all: Float32Array, columns: number, begin: number, end: number): Float32Array =>
-  all.slice(begin * columns, end * columns);
+const rowsOf = (values: Float32Array, columns: number, begin: number, end: number): Float32Array =>
+  values.slice(begin * columns, end * columns);
 
 /** Records the exchanges of a group: the dtypes of gathered tensors, and the number of calls that reduce amaxes. */
-function watched(group: ProcessGroup): { readonly gathered: string[]; amaxes: number } {
-  const seen = { gathered: [] as string[], amaxes: 0 };
+function watchExchanges(group: ProcessGroup): { readonly gathered: string[]; amaxes: number } {
+  const record = { gathered: [] as string[], amaxes: 0 };
   const [gather, gathers, reduceMax] = [
     group.allGather.bind(group),
     group.allGatherCoalesced.bind(group),
     group.reduceMax.bind(group),
   ];
   group.allGather = ((x: Tensor, ...rest: []) => {
-    seen.gathered.push(x.dtype);
+    record.gathered.push(x.dtype);
     return gather(x, ...rest);
   }) as typeof group.allGather;
   group.allGatherCoalesced = (requests) => {
-    seen.gathered.push(...requests.map(({ x }) => x.dtype));
+    record.gathered.push(...requests.map(({ x }) => x.dtype));
     return gathers(requests);
   };
   group.reduceMax = (tensors) => {
-    seen.amaxes++;
+    record.amaxes++;
     reduceMax(tensors);
   };
-  return seen;
+  return record;
 }
 
 const column = (group: ProcessGroup, from: number, to: number, sequenceParallel = true): Linear =>
@@ -85,31 +85,31 @@ describe("a column-parallel layer whose rows are divided", () => {
     [unit, 8].map((rows) => ({ name, recipe, unit, rows })),
   );
   it.each(sampleCases(cases, 6))(
-    "$name, $rows rows of each rank: has the columns of the whole, to the bit",
-    async (given) => {
-      const { recipe, unit, rows } = given;
+    "$name, $rows rows of each rank: has the columns of the full result, to the bit",
+    async (testCase) => {
+      const { recipe, unit, rows } = testCase;
       const [x, dy] = [values(1, RANKS * rows * unit), values(2, RANKS * rows * 2 * unit)];
-      const pass = (layer: Linear, own: Float32Array, grad: Float32Array): Tensor[] => {
+      const pass = (layer: Linear, ownInput: Float32Array, grad: Float32Array): Tensor[] => {
         using scope = new Scope();
         const { backend } = layer;
         const y = autocast({ recipe: recipe() }, () =>
-          layer.forward(wideTensor(backend, own, [own.length / unit, unit], "bf16")),
+          layer.forward(wideTensor(backend, ownInput, [ownInput.length / unit, unit], "bf16")),
         );
         const width = layer.weight.shape[0] as number;
         y.backward(wideTensor(backend, grad, [grad.length / width, width], "bf16"));
-        const kept = [y.tensor, layer.weight.grad, layer.bias?.grad].map((each) =>
-          scope.keep((each as Tensor).clone()),
+        const keptTensors = [y.tensor, layer.weight.grad, layer.bias?.grad].map((tensor) =>
+          scope.keep((tensor as Tensor).clone()),
         );
         for (const parameter of layer.parameters()) parameter.zeroGrad();
-        return kept;
+        return keptTensors;
       };
-      const all = groups(RANKS);
-      using whole = new Linear((all[0] as ProcessGroup).backend, unit, RANKS * unit, {
+      const rankGroups = groups(RANKS);
+      using wholeLayer = new Linear((rankGroups[0] as ProcessGroup).backend, unit, RANKS * unit, {
         random: new RandomState(7n),
       });
-      const expected = pass(whole, x, dy);
-      const layers = all.map((group) => column(group, unit, RANKS * unit));
-      const made = layers.map((layer, rank) => {
+      const expected = pass(wholeLayer, x, dy);
+      const layers = rankGroups.map((group) => column(group, unit, RANKS * unit));
+      const results = layers.map((layer, rank) => {
         // this rank's columns of all rows
         const grad = Float32Array.from(
           { length: RANKS * rows * unit },
@@ -117,8 +117,8 @@ describe("a column-parallel layer whose rows are divided", () => {
         );
         return pass(layer, rowsOf(x, unit, rank * rows, (rank + 1) * rows), grad);
       });
-      const [y, dw, db] = (await Promise.all(expected.map((each) => each.data()))) as TensorData[];
-      for (const [rank, [ownY, ownDw, ownDb]] of made.entries()) {
+      const [y, dw, db] = (await Promise.all(expected.map((tensor) => tensor.data()))) as TensorData[];
+      for (const [rank, [ownY, ownDw, ownDb]] of results.entries()) {
         const columns = Array.from(
           { length: RANKS * rows * unit },
           (_, i) => y?.[Math.floor(i / unit) * RANKS * unit + rank * unit + (i % unit)],
@@ -128,58 +128,63 @@ describe("a column-parallel layer whose rows are divided", () => {
         expect(await ownDw?.data()).toEqual(dw?.slice(begin * unit, end * unit));
         expect(await ownDb?.data()).toEqual(db?.slice(begin, end));
       }
-      for (const each of [...expected, ...made.flat(), ...layers]) each.dispose();
+      for (const disposable of [...expected, ...results.flat(), ...layers]) disposable.dispose();
     },
   );
 
-  it("sends codes where its rows are whole blocks, and else values; amaxes only of what ranks have parts of", () => {
-    const sent = (recipe: Recipe, rows: number, recomputes: boolean) => {
-      const seen = groups(RANKS).map((group) => {
+  it("sends codes where its rows are whole blocks, else values; and amaxes only of tensors that are divided among ranks", () => {
+    const exchangedAmaxes = (recipe: Recipe, rows: number, recomputes: boolean) => {
+      const amaxes = groups(RANKS).map((group) => {
         using _ = new Scope();
         using layer = column(group, 32, 64);
-        const watch = watched(group);
+        const watch = watchExchanges(group);
         const x = new Variable(wideTensor(group.backend, values(1, rows * 32), [rows, 32], "bf16"));
         const run = (): Variable =>
-          autocast({ recipe }, () => (recomputes ? recompute((z) => layer.forward(z), x) : layer.forward(x)));
+          autocast({ recipe }, () =>
+            recomputes ? recompute((input) => layer.forward(input), x) : layer.forward(x),
+          );
         const y = recomputes ? run() : noGrad(run);
         if (recomputes)
           y.backward(wideTensor(group.backend, values(2, RANKS * rows * 32), [RANKS * rows, 32], "bf16"));
-        for (const each of layer.parameters()) each.zeroGrad();
+        for (const parameter of layer.parameters()) parameter.zeroGrad();
         return { gathered: [...new Set(watch.gathered)].sort(), amaxes: watch.amaxes };
       });
-      expect(seen[1]).toEqual(seen[0]);
-      return seen[0];
+      expect(amaxes[1]).toEqual(amaxes[0]);
+      return amaxes[0];
     };
     const nvfp4 = (): Recipe => new NVFP4BlockScaling({ disableRht: true });
-    expect(sent(new MXFP8BlockScaling(), 32, false)).toEqual({ gathered: ["e4m3", "e8m0"], amaxes: 0 });
-    expect(sent(new MXFP8BlockScaling(), 8, false)).toEqual({ gathered: ["bf16"], amaxes: 0 });
+    expect(exchangedAmaxes(new MXFP8BlockScaling(), 32, false)).toEqual({
+      gathered: ["e4m3", "e8m0"],
+      amaxes: 0,
+    });
+    expect(exchangedAmaxes(new MXFP8BlockScaling(), 8, false)).toEqual({ gathered: ["bf16"], amaxes: 0 });
     // the amax of the weight and the amax of the input
-    expect(sent(nvfp4(), 32, false)).toEqual({ gathered: ["e2m1", "e4m3"], amaxes: 2 });
+    expect(exchangedAmaxes(nvfp4(), 32, false)).toEqual({ gathered: ["e2m1", "e4m3"], amaxes: 2 });
     // the amax of the weight only, because each rank has the full input
-    expect(sent(nvfp4(), 8, false)).toEqual({ gathered: ["bf16"], amaxes: 1 });
+    expect(exchangedAmaxes(nvfp4(), 8, false)).toEqual({ gathered: ["bf16"], amaxes: 1 });
     // the amax of the weight in both runs, and the amax of this rank's part of the gradient
-    expect(sent(nvfp4(), 8, true)).toEqual({ gathered: ["bf16"], amaxes: 3 });
-    expect(sent(new Float8CurrentScaling(), 8, false)).toEqual({ gathered: ["e4m3"], amaxes: 2 });
+    expect(exchangedAmaxes(nvfp4(), 8, true)).toEqual({ gathered: ["bf16"], amaxes: 3 });
+    expect(exchangedAmaxes(new Float8CurrentScaling(), 8, false)).toEqual({ gathered: ["e4m3"], amaxes: 2 });
   });
 
-  it("keeps of its input what a layer of its own rows keeps", () => {
-    const kept = (group: ProcessGroup, sequenceParallel: boolean, recipe: Recipe): number => {
+  it("keeps as much of its input as a layer that gets only its rows", () => {
+    const keptBytes = (group: ProcessGroup, sequenceParallel: boolean, recipe: Recipe): number => {
       using _ = new Scope();
       using layer = column(group, 64, 64, sequenceParallel);
       const x = wideTensor(group.backend, values(1, 32 * 64), [32, 64], "bf16");
-      const before = group.backend.memoryUse().live;
+      const liveBefore = group.backend.memoryUse().live;
       const y = autocast({ recipe }, () => layer.forward(x));
-      return group.backend.memoryUse().live - before - y.tensor.byteLength;
+      return group.backend.memoryUse().live - liveBefore - y.tensor.byteLength;
     };
     for (const make of [
       () => new MXFP8BlockScaling(),
       () => new Float8CurrentScaling(),
       () => new NVFP4BlockScaling(),
     ]) {
-      const divided = groups(RANKS).map((group) => kept(group, true, make()));
-      const alone = groups(RANKS).map((group) => kept(group, false, make()));
+      const dividedBytes = groups(RANKS).map((group) => keptBytes(group, true, make()));
+      const fullBytes = groups(RANKS).map((group) => keptBytes(group, false, make()));
       // memory that a rank needs for a collective is freed when the other ranks have joined
-      expect(divided.at(-1)).toBe(alone.at(-1));
+      expect(dividedBytes.at(-1)).toBe(fullBytes.at(-1));
     }
   });
 
@@ -201,19 +206,19 @@ describe("a column-parallel layer whose rows are divided", () => {
     for (const group of groups(RANKS)) {
       using _ = new Scope();
       using layer = column(group, 32, 64);
-      let asked = 0;
+      let requestCount = 0;
       const recipe = new CustomRecipe({
         quantizerFactory: () => {
-          asked++;
+          requestCount++;
           return new MXFP8Quantizer();
         },
       });
       const x = wideTensor(group.backend, values(1, 8 * 32), [8, 32], "bf16");
       const run = (): Variable => noGrad(() => autocast({ recipe }, () => layer.forward(x)));
       run();
-      const first = asked;
+      const firstCount = requestCount;
       run();
-      expect(asked).toBe(first);
+      expect(requestCount).toBe(firstCount);
     }
   });
 });
@@ -222,7 +227,7 @@ describe("a divided weight that is quantized", () => {
   it("is quantized again by the amax of all ranks, after a pass as before", async () => {
     const init = { recipe: new Float8CurrentScaling() };
     const scales: Tensor[] = [];
-    const made = groups(RANKS).map((group) => {
+    const results = groups(RANKS).map((group) => {
       using scope = new Scope();
       const layer = quantizedModelInit(init, () => column(group, 32, 64, false));
       const optimizer = new SGD(layer, { learningRate: 1 });
@@ -235,9 +240,9 @@ describe("a divided weight that is quantized", () => {
       scales.push(scope.keep((layer.weight.value as QuantizedTensor).copy("rowwise").scaleInv.clone()));
       return [layer, optimizer] as const;
     });
-    const [first, second] = scales as [Tensor, Tensor];
-    expect(await second.data()).toEqual(await first.data());
-    for (const each of [...scales, ...made.flat()]) each.dispose();
+    const [firstScale, secondScale] = scales as [Tensor, Tensor];
+    expect(await secondScale.data()).toEqual(await firstScale.data());
+    for (const disposable of [...scales, ...results.flat()]) disposable.dispose();
   });
 });
 
@@ -249,8 +254,8 @@ describe("rows of ranks", () => {
     nvfp4: [new NVFP4Quantizer(), 16],
   };
   it.each(Object.entries(QUANTIZERS))(
-    "%s: are whole blocks where no block has rows of two",
-    (_name, [by, unit]) => {
+    "%s: are whole blocks where no block has rows of two ranks",
+    (_name, [dimension, unit]) => {
       const counts = [0, 1, unit, unit + 1, 2 * unit];
       for (const a of counts)
         for (const b of counts)
@@ -258,10 +263,10 @@ describe("rows of ranks", () => {
             const rows = [a, b, c];
             // the first row of each rank that has rows
             const begins = rows.flatMap((count, i) =>
-              count > 0 ? [rows.slice(0, i).reduce((sum, each) => sum + each, 0)] : [],
+              count > 0 ? [rows.slice(0, i).reduce((sum, count) => sum + count, 0)] : [],
             );
-            const whole = begins.every((begin) => begin % unit === 0);
-            expect(areCompleteBlocks(by.spec, rows), `${rows}`).toBe(whole);
+            const isWholeUnits = begins.every((begin) => begin % unit === 0);
+            expect(areCompleteBlocks(dimension.spec, rows), `${rows}`).toBe(isWholeUnits);
           }
     },
   );

@@ -47,13 +47,13 @@ export async function watchedGroup(): Promise<WatchedGroup> {
       works.at(-1)?.add(block);
       return;
     }
-    const found = works.findLastIndex((each) => each.has(block));
-    if (found < 0) return;
+    const index = works.findLastIndex((work) => work.has(block));
+    if (index < 0) return;
     record.push(`wait for ${why}`);
-    works = works.slice(found + 1);
+    works = works.slice(index + 1);
   };
-  const [allocate, free, copy] = [memory.allocate, memory.free, memory.copy].map((each) =>
-    each.bind(memory),
+  const [allocate, free, copy] = [memory.allocate, memory.free, memory.copy].map((method) =>
+    method.bind(memory),
   ) as [typeof memory.allocate, typeof memory.free, typeof memory.copy];
   memory.allocate = (bytes) => {
     const address = allocate(bytes);
@@ -91,11 +91,11 @@ export async function watchedGroup(): Promise<WatchedGroup> {
   };
   const exchange = <K extends CollectiveName>(op: K, args: CollectiveArgs[K]): void => {
     record.push(`${isAside ? "side" : "main"} ${op}`);
-    const given = args as Partial<CollectiveArgs["allGather"] & CollectiveArgs["reduceScatter"]>;
-    for (const { x, out } of given.parts ?? [])
+    const gatherArgs = args as Partial<CollectiveArgs["allGather"] & CollectiveArgs["reduceScatter"]>;
+    for (const { x, out } of gatherArgs.parts ?? [])
       for (let rank = 0; rank < RANKS; rank++)
         memory.copy(out.address + rank * x.byteLength, x.address, x.byteLength);
-    const { x, out } = given;
+    const { x, out } = gatherArgs;
     if (!x || !out) return;
     if (x.address === out.address) use(blockAt(x.address), op);
     else memory.copy(out.address, x.address, out.byteLength);
@@ -109,12 +109,12 @@ export async function watchedGroup(): Promise<WatchedGroup> {
 }
 
 function communicatorOf(backend: Backend, run: Communicator["run"]): Communicator {
-  const exact = { ok: true, agrees: "bits" } as const;
+  const support = { ok: true, agrees: "bits" } as const;
   return {
     ...{ id: "one", rank: 0, ranks: Array.from({ length: RANKS }, (_, rank) => rank), backend, run },
     transport: { kind: "loopback", description: "one rank that stands for all" },
-    supports: () => exact,
-    supportsPlan: () => exact,
+    supports: () => support,
+    supportsPlan: () => support,
     settled: async () => undefined,
     subgroup: () => {
       throw new Error("this group is not divided");

@@ -32,12 +32,12 @@ const f32 = (seed = 1): { readonly dtype: "f32"; readonly random: RandomState } 
 });
 
 /** Returns the values of the full tensor within a part. */
-function within(whole: Float32Array, { shape, ranges }: TensorPart): number[] {
-  const inside = (index: number, dimension: number): boolean =>
+function valuesOfPart(fullValues: Float32Array, { shape, ranges }: TensorPart): number[] {
+  const isInsidePart = (index: number, dimension: number): boolean =>
     (ranges[dimension] ?? []).some(([begin, end]) => begin <= index && index < end);
-  return [...whole].filter((_, i) =>
+  return [...fullValues].filter((_, i) =>
     shape.every((size, dimension) =>
-      inside(Math.floor(i / elementCount(shape.slice(dimension + 1))) % size, dimension),
+      isInsidePart(Math.floor(i / elementCount(shape.slice(dimension + 1))) % size, dimension),
     ),
   );
 }
@@ -58,29 +58,29 @@ const LAYERS: Readonly<Record<string, Make>> = {
 
 describe("the parameters of a divided layer", () => {
   it.each(Object.entries(LAYERS))(
-    "%s: are parts of the whole layer's, where they say",
+    "%s: are the parts of the full layer's parameters that their ranges name",
     async (_name, make) => {
       using _ = new Scope();
-      const all = groups(RANKS);
-      using whole = make(undefined, all[0] as ProcessGroup);
-      const taken = new Map<string, number>();
-      for (const group of all) {
+      const rankGroups = groups(RANKS);
+      using wholeLayer = make(undefined, rankGroups[0] as ProcessGroup);
+      const coverage = new Map<string, number>();
+      for (const group of rankGroups) {
         using layer = make(group, group);
         for (const [name, parameter] of layer.namedParameters()) {
-          const expected = whole.namedParameters().get(name)?.tensor as Tensor;
+          const expected = wholeLayer.namedParameters().get(name)?.tensor as Tensor;
           const values = expected.dataSync() as Float32Array;
           if (parameter.shape.join() === expected.shape.join()) continue;
           const part = parameter.part as TensorPart;
           expect(part.shape, name).toEqual(expected.shape);
           expect(part.ranges.length, name).toBe(expected.shape.length);
-          const own = within(values, part);
-          expect([...(parameter.tensor.dataSync() as Float32Array)], name).toEqual(own);
-          taken.set(name, (taken.get(name) ?? 0) + own.length);
+          const ownIndices = valuesOfPart(values, part);
+          expect([...(parameter.tensor.dataSync() as Float32Array)], name).toEqual(ownIndices);
+          coverage.set(name, (coverage.get(name) ?? 0) + ownIndices.length);
         }
       }
-      expect(taken.size).toBeGreaterThan(0);
-      for (const [name, count] of taken)
-        expect(count, name).toBe(whole.namedParameters().get(name)?.tensor.size);
+      expect(coverage.size).toBeGreaterThan(0);
+      for (const [name, count] of coverage)
+        expect(count, name).toBe(wholeLayer.namedParameters().get(name)?.tensor.size);
     },
   );
 
@@ -89,25 +89,25 @@ describe("the parameters of a divided layer", () => {
       ["column", 32, 64],
       ["row", 64, 32],
     ] as const) {
-      const initMethod = (_: RandomState, whole: Shape): Float32Array =>
-        Float32Array.from({ length: elementCount(whole) }, (_, i) => (i + 1) / 64);
+      const initMethod = (_: RandomState, fullShape: Shape): Float32Array =>
+        Float32Array.from({ length: elementCount(fullShape) }, (_, i) => (i + 1) / 64);
       const options = { ...f32(), initMethod };
       const init = { recipe: new Float8CurrentScaling() };
-      const all = groups(RANKS);
-      using whole = quantizedModelInit(
+      const rankGroups = groups(RANKS);
+      using wholeLayer = quantizedModelInit(
         init,
-        () => new Linear((all[0] as ProcessGroup).backend, from, to, options),
+        () => new Linear((rankGroups[0] as ProcessGroup).backend, from, to, options),
       );
-      const layers = all.map((group) =>
+      const layers = rankGroups.map((group) =>
         quantizedModelInit(
           init,
           () => new Linear(group.backend, from, to, { ...options, group, parallelMode }),
         ),
       );
-      using wanted = (whole.weight.value as QuantizedTensor).copy("rowwise").scaleInv.clone();
+      using expectedScales = (wholeLayer.weight.value as QuantizedTensor).copy("rowwise").scaleInv.clone();
       for (const layer of layers) {
         const { scaleInv } = (layer.weight.value as QuantizedTensor).copy("rowwise");
-        expect(await scaleInv.data()).toEqual(await wanted.data());
+        expect(await scaleInv.data()).toEqual(await expectedScales.data());
         layer.dispose();
       }
     }
@@ -117,14 +117,14 @@ describe("the parameters of a divided layer", () => {
 describe("without sequenceParallel", () => {
   it("rows are not divided: each rank has all of them", async () => {
     using _ = new Scope();
-    const seen = groups(RANKS).map((group) => {
+    const results = groups(RANKS).map((group) => {
       const { backend } = group;
       const x = zeros(backend, "f32", [6, 4]);
       const layers = rowsWhere(({ takes, composed }) => takes.includes("overlap") && !composed).map(
         ([, layer]) => {
           const sizes = { rows: 6, from: 4, to: 8, middle: 8 };
-          using built = layer.build(backend, sizes, { ...f32(), group, parallelMode: "column" });
-          return built.run([new Variable(x)])[0] as Variable;
+          using rankLayer = layer.build(backend, sizes, { ...f32(), group, parallelMode: "column" });
+          return rankLayer.run([new Variable(x)])[0] as Variable;
         },
       );
       using table = new Embedding(backend, 8, 4, { ...f32(), group });
@@ -132,24 +132,24 @@ describe("without sequenceParallel", () => {
       const ids = zeros(backend, "i32", [6]);
       return [...layers, table.forward(ids), row.forward(x)].map(({ shape }) => shape);
     });
-    for (const shapes of seen) expect(shapes).toEqual(shapes.map(() => [6, 4]));
+    for (const shapes of results) expect(shapes).toEqual(shapes.map(() => [6, 4]));
   });
 
-  it("an embedding has all rows of the whole table's", async () => {
-    const all = groups(RANKS);
-    const looked = all.map((group) => {
+  it("an embedding has all rows of the full table", async () => {
+    const rankGroups = groups(RANKS);
+    const looked = rankGroups.map((group) => {
       using scope = new Scope();
       using table = new Embedding(group.backend, 6, 3, { ...f32(), group });
       const ids = tensor(group.backend, Int32Array.from([5, 0, 3, 2]), [4], "i32");
       return scope.keep(table.forward(ids).tensor.clone());
     });
-    using whole = new Embedding((all[0] as ProcessGroup).backend, 6, 3, f32());
-    const values = whole.weight.tensor.dataSync() as Float32Array;
-    for (const each of looked) {
-      expect([...(await each.data())]).toEqual(
+    using wholeEmbedding = new Embedding((rankGroups[0] as ProcessGroup).backend, 6, 3, f32());
+    const values = wholeEmbedding.weight.tensor.dataSync() as Float32Array;
+    for (const disposable of looked) {
+      expect([...(await disposable.data())]).toEqual(
         [5, 0, 3, 2].flatMap((id) => [...values.subarray(3 * id, 3 * id + 3)]),
       );
-      each.dispose();
+      disposable.dispose();
     }
   });
 
@@ -167,7 +167,7 @@ describe("without sequenceParallel", () => {
 
 describe("a row-parallel layer", () => {
   it("adds its bias in the type of the input, where parameters have another", async () => {
-    const made = groups(RANKS).map((group) => {
+    const results = groups(RANKS).map((group) => {
       using scope = new Scope();
       const { backend } = group;
       using row = new Linear(backend, 32, 16, { ...f32(), group, parallelMode: "row" });
@@ -176,7 +176,7 @@ describe("a row-parallel layer", () => {
       const y = autocast({ recipe: new Float8CurrentScaling() }, () => row.forward(x));
       return scope.keep(y.tensor.clone());
     });
-    for (const y of made) {
+    for (const y of results) {
       expect(y.dtype).toBe("bf16");
       expect([...(await y.data())]).toEqual(Array.from({ length: 4 * 16 }, () => 0x3fc0));
       y.dispose();
@@ -193,33 +193,39 @@ describe("a norm of which each rank has rows", () => {
     "%s of %s: sums the f32 gradients of its parameters over all, and rounds once",
     async (name, dtype) => {
       const values = normal({ seed: 5n, offset: 0n }, 4 * 8, 1);
-      const grads = (norm: NormModule, own: Float32Array): Tensor[] => {
+      const grads = (norm: NormModule, ownInput: Float32Array): Tensor[] => {
         using scope = new Scope();
-        const x = new Variable(tensor(norm.backend, own, [own.length / 8, 8]), true);
-        norm.forward(x).backward(tensor(norm.backend, own, [own.length / 8, 8]));
+        const x = new Variable(tensor(norm.backend, ownInput, [ownInput.length / 8, 8]), true);
+        norm.forward(x).backward(tensor(norm.backend, ownInput, [ownInput.length / 8, 8]));
         x.zeroGrad();
         return norm.parameters().map(({ grad }) => scope.keep((grad as Tensor).clone()));
       };
-      const all = groups(RANKS);
+      const rankGroups = groups(RANKS);
       const rowsOf = (rank: number) => values.slice(16 * rank, 16 * (rank + 1));
-      const norms = all.map(
-        ({ backend }, i) => new make[name](backend, 8, { dtype, group: all[i], sequenceParallel: true }),
+      const norms = rankGroups.map(
+        ({ backend }, i) =>
+          new make[name](backend, 8, { dtype, group: rankGroups[i], sequenceParallel: true }),
       );
-      const seen = norms.map((norm, rank) => grads(norm, rowsOf(rank)));
+      const results = norms.map((norm, rank) => grads(norm, rowsOf(rank)));
       // the initial gamma is exact in every dtype
-      using alone = new make[name]((all[0] as ProcessGroup).backend, 8, { dtype: "f32" });
-      const parts = all.map((_, rank) => {
-        for (const parameter of alone.parameters()) parameter.zeroGrad();
-        return grads(alone, rowsOf(rank));
+      using singleNorm = new make[name]((rankGroups[0] as ProcessGroup).backend, 8, { dtype: "f32" });
+      const partialSums = rankGroups.map((_, rank) => {
+        for (const parameter of singleNorm.parameters()) parameter.zeroGrad();
+        return grads(singleNorm, rowsOf(rank));
       });
-      for (const i of parts[0]?.keys() ?? []) {
-        const [first, second] = await Promise.all(parts.map((each) => (each[i] as Tensor).data()));
-        const sums = Array.from(first as Float32Array, (x, j) => x + ((second as Float32Array)[j] as number));
+      for (const i of partialSums[0]?.keys() ?? []) {
+        const [firstSum, second] = await Promise.all(partialSums.map((part) => (part[i] as Tensor).data()));
+        const sums = Array.from(
+          firstSum as Float32Array,
+          (x, j) => x + ((second as Float32Array)[j] as number),
+        );
         const expected = rounded(dtype, [8], sums.map(Math.fround));
-        for (const own of seen) expect([...(await (own[i] as Tensor).data())]).toEqual([...expected.data]);
+        for (const result of results)
+          expect([...(await (result[i] as Tensor).data())]).toEqual([...expected.data]);
       }
-      for (const each of [...parts.flat(), ...seen.flat()]) each.dispose();
-      for (const each of [alone, ...norms].flatMap((norm) => norm.parameters())) each.zeroGrad();
+      for (const tensor of [...partialSums.flat(), ...results.flat()]) tensor.dispose();
+      for (const parameter of [singleNorm, ...norms].flatMap((norm) => norm.parameters()))
+        parameter.zeroGrad();
       for (const norm of norms) norm.dispose();
     },
   );
@@ -234,31 +240,31 @@ describe("the amaxes of a divided layer in a region with a group of its own", ()
     },
   });
 
-  it("are reduced over both groups, and over one that both are, once", () => {
-    const [own, region, single] = [member(2), member(2), member(1)];
-    const both = amaxGroup(own as never, region);
-    expect(both?.size).toBe(4);
-    expect(amaxGroup(own as never, region)).toBe(both);
-    both?.reduceMax([1, 2] as never);
-    expect([own.calls, region.calls]).toEqual([[2], [2]]);
-    amaxGroup(own as never, single)?.reduceMax([1] as never);
-    expect([own.calls, single.calls]).toEqual([[2, 1], []]);
-    expect(amaxGroup(own as never, single)?.size).toBe(2);
-    expect(amaxGroup(own as never, own)).toBe(own);
+  it("are reduced over both groups, and once if both are the same group", () => {
+    const [ownGroup, region, single] = [member(2), member(2), member(1)];
+    const combinedGroup = amaxGroup(ownGroup as never, region);
+    expect(combinedGroup?.size).toBe(4);
+    expect(amaxGroup(ownGroup as never, region)).toBe(combinedGroup);
+    combinedGroup?.reduceMax([1, 2] as never);
+    expect([ownGroup.calls, region.calls]).toEqual([[2], [2]]);
+    amaxGroup(ownGroup as never, single)?.reduceMax([1] as never);
+    expect([ownGroup.calls, single.calls]).toEqual([[2, 1], []]);
+    expect(amaxGroup(ownGroup as never, single)?.size).toBe(2);
+    expect(amaxGroup(ownGroup as never, ownGroup)).toBe(ownGroup);
     expect(amaxGroup(undefined, region)).toBe(region);
-    expect(amaxGroup(own as never, undefined)).toBe(own);
+    expect(amaxGroup(ownGroup as never, undefined)).toBe(ownGroup);
   });
 
   it("are reduced by one call for all layers of the region", () => {
     using _ = new Scope();
     for (const group of groups(RANKS)) {
       const region = member(2);
-      using one = new Linear(group.backend, 16, 32, { ...f32(), group, parallelMode: "column" });
-      using other = new Linear(group.backend, 16, 32, { ...f32(), group, parallelMode: "column" });
+      using firstLayer = new Linear(group.backend, 16, 32, { ...f32(), group, parallelMode: "column" });
+      using otherLayer = new Linear(group.backend, 16, 32, { ...f32(), group, parallelMode: "column" });
       const x = zeros(group.backend, "f32", [16, 16]);
       autocast({ recipe: new DelayedScaling(), amaxReductionGroup: region }, () => {
-        one.forward(x);
-        other.forward(x);
+        firstLayer.forward(x);
+        otherLayer.forward(x);
       });
       expect(region.calls).toEqual([2]);
     }

@@ -64,36 +64,36 @@ function run(
   const forward = () => layer.forward(x, { rotaryPosEmb, ...(isDecoder ? { encoderOutput: memory } : {}) });
   const out = recipe ? autocast({ recipe }, forward) : forward();
   out.backward(rowsOf(b, 3, rank, ranks));
-  const kept = [out.tensor, x.grad, isDecoder ? memory.grad : undefined].flatMap((each) =>
-    each ? [scope.keep(each.clone())] : [],
+  const keptTensors = [out.tensor, x.grad, isDecoder ? memory.grad : undefined].flatMap((tensor) =>
+    tensor ? [scope.keep(tensor.clone())] : [],
   );
-  for (const each of [x, memory]) each.zeroGrad();
-  return kept;
+  for (const variable of [x, memory]) variable.zeroGrad();
+  return keptTensors;
 }
 
 describe("a transformer layer on positions divided among ranks", () => {
   it.each(CASES)("%s, recipe %s: has the rows of one rank", async (form, recipe) => {
     const options = FORMS[form] as TransformerLayerOptions;
-    const all = groups(2);
-    const whole = run((all[0] as ProcessGroup).backend, options, recipe);
-    const ranks = all.map((group) => run(group.backend, options, recipe, group));
-    for (const [i, tensor] of whole.entries()) {
+    const rankGroups = groups(2);
+    const wholeResults = run((rankGroups[0] as ProcessGroup).backend, options, recipe);
+    const ranks = rankGroups.map((group) => run(group.backend, options, recipe, group));
+    for (const [i, tensor] of wholeResults.entries()) {
       const expected = [...(await tensor.data())];
-      const each = expected.length / ranks.length;
-      for (const [rank, own] of ranks.entries())
-        expect([...(await (own[i] as Tensor).data())], `tensor ${i} of rank ${rank}`).toEqual(
-          expected.slice(rank * each, (rank + 1) * each),
+      const rowsPerRank = expected.length / ranks.length;
+      for (const [rank, result] of ranks.entries())
+        expect([...(await (result[i] as Tensor).data())], `tensor ${i} of rank ${rank}`).toEqual(
+          expected.slice(rank * rowsPerRank, (rank + 1) * rowsPerRank),
         );
     }
-    for (const tensor of [whole, ...ranks].flat()) tensor.dispose();
+    for (const tensor of [wholeResults, ...ranks].flat()) tensor.dispose();
   });
 
-  it("refuses what draws by element of all rows", () => {
+  it("refuses options that draw a random number for each element of all rows", () => {
     const [group] = groups(2) as [ProcessGroup];
-    for (const divided of [{ cpGroup: group }, { group, sequenceParallel: true }])
-      for (const drawn of [{}, { hiddenDropout: 0, dropPathRate: 0.1 }])
+    for (const division of [{ cpGroup: group }, { group, sequenceParallel: true }])
+      for (const options of [{}, { hiddenDropout: 0, dropPathRate: 0.1 }])
         expect(
-          () => new TransformerLayer(group.backend, HIDDEN, 128, HEADS, { ...divided, ...drawn }),
+          () => new TransformerLayer(group.backend, HIDDEN, 128, HEADS, { ...division, ...options }),
         ).toThrow("give 0 for both");
   });
 });

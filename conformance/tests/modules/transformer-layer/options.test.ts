@@ -64,14 +64,14 @@ const maskOptions = (padding: Padding, omitted: Mask) =>
       kind === "causal"
         ? maybe<Window>([0, 0], [1, 0], [2, 0])
         : maybe<Window>([0, 0], [1, 0], [2, 1], [-1, 1], [-1, 0]);
-    const of = (mask: fc.Arbitrary<Mask | undefined>): fc.Arbitrary<MaskOptions> =>
+    const optionsFor = (mask: fc.Arbitrary<Mask | undefined>): fc.Arbitrary<MaskOptions> =>
       fc.record({ mask, window: windows, diagonal: maybe(false, true) });
-    const own = masks.includes(omitted) ? maybe(...masks) : fc.constantFrom(...masks);
+    const ownMask = masks.includes(omitted) ? maybe(...masks) : fc.constantFrom(...masks);
     // half of the calls leave the options to the layer
-    const none = fc.constant<MaskOptions>({ mask: undefined, window: undefined, diagonal: undefined });
+    const noMask = fc.constant<MaskOptions>({ mask: undefined, window: undefined, diagonal: undefined });
     return fc
-      .record({ layer: of(own), call: fc.oneof(none, of(maybe(...masks))) })
-      .map((each) => ({ ...each, isArbitrary: (each.call.mask ?? each.layer.mask) === "arbitrary" }));
+      .record({ layer: optionsFor(ownMask), call: fc.oneof(noMask, optionsFor(maybe(...masks))) })
+      .map((sides) => ({ ...sides, isArbitrary: (sides.call.mask ?? sides.layer.mask) === "arbitrary" }));
   });
 
 const OPTIONS = {
@@ -164,26 +164,26 @@ const EXAMPLES: readonly Case[] = [
 
 const isDecoder = ({ hasEncoder, form }: Case): boolean => hasEncoder && form !== "parallelAttentionMlp";
 const isScaleBias = ({ bias, format }: Case): boolean => format !== "thd" && bias?.endsWith("_bias") === true;
-const keysOf = (drawn: Case): number => (isScaleBias(drawn) ? QUERIES : KEYS);
+const keysOf = (layerCase: Case): number => (isScaleBias(layerCase) ? QUERIES : KEYS);
 
 /** The options of the layer. */
-function layerOptions(drawn: Case, random: RandomState): TransformerLayerOptions {
-  const { self, inter, form } = drawn;
+function layerOptions(layerCase: Case, random: RandomState): TransformerLayerOptions {
+  const { self, inter, form } = layerCase;
   return {
-    ...drawn.options,
-    ...{ random, hiddenDropout: 0, attnInputFormat: drawn.format, activation: drawn.activation },
+    ...layerCase.options,
+    ...{ random, hiddenDropout: 0, attnInputFormat: layerCase.format, activation: layerCase.activation },
     ...{ selfAttnMaskType: self.layer.mask, windowSize: self.layer.window },
     ...{ encDecAttnMaskType: inter.layer.mask, encDecWindowSize: inter.layer.window },
     ...{ bottomRightDiagonal: self.layer.diagonal, encDecBottomRightDiagonal: inter.layer.diagonal },
-    ...(isDecoder(drawn) ? { layerType: "decoder" } : {}),
+    ...(isDecoder(layerCase) ? { layerType: "decoder" } : {}),
     ...(form ? { [form]: true } : {}),
   };
 }
 
 /** The layers of a TransformerLayer, made one by one in the order of their initial weights. */
-function layersOf(drawn: Case, random: RandomState) {
-  const { options, activation, form, self: selfMask, inter: interMask } = drawn;
-  const attention: MultiheadAttentionOptions = { ...options, random, qkvFormat: drawn.format };
+function layersOf(layerCase: Case, random: RandomState) {
+  const { options, activation, form, self: selfMask, inter: interMask } = layerCase;
+  const attention: MultiheadAttentionOptions = { ...options, random, qkvFormat: layerCase.format };
   const { layernormEpsilon: eps, zeroCenteredGamma, normalization, bias, dtype } = options;
   const { initMethod, outputLayerInitMethod } = options;
   const norm = { eps, zeroCenteredGamma, dtype };
@@ -192,7 +192,7 @@ function layersOf(drawn: Case, random: RandomState) {
     ...{ inputLayernorm: form !== "outputLayernorm", attnMaskType: selfMask.layer.mask },
     ...{ windowSize: selfMask.layer.window, bottomRightDiagonal: selfMask.layer.diagonal },
   });
-  const inter = isDecoder(drawn)
+  const inter = isDecoder(layerCase)
     ? new MultiheadAttention(backend(), HIDDEN, HEADS, {
         ...attention,
         ...{ attentionType: "cross", inputLayernorm: true, attnMaskType: interMask.layer.mask ?? "no_mask" },
@@ -204,26 +204,27 @@ function layersOf(drawn: Case, random: RandomState) {
   });
   const Norm = normalization === "RMSNorm" ? RMSNorm : LayerNorm;
   const last = form === "outputLayernorm" ? new Norm(backend(), HIDDEN, norm) : undefined;
-  return { self, inter, mlp, last, all: [self, inter, mlp, last].filter((each) => each !== undefined) };
+  return { self, inter, mlp, last, all: [self, inter, mlp, last].filter((module) => module !== undefined) };
 }
 
 const i32 = (...values: readonly number[]): Tensor<"i32"> =>
   tensor(backend(), Int32Array.from(values), [values.length], "i32");
-const ends = ([one, other]: readonly [number, number]): Tensor<"i32"> => i32(0, one, one + other);
+const boundaries = ([firstLength, secondLength]: readonly [number, number]): Tensor<"i32"> =>
+  i32(0, firstLength, firstLength + secondLength);
 
 /** The lengths of sequences that a call with padding passes: for queries, and for keys without lengths of their own. */
 function lengthsOf({ padding, format, gaps, ownLengths }: Case): readonly [queries: object, keys: object] {
   if (padding === "full") return [{}, {}];
   if (format !== "thd")
     return [{ seqlensQ: i32(...LENGTHS.queries) }, ownLengths ? { seqlensKv: i32(...LENGTHS.keys) } : {}];
-  const starts = (which: "queries" | "keys") => i32(...STARTS[which], ROWS[which]);
+  const starts = (side: "queries" | "keys") => i32(...STARTS[side], ROWS[side]);
   return [
     {
-      cuSeqlensQ: ends(LENGTHS.queries),
+      cuSeqlensQ: boundaries(LENGTHS.queries),
       ...(gaps === "none" ? {} : { cuSeqlensQPadded: starts("queries") }),
     },
     {
-      ...(ownLengths ? { cuSeqlensKv: ends(LENGTHS.keys) } : {}),
+      ...(ownLengths ? { cuSeqlensKv: boundaries(LENGTHS.keys) } : {}),
       ...(gaps === "both" ? { cuSeqlensKvPadded: starts("keys") } : {}),
     },
   ];
@@ -231,10 +232,10 @@ function lengthsOf({ padding, format, gaps, ownLengths }: Case): readonly [queri
 
 /** The calls of the layer, of its self-attention and of its attention to `encoderOutput`. */
 function callsOf(
-  drawn: Case,
+  layerCase: Case,
   memory: Variable,
 ): readonly [TransformerLayerCall, ...MultiheadAttentionCall[]] {
-  const { self, inter, options, angles, bias, softcap, checkpointCoreAttention, training } = drawn;
+  const { self, inter, options, angles, bias, softcap, checkpointCoreAttention, training } = layerCase;
   const rotary = new RotaryPositionEmbedding(backend(), options.kvChannels ?? HIDDEN / HEADS);
   const hidden = (keys: number): Tensor =>
     tensor(
@@ -244,24 +245,24 @@ function callsOf(
       "u8",
     );
   const scores = [1, HEADS, QUERIES, QUERIES] as const;
-  const [ofQueries, ofKeys] = lengthsOf(drawn);
+  const [ofQueries, ofKeys] = lengthsOf(layerCase);
   const common = {
     ...{ ...ofQueries, softcap, checkpointCoreAttention, training },
     ...(angles === "one" ? { rotaryPosEmb: rotary.forward(12) } : {}),
     ...(angles === "two" ? { rotaryPosEmb: [rotary.forward(12), rotary.forward(12, 3)] as const } : {}),
     ...(bias?.startsWith("alibi") ? { coreAttentionBiasType: "alibi" as const } : {}),
     ...(bias === "alibi with slopes" ? { alibiSlopes: waves(backend(), 9, [HEADS], "f32") as Tensor } : {}),
-    ...(isScaleBias(drawn)
+    ...(isScaleBias(layerCase)
       ? {
           coreAttentionBiasType: bias as "pre_scale_bias",
           coreAttentionBias: waves(backend(), 8, scores, options.dtype),
         }
       : {}),
   };
-  const encoder = isDecoder(drawn) ? { encoderOutput: memory } : {};
+  const encoder = isDecoder(layerCase) ? { encoderOutput: memory } : {};
   const [selfMask, interMask] = [
     self.isArbitrary ? { attentionMask: hidden(QUERIES) } : {},
-    inter.isArbitrary && isDecoder(drawn) ? hidden(keysOf(drawn)) : undefined,
+    inter.isArbitrary && isDecoder(layerCase) ? hidden(keysOf(layerCase)) : undefined,
   ];
   return [
     {
@@ -305,46 +306,46 @@ function composition(
   return last ? last.forward(out) : out;
 }
 
-function leavesOf(drawn: Case): readonly [x: Variable, memory: Variable] {
+function leavesOf(layerCase: Case): readonly [x: Variable, memory: Variable] {
   const shape = (count: number, rows: number): readonly number[] => {
-    if (drawn.format === "thd") return [rows, HIDDEN];
-    return drawn.format === "bshd" ? [BATCH, count, HIDDEN] : [count, BATCH, HIDDEN];
+    if (layerCase.format === "thd") return [rows, HIDDEN];
+    return layerCase.format === "bshd" ? [BATCH, count, HIDDEN] : [count, BATCH, HIDDEN];
   };
-  const { dtype } = drawn.options;
+  const { dtype } = layerCase.options;
   const leaf = (seed: number, size: readonly number[]) =>
     new Variable(waves(backend(), seed, size, dtype), true);
-  return [leaf(1, shape(QUERIES, ROWS.queries)), leaf(2, shape(keysOf(drawn), ROWS.keys))];
+  return [leaf(1, shape(QUERIES, ROWS.queries)), leaf(2, shape(keysOf(layerCase), ROWS.keys))];
 }
 
-it("with drawn options, the layer is the composition of its layers with the options that its own stand for", () => {
+it("with drawn options, the layer is the composition of its layers with the corresponding options", () => {
   fc.assert(
-    fc.property(cases, (drawn) => {
+    fc.property(cases, (layerCase) => {
       using _scope = new Scope();
       const [random, handRandom] = [new RandomState(3n), new RandomState(3n)];
-      using module = new TransformerLayer(backend(), HIDDEN, FFN, HEADS, layerOptions(drawn, random));
-      const layers = layersOf(drawn, handRandom);
+      using module = new TransformerLayer(backend(), HIDDEN, FFN, HEADS, layerOptions(layerCase, random));
+      const layers = layersOf(layerCase, handRandom);
       const parameters = [module.parameters(), layers.all.flatMap((layer) => layer.parameters())] as const;
       expect(parameters[0].length).toBe(parameters[1].length);
-      for (const [i, each] of parameters[0].entries())
-        expectSame(`initial value ${i}`, each.tensor, parameters[1][i]?.tensor);
-      fill(drawn.seed, module);
-      fill(drawn.seed, ...layers.all);
-      const [[x, memory], [handX, handMemory]] = [leavesOf(drawn), leavesOf(drawn)];
-      const out = module.forward(x, callsOf(drawn, memory)[0]);
-      const expected = composition(drawn, layers, handX, callsOf(drawn, handMemory).slice(1));
+      for (const [i, parameter] of parameters[0].entries())
+        expectSame(`initial value ${i}`, parameter.tensor, parameters[1][i]?.tensor);
+      fill(layerCase.seed, module);
+      fill(layerCase.seed, ...layers.all);
+      const [[x, memory], [handX, handMemory]] = [leavesOf(layerCase), leavesOf(layerCase)];
+      const out = module.forward(x, callsOf(layerCase, memory)[0]);
+      const expected = composition(layerCase, layers, handX, callsOf(layerCase, handMemory).slice(1));
       expectSame("result", out.tensor, expected.tensor);
-      if (drawn.isBackward) {
-        const grad = waves(backend(), 3, out.shape, drawn.options.dtype);
+      if (layerCase.isBackward) {
+        const grad = waves(backend(), 3, out.shape, layerCase.options.dtype);
         out.backward(grad);
         expected.backward(grad);
         expectSame("gradient of the input", x.grad, handX.grad);
         expectSame("gradient of encoderOutput", memory.grad, handMemory.grad);
-        for (const [i, each] of parameters[0].entries())
-          expectSame(`gradient ${i}`, each.grad, parameters[1][i]?.grad);
+        for (const [i, parameter] of parameters[0].entries())
+          expectSame(`gradient ${i}`, parameter.grad, parameters[1][i]?.grad);
       }
       for (const leaf of [x, memory, handX, handMemory, ...parameters.flat()]) leaf.zeroGrad();
       for (const layer of layers.all) layer.dispose();
     }),
-    { numRuns: draws(240) + EXAMPLES.length, examples: EXAMPLES.map((each) => [each]) },
+    { numRuns: draws(240) + EXAMPLES.length, examples: EXAMPLES.map((example) => [example]) },
   );
 });

@@ -30,13 +30,18 @@ const STEPS = 2;
 
 type Optimized = Module | ReadonlyMap<string, Parameter>;
 const ADAMW = { learningRate: 0.01, weightDecay: 0.01 } as const;
-const OPTIMIZERS: Readonly<Record<string, (of: Optimized) => Optimizer>> = {
-  "AdamW, e4m3 and f16": (of) =>
-    new AdamW(of, { ...ADAMW, expAvgDtype: "e4m3", expAvgSqDtype: "f16", masterWeightDtype: "f16" }),
-  "AdamW, bf16 and e4m3, remainders": (of) =>
-    new AdamW(of, { ...ADAMW, expAvgDtype: "bf16", expAvgSqDtype: "e4m3", storeParamRemainders: true }),
-  "SGD, f16": (of) =>
-    new SGD(of, { learningRate: 0.1, momentum: 0.9, momentumDtype: "f16", masterWeightDtype: "f16" }),
+const OPTIMIZERS: Readonly<Record<string, (optimized: Optimized) => Optimizer>> = {
+  "AdamW, e4m3 and f16": (optimized) =>
+    new AdamW(optimized, { ...ADAMW, expAvgDtype: "e4m3", expAvgSqDtype: "f16", masterWeightDtype: "f16" }),
+  "AdamW, bf16 and e4m3, remainders": (optimized) =>
+    new AdamW(optimized, {
+      ...ADAMW,
+      expAvgDtype: "bf16",
+      expAvgSqDtype: "e4m3",
+      storeParamRemainders: true,
+    }),
+  "SGD, f16": (optimized) =>
+    new SGD(optimized, { learningRate: 0.1, momentum: 0.9, momentumDtype: "f16", masterWeightDtype: "f16" }),
 };
 
 const ROWS = product({
@@ -50,9 +55,9 @@ const BOTH = ROWS.filter(
 );
 const CASES = [...BOTH, ...sampleCases(ROWS.filter((row) => !BOTH.includes(row)))];
 
-const drawn = (seed: number, shape: Shape): Float32Array =>
+const drawValues = (seed: number, shape: Shape): Float32Array =>
   normal({ seed: BigInt(seed), offset: 0n }, elementCount(shape), 1);
-const uploaded = (
+const uploadAs = (
   backend: Backend,
   values: Float32Array,
   shape: Shape,
@@ -62,8 +67,8 @@ const partOf = ({ part, shape }: Parameter): TensorPart =>
   part ?? wholePart(shape.length === 0 ? [1] : shape);
 
 /** This rank's elements of a full tensor. */
-const ownPart = (parameter: Parameter, whole: Float32Array): Float32Array =>
-  Float32Array.from(elementsOfPart(whole, partOf(parameter)));
+const ownPart = (parameter: Parameter, fullValues: Float32Array): Float32Array =>
+  Float32Array.from(elementsOfPart(fullValues, partOf(parameter)));
 
 /** Every tensor of an optimizer, as numbers: parameters, masters, moments and scales. */
 function tensorsOf({ slots }: Optimizer): readonly (readonly [string, string, Tensor])[] {
@@ -72,65 +77,65 @@ function tensorsOf({ slots }: Optimizer): readonly (readonly [string, string, Te
       ["parameter", parameter.value as Exclude<Parameter["value"], QuantizedTensor>] as const,
       ["master", master] as const,
       ...buffers,
-    ].map(([of, x]) => [name, of, x as Tensor] as const),
+    ].map(([owner, x]) => [name, owner, x as Tensor] as const),
   );
 }
 
 describe("an optimizer of divided parameters has the parts of one process's tensors, and its scales", () => {
   it.each(CASES.map((row) => [JSON.stringify(row), row] as const))("%s", async (_, row) => {
     const { optimizer, division, dtype } = row;
-    const make = OPTIMIZERS[optimizer] as (of: Optimized) => Optimizer;
+    const make = OPTIMIZERS[optimizer] as (optimized: Optimized) => Optimizer;
     const nets = dividedNets(backends, division, dtype);
-    const own = nets.map((net) => {
+    const optimizers = nets.map((net) => {
       using _ = new Scope();
-      for (const [i, each] of net.parameters().entries()) {
-        const values = ownPart(each, drawn(i, partOf(each).shape));
-        const value = each.value as Tensor<WideDType>;
-        value.paste(uploaded(net.backend, values, each.shape, value.dtype), 0);
+      for (const [i, parameter] of net.parameters().entries()) {
+        const values = ownPart(parameter, drawValues(i, partOf(parameter).shape));
+        const value = parameter.value as Tensor<WideDType>;
+        value.paste(uploadAs(net.backend, values, parameter.shape, value.dtype), 0);
       }
       return make(net);
     });
-    const [first] = nets as readonly [Module, ...Module[]];
+    const [firstNet] = nets as readonly [Module, ...Module[]];
     const [backend] = backends as readonly [Backend, ...Backend[]];
-    const shapes = first.parameters().map((each) => partOf(each).shape);
-    const whole = new Map(
-      [...first.namedParameters()].map(([name, { value }], i) => {
+    const shapes = firstNet.parameters().map((parameter) => partOf(parameter).shape);
+    const fullTensors = new Map(
+      [...firstNet.namedParameters()].map(([name, { value }], i) => {
         using _ = new Scope();
         const shape = shapes[i] as Shape;
-        const full = uploaded(backend, drawn(i, shape), shape, (value as Tensor<WideDType>).dtype);
-        return [name, new Parameter(persistent(full))] as const;
+        const fullTensor = uploadAs(backend, drawValues(i, shape), shape, (value as Tensor<WideDType>).dtype);
+        return [name, new Parameter(persistent(fullTensor))] as const;
       }),
     );
-    const single = make(whole);
+    const singleOptimizer = make(fullTensors);
     for (let step = 0; step <= STEPS; step++) {
-      for (const [rank, each] of own.entries()) {
+      for (const [rank, optimizer] of optimizers.entries()) {
         const named = nets[rank]?.namedParameters() as ReadonlyMap<string, Parameter>;
-        const expected = tensorsOf(single);
-        for (const [i, [name, of, x]] of tensorsOf(each).entries()) {
-          const [, , full] = expected[i] as readonly [string, string, Tensor];
-          const all = (await full.data()) as Uint16Array;
-          const part = isStateScale(of)
-            ? [...all]
-            : elementsOfPart(all, partOf(named.get(name) as Parameter));
+        const expected = tensorsOf(singleOptimizer);
+        for (const [i, [name, tensorName, x]] of tensorsOf(optimizer).entries()) {
+          const [, , fullTensor] = expected[i] as readonly [string, string, Tensor];
+          const allValues = (await fullTensor.data()) as Uint16Array;
+          const part = isStateScale(tensorName)
+            ? [...allValues]
+            : elementsOfPart(allValues, partOf(named.get(name) as Parameter));
           expect(
             [...((await x.data()) as Uint16Array)],
-            `${of} of ${name}, rank ${rank}, step ${step}`,
+            `${tensorName} of ${name}, rank ${rank}, step ${step}`,
           ).toEqual(part);
         }
       }
       if (step === STEPS) break;
-      for (const [rank, each] of [...own, single].entries()) {
+      for (const [rank, optimizer] of [...optimizers, singleOptimizer].entries()) {
         using _ = new Scope();
-        const parameters = [...each.slots.values()].map(({ parameter }) => parameter);
+        const parameters = [...optimizer.slots.values()].map(({ parameter }) => parameter);
         for (const [i, parameter] of parameters.entries()) {
-          const grad = drawn(100 * (step + 1) + i, shapes[i] as Shape);
-          const values = rank < own.length ? ownPart(parameter, grad) : grad;
-          parameter.grad = persistent(uploaded(parameter.value.backend, values, parameter.shape, dtype));
+          const grad = drawValues(100 * (step + 1) + i, shapes[i] as Shape);
+          const values = rank < optimizers.length ? ownPart(parameter, grad) : grad;
+          parameter.grad = persistent(uploadAs(parameter.value.backend, values, parameter.shape, dtype));
         }
-        each.step();
-        each.zeroGrad();
+        optimizer.step();
+        optimizer.zeroGrad();
       }
     }
-    for (const owned of [...own, single, ...nets, ...whole.values()]) owned.dispose();
+    for (const owned of [...optimizers, singleOptimizer, ...nets, ...fullTensors.values()]) owned.dispose();
   });
 });

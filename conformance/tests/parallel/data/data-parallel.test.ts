@@ -56,7 +56,7 @@ interface Case {
   readonly fuses: boolean;
   readonly fp8: boolean;
   /** Whether a weight is also used as an embedding table, so that it has a `grad` besides its `mainGrad`. */
-  readonly tied: boolean;
+  readonly isTied: boolean;
   /**
    * When `backwardDw` computes gradients of weights: of the model after each pass, of the model after all passes, or of one layer
    * after another after each pass. Undefined if the pass computes them.
@@ -72,7 +72,7 @@ const cases: fc.Arbitrary<Case> = fc.record({
   dtype: fc.constantFrom("f32", "bf16"),
   fuses: fc.boolean(),
   fp8: fc.boolean(),
-  tied: fc.boolean(),
+  isTied: fc.boolean(),
   delays: fc.constantFrom(undefined, "pass", "step", "layers"),
   microbatches: fc.integer({ min: 1, max: 3 }),
   frozen: fc.array(fc.boolean(), { minLength: 3, maxLength: 3 }),
@@ -101,16 +101,16 @@ function modelOn(
   { dtype, fuses, delays }: Pick<Case, "dtype" | "fuses"> & Partial<Pick<Case, "delays">>,
 ): Layers {
   const fused = { dtype, fuseWgradAccumulation: fuses, random: new RandomState(5n) };
-  const of = { ...fused, delayWgradCompute: delays !== undefined };
+  const options = { ...fused, delayWgradCompute: delays !== undefined };
   const model = new Layers(backend, [
-    new Linear(backend, WIDTH, WIDTH, of),
-    new LayerNormMLP(backend, WIDTH, 2 * WIDTH, of),
-    new Linear(backend, WIDTH, WIDTH, { ...of, bias: false }),
+    new Linear(backend, WIDTH, WIDTH, options),
+    new LayerNormMLP(backend, WIDTH, 2 * WIDTH, options),
+    new Linear(backend, WIDTH, WIDTH, { ...options, bias: false }),
   ]);
   if (fuses)
-    for (const [name, each] of model.namedParameters())
-      if (name.toLowerCase().endsWith("weight") && each.shape.length === 2)
-        each.mainGrad = persistent(zeros(backend, "f32", each.shape));
+    for (const [name, parameter] of model.namedParameters())
+      if (name.toLowerCase().endsWith("weight") && parameter.shape.length === 2)
+        parameter.mainGrad = persistent(zeros(backend, "f32", parameter.shape));
   return model;
 }
 
@@ -121,7 +121,7 @@ function sample(backend: Backend, number: number, dtype: WideDType): Tensor<Wide
 }
 
 function freeze(model: Module, frozen: readonly boolean[]): void {
-  for (const [i, each] of model.parameters().entries()) each.requiresGrad = !frozen[i];
+  for (const [i, parameter] of model.parameters().entries()) parameter.requiresGrad = !frozen[i];
 }
 
 /** A module that adds two parameters. */
@@ -137,14 +137,14 @@ class Terms extends Module {
     ],
   ) {
     super(backend, { dtype: "f32" });
-    const one = constantInit(1);
-    this.x = this.parameter("x", x, one);
-    this.y = this.parameter("y", y, one);
+    const initMethod = constantInit(1);
+    this.x = this.parameter("x", x, initMethod);
+    this.y = this.parameter("y", y, initMethod);
   }
 }
 
 /** The backward pass of one microbatch. */
-function pass(model: Layers, { dtype, fp8, tied, delays }: Case, number: number): void {
+function pass(model: Layers, { dtype, fp8, isTied, delays }: Case, number: number): void {
   using _ = new Scope();
   const x = sample(model.backend, number, dtype);
   const rows = (): Variable => {
@@ -152,7 +152,7 @@ function pass(model: Layers, { dtype, fp8, tied, delays }: Case, number: number)
     const ids = Int32Array.from({ length: ROWS }, (_, i) => (i * number + 3) % WIDTH);
     return functional.embedding(weight, tensor(model.backend, ids, [ROWS], "i32"));
   };
-  const forward = (): Variable => (tied ? functional.add(model.forward(x), rows()) : model.forward(x));
+  const forward = (): Variable => (isTied ? functional.add(model.forward(x), rows()) : model.forward(x));
   const y = fp8 ? autocast({ recipe: new MXFP8BlockScaling() }, forward) : forward();
   y.backward(sample(model.backend, 1000 + number, dtype));
   if (delays === "pass") backwardDw(model);
@@ -172,18 +172,21 @@ function gradientOf({ mainGrad, grad }: Parameter): Tensor<WideDType> | undefine
 const bitsOf = (x: Tensor | undefined): string => (x ? String(download(x).codes) : "none");
 
 /** Returns the gradients of all ranks, which are reduced during the backward passes. */
-async function reduced(given: Case): Promise<string[][]> {
-  const groups = loopbackOver(backends.slice(0, given.ranks), 5000);
+async function reduceByDataParallel(testCase: Case): Promise<string[][]> {
+  const groups = loopbackOver(backends.slice(0, testCase.ranks), 5000);
   const models = groups.map((group) => {
-    const model = modelOn(group.backend, given);
-    freeze(model, given.frozen);
-    using parallel = new DataParallel(model, group, given.options);
-    const numbers = Array.from({ length: given.microbatches }, (_, i) => given.microbatches * group.rank + i);
+    const model = modelOn(group.backend, testCase);
+    freeze(model, testCase.frozen);
+    using parallel = new DataParallel(model, group, testCase.options);
+    const numbers = Array.from(
+      { length: testCase.microbatches },
+      (_, i) => testCase.microbatches * group.rank + i,
+    );
     parallel.noSync(() => {
-      for (const number of numbers.slice(0, -1)) pass(model, given, number);
+      for (const number of numbers.slice(0, -1)) pass(model, testCase, number);
     });
-    pass(model, given, numbers.at(-1) as number);
-    if (given.delays === "step") {
+    pass(model, testCase, numbers.at(-1) as number);
+    if (testCase.delays === "step") {
       parallel.noSync(() => {
         for (const _ of numbers.slice(0, -1)) backwardDw(model);
       });
@@ -191,36 +194,37 @@ async function reduced(given: Case): Promise<string[][]> {
     }
     return model;
   });
-  return finished(models);
+  return gradientsOfAll(models);
 }
 
-async function finished(models: readonly Module[]): Promise<string[][]> {
+async function gradientsOfAll(models: readonly Module[]): Promise<string[][]> {
   const texts = [];
   for (const model of models) {
     for (const parameter of model.parameters()) await gradientOf(parameter)?.data();
-    texts.push(model.parameters().map((each) => bitsOf(gradientOf(each))));
+    texts.push(model.parameters().map((parameter) => bitsOf(gradientOf(parameter))));
     model.dispose();
   }
   return texts;
 }
 
 /** The expected gradients: each gradient is reduced by a separate all-reduce after all passes. */
-async function oneByOne(given: Case): Promise<string[][]> {
-  const groups = loopbackOver(backends.slice(0, given.ranks), 5000);
-  const { reduction = "mean", plan } = given.options;
+async function addOneByOne(testCase: Case): Promise<string[][]> {
+  const groups = loopbackOver(backends.slice(0, testCase.ranks), 5000);
+  const { reduction = "mean", plan } = testCase.options;
   const models = groups.map((group) => {
-    const model = modelOn(group.backend, given);
-    freeze(model, given.frozen);
-    for (let i = 0; i < given.microbatches; i++) pass(model, given, given.microbatches * group.rank + i);
-    if (given.delays === "step") for (let i = 0; i < given.microbatches; i++) backwardDw(model);
-    for (const each of model.parameters()) {
+    const model = modelOn(group.backend, testCase);
+    freeze(model, testCase.frozen);
+    for (let i = 0; i < testCase.microbatches; i++)
+      pass(model, testCase, testCase.microbatches * group.rank + i);
+    if (testCase.delays === "step") for (let i = 0; i < testCase.microbatches; i++) backwardDw(model);
+    for (const parameter of model.parameters()) {
       using _ = new Scope();
-      if (each.mainGrad && each.grad) {
-        add(each.mainGrad, each.grad, { out: each.mainGrad });
-        each.zeroGrad();
+      if (parameter.mainGrad && parameter.grad) {
+        add(parameter.mainGrad, parameter.grad, { out: parameter.mainGrad });
+        parameter.zeroGrad();
       }
-      const grad = gradientOf(each);
-      if (!grad || !each.requiresGrad) continue;
+      const grad = gradientOf(parameter);
+      if (!grad || !parameter.requiresGrad) continue;
       const sum = group.allReduce(grad.clone(), { plan });
       grad.paste(
         reduction === "mean" ? (scaled(sum, 1 / group.size, { outDtype: sum.dtype }) as never) : sum,
@@ -229,135 +233,135 @@ async function oneByOne(given: Case): Promise<string[][]> {
     }
     return model;
   });
-  return finished(models);
+  return gradientsOfAll(models);
 }
 
 /**
  * The events of a pass, in order: the completion of a gradient, by the index of its parameter; and a sum over all ranks, with its
  * dtype, its size, and whether it is in place.
  */
-type Told = readonly ["ready", number] | readonly ["sum", WideDType, number, boolean];
+type Event = readonly ["ready", number] | readonly ["sum", WideDType, number, boolean];
 
 /**
  * The expected events of a pass, or of a call of `backwardDw`, that completes the gradients of some parameters. Buckets are
  * formed in the order of `indices`; gradients become complete in the order of `ready`.
  */
-function toldBy(
+function eventsOf(
   parameters: readonly Parameter[],
   { indices, ready, bytes }: { indices: readonly number[]; ready: readonly number[]; bytes: number },
-): readonly Told[] {
+): readonly Event[] {
   const buckets: { readonly dtype: WideDType; readonly members: number[]; end: number; inPlace: boolean }[] =
     [];
   for (const i of indices) {
     const { mainGrad, value, shape } = parameters[i] as Parameter;
     const dtype = mainGrad ? "f32" : (value.dtype as WideDType);
-    const each = dtype === "f32" ? 4 : 2;
+    const elementBytes = dtype === "f32" ? 4 : 2;
     const size = shape.reduce((product, count) => product * count, 1);
     const last = buckets.at(-1);
-    const begin = last ? Math.ceil((last.end * each) / 256) * 256 : 0;
-    if (last?.dtype === dtype && begin + size * each <= bytes) {
+    const begin = last ? Math.ceil((last.end * elementBytes) / 256) * 256 : 0;
+    if (last?.dtype === dtype && begin + size * elementBytes <= bytes) {
       last.members.push(i);
-      last.end = begin / each + size;
+      last.end = begin / elementBytes + size;
       last.inPlace = true;
     } else buckets.push({ dtype, members: [i], end: size, inPlace: mainGrad !== undefined });
   }
   const complete = new Set<number>();
-  return ready.flatMap((number): readonly Told[] => {
+  return ready.flatMap((number): readonly Event[] => {
     if (!indices.includes(number)) return [];
     complete.add(number);
-    const told: Told[] = [["ready", number]];
-    for (; buckets[0]?.members.every((each) => complete.has(each)); buckets.shift())
-      told.push(["sum", buckets[0].dtype, buckets[0].end, buckets[0].inPlace]);
-    return told;
+    const events: Event[] = [["ready", number]];
+    for (; buckets[0]?.members.every((member) => complete.has(member)); buckets.shift())
+      events.push(["sum", buckets[0].dtype, buckets[0].end, buckets[0].inPlace]);
+    return events;
   });
 }
 
 /** Weights that have both a `mainGrad` and a `grad`, in one common bucket, and in one bucket for each weight. */
 const FUSED: readonly Case[] = (["bf16", "f32"] as const).flatMap((dtype) =>
   [{}, { bucketBytes: 1 }].map((options) => ({
-    ...{ ranks: 2, dtype, fuses: true, fp8: false, tied: true, microbatches: 2 },
+    ...{ ranks: 2, dtype, fuses: true, fp8: false, isTied: true, microbatches: 2 },
     ...{ frozen: [], options },
   })),
 );
 /** A ring of three ranks: the sum of three gradients depends on their order. */
 const RING: Case = {
-  ...{ ranks: 3, dtype: "f32", fuses: false, fp8: false, tied: false, microbatches: 1 },
+  ...{ ranks: 3, dtype: "f32", fuses: false, fp8: false, isTied: false, microbatches: 1 },
   ...{ frozen: [], options: { plan: { algorithm: "ring" } } },
 };
 
 describe("data parallelism", () => {
   it("reduces each gradient independently of buckets, dtypes, microbatches and frozen parameters", async () => {
     await fc.assert(
-      fc.asyncProperty(cases, async (given) => {
+      fc.asyncProperty(cases, async (testCase) => {
         // the splits of a ring depend on the full bucket, and determine its bits
-        const whole =
-          given.options.plan?.algorithm === "ring"
-            ? { ...given, options: { ...given.options, bucketBytes: 1 } }
-            : given;
-        const [first, ...others] = await reduced(whole);
-        expect(first).toEqual((await oneByOne(whole))[0]);
-        for (const other of others) expect(other).toEqual(first);
+        const wholeCase =
+          testCase.options.plan?.algorithm === "ring"
+            ? { ...testCase, options: { ...testCase.options, bucketBytes: 1 } }
+            : testCase;
+        const [firstRank, ...otherRanks] = await reduceByDataParallel(wholeCase);
+        expect(firstRank).toEqual((await addOneByOne(wholeCase))[0]);
+        for (const otherRank of otherRanks) expect(otherRank).toEqual(firstRank);
       }),
       {
         numRuns: draws(25, FUSED.length + 3),
         seed: derivedSeed(11),
-        examples: [...FUSED, RING].map((given) => [given]),
+        examples: [...FUSED, RING].map((testCase) => [testCase]),
       },
     );
   });
 
   it("with f32 gradients equals one process that adds the gradients of the samples in rank order, to the bit", async () => {
-    const given: Case = {
+    const testCase: Case = {
       ranks: 4,
       dtype: "f32",
       fuses: false,
       fp8: false,
-      tied: false,
+      isTied: false,
       microbatches: 1,
       frozen: [],
       options: { reduction: "sum", bucketBytes: 5000 },
     };
-    const [ranks] = await reduced(given);
-    const model = modelOn(backends[0] as Backend, given);
-    for (let rank = 0; rank < 4; rank++) pass(model, given, rank);
-    expect(ranks).toEqual(model.parameters().map((each) => bitsOf(each.grad)));
+    const [ranks] = await reduceByDataParallel(testCase);
+    const model = modelOn(backends[0] as Backend, testCase);
+    for (let rank = 0; rank < 4; rank++) pass(model, testCase, rank);
+    expect(ranks).toEqual(model.parameters().map((parameter) => bitsOf(parameter.grad)));
     model.dispose();
   });
 
   it("reduces each bucket of bucketBytes as soon as it and all earlier buckets are complete", () => {
     fc.assert(
-      fc.property(cases, (given) => {
+      fc.property(cases, (testCase) => {
         const [group] = loopbackOver(backends.slice(0, 1), 5000) as [ProcessGroup];
-        const model = modelOn(group.backend, given);
-        freeze(model, given.frozen);
+        const model = modelOn(group.backend, testCase);
+        freeze(model, testCase.frozen);
         const parameters = model.parameters();
-        const told: Told[] = [];
-        for (const [i, each] of parameters.entries())
-          each.registerPostAccumulateGradHook(() => void told.push(["ready", i]));
+        const events: Event[] = [];
+        for (const [i, parameter] of parameters.entries())
+          parameter.registerPostAccumulateGradHook(() => void events.push(["ready", i]));
         const allReduce = vi.spyOn(group, "allReduce").mockImplementation((x, options) => {
-          told.push(["sum", x.dtype, x.size, options?.out === x]);
+          events.push(["sum", x.dtype, x.size, options?.out === x]);
           return ProcessGroup.prototype.allReduce.call(group, x, options) as never;
         });
-        using _parallel = new DataParallel(model, group, given.options);
-        pass(model, given, 0);
-        if (given.delays === "step") backwardDw(model);
+        using _parallel = new DataParallel(model, group, testCase.options);
+        pass(model, testCase, 0);
+        if (testCase.delays === "step") backwardDw(model);
         allReduce.mockRestore();
-        const ready = told.flatMap(([what, number]) => (what === "ready" ? [number] : []));
+        const ready = events.flatMap(([kind, number]) => (kind === "ready" ? [number] : []));
         expect([...ready].sort((a, b) => a - b)).toEqual(
           parameters.flatMap(({ requiresGrad }, i) => (requiresGrad ? [i] : [])),
         );
-        const bytes = given.options.bucketBytes ?? 25 * 2 ** 20;
+        const bytes = testCase.options.bucketBytes ?? 25 * 2 ** 20;
         const indicesOf = (module: Module, delayed: boolean): readonly number[] =>
           module
             .parameters()
             .filter(({ requiresGrad, delayedGradients }) => requiresGrad && !!delayedGradients === delayed)
-            .map((each) => parameters.indexOf(each));
-        const calls = given.delays === "layers" ? [...model.layers].reverse() : [model];
+            .map((parameter) => parameters.indexOf(parameter));
+        const calls = testCase.delays === "layers" ? [...model.layers].reverse() : [model];
         const expected = [
           indicesOf(model, false).toReversed(),
           ...calls.map((module) => indicesOf(module, true)),
-        ].flatMap((indices) => toldBy(parameters, { indices, ready, bytes }));
-        expect(told).toEqual(expected);
+        ].flatMap((indices) => eventsOf(parameters, { indices, ready, bytes }));
+        expect(events).toEqual(expected);
         model.dispose();
       }),
       { numRuns: draws(20, 12), seed: derivedSeed(12) },
@@ -367,41 +371,44 @@ describe("data parallelism", () => {
   it.each([
     [0, 1],
     [64, 2],
-  ])("takes 25 MiB together unless told otherwise: with %i elements more there are %i sums", (more, sums) => {
-    const [group] = loopbackOver(backends.slice(0, 1), 5000) as [ProcessGroup];
-    const count = (25 * 2 ** 20) / 4 / 2;
-    const model = new Terms(group.backend, [[count], [count + more]]);
-    const allReduce = vi.spyOn(group, "allReduce");
-    {
-      using _ = new DataParallel(model, group);
-      using _scope = new Scope();
-      const ones = differentiable([model.x, model.y], () => ({
-        results: [zeros(group.backend, "f32", [1])],
-        backward: () => [model.x, model.y].map(({ shape }) => zeros(group.backend, "f32", shape)),
-      }));
-      ones[0].backward();
-    }
-    expect(allReduce).toHaveBeenCalledTimes(sums);
-    model.dispose();
-  });
+  ])(
+    "takes 25 MiB together unless told otherwise: with %i elements more there are %i sums",
+    (extraElements, sums) => {
+      const [group] = loopbackOver(backends.slice(0, 1), 5000) as [ProcessGroup];
+      const count = (25 * 2 ** 20) / 4 / 2;
+      const model = new Terms(group.backend, [[count], [count + extraElements]]);
+      const allReduce = vi.spyOn(group, "allReduce");
+      {
+        using _ = new DataParallel(model, group);
+        using _scope = new Scope();
+        const sumOfOnes = differentiable([model.x, model.y], () => ({
+          results: [zeros(group.backend, "f32", [1])],
+          backward: () => [model.x, model.y].map(({ shape }) => zeros(group.backend, "f32", shape)),
+        }));
+        sumOfOnes[0].backward();
+      }
+      expect(allReduce).toHaveBeenCalledTimes(sums);
+      model.dispose();
+    },
+  );
 
   it("does not reduce gradients inside noSync, nested or failed, nor after dispose()", () => {
-    const given: Case = {
+    const testCase: Case = {
       ranks: 1,
       dtype: "f32",
       fuses: false,
       fp8: false,
-      tied: false,
+      isTied: false,
       microbatches: 1,
       frozen: [],
       options: {},
     };
     const [group] = loopbackOver(backends.slice(0, 1), 5000) as [ProcessGroup];
-    const model = modelOn(group.backend, given);
+    const model = modelOn(group.backend, testCase);
     const allReduce = vi.spyOn(group, "allReduce");
     const sums = (): number => {
       allReduce.mockClear();
-      pass(model, given, 0);
+      pass(model, testCase, 0);
       return allReduce.mock.calls.length;
     };
     const parallel = new DataParallel(model, group);
@@ -476,16 +483,16 @@ describe("data parallelism", () => {
       expect(() => functional.add(functional.add(failing[0], model.x), model.x).backward(dy)).toThrow(
         RangeError,
       );
-      for (const frozen of [undefined, model.x, model.y]) {
-        for (const each of [model.x, model.y]) {
-          each.zeroGrad();
-          each.requiresGrad = each !== frozen;
+      for (const frozenLayer of [undefined, model.x, model.y]) {
+        for (const layer of [model.x, model.y]) {
+          layer.zeroGrad();
+          layer.requiresGrad = layer !== frozenLayer;
         }
         allReduce.mockClear();
         functional.add(model.x, model.y).backward(dy);
-        const trained = [model.x, model.y].filter((each) => each !== frozen);
+        const trained = [model.x, model.y].filter((layer) => layer !== frozenLayer);
         expect(allReduce.mock.calls.map(([x]) => x.size)).toEqual([trained.length * ROWS * WIDTH]);
-        for (const each of trained) expect(bitsOf(each.grad)).toBe(bitsOf(dy));
+        for (const layer of trained) expect(bitsOf(layer.grad)).toBe(bitsOf(dy));
       }
     }
     model.dispose();
@@ -500,11 +507,11 @@ describe("data parallelism", () => {
       functional.add(model.x, model.y).backward(sample(group.backend, group.rank, "f32"));
       return model;
     });
-    const [zero, one] = await finished(models);
+    const [zero, secondModel] = await gradientsOfAll(models);
     using _ = new Scope();
     const backend = backends[0] as Backend;
     const sum = bitsOf(add(sample(backend, 0, "f32"), sample(backend, 1, "f32")));
-    expect([zero, one]).toEqual([
+    expect([zero, secondModel]).toEqual([
       [sum, sum],
       [sum, sum],
     ]);
@@ -525,20 +532,20 @@ describe("data parallelism", () => {
 
   it("fails the group with the name of a parameter that the pass did not reach", async () => {
     const groups = loopbackOver(backends.slice(0, 2), 5000);
-    const [first, second] = groups.map(({ backend }) => new Terms(backend)) as [Terms, Terms];
-    using _first = new DataParallel(first, groups[0] as ProcessGroup);
-    using _second = new DataParallel(second, groups[1] as ProcessGroup);
+    const [firstTerms, secondTerms] = groups.map(({ backend }) => new Terms(backend)) as [Terms, Terms];
+    using _first = new DataParallel(firstTerms, groups[0] as ProcessGroup);
+    using _second = new DataParallel(secondTerms, groups[1] as ProcessGroup);
     {
       using _ = new Scope();
-      functional.add(second.x, second.y).backward(sample(second.backend, 0, "f32"));
-      const dy = sample(first.backend, 0, "f32");
-      expect(() => functional.add(first.y, first.y).backward(dy)).toThrow(/did not reach x;/);
+      functional.add(secondTerms.x, secondTerms.y).backward(sample(secondTerms.backend, 0, "f32"));
+      const dy = sample(firstTerms.backend, 0, "f32");
+      expect(() => functional.add(firstTerms.y, firstTerms.y).backward(dy)).toThrow(/did not reach x;/);
     }
-    const ended = second.x.grad?.data() as Promise<unknown>;
+    const ended = secondTerms.x.grad?.data() as Promise<unknown>;
     await expect(ended).rejects.toThrow(DistributedError);
     await expect(ended).rejects.toMatchObject({ failure: "aborted", rank: 0 });
     await expect(ended).rejects.toThrow(/did not reach x;/);
-    for (const model of [first, second]) model.dispose();
+    for (const model of [firstTerms, secondTerms]) model.dispose();
   });
 
   it("fails the group if the pass reached a parameter but computed no gradient for it", () => {
@@ -565,20 +572,21 @@ describe("data parallelism", () => {
     const groups = loopbackOver(backends.slice(0, 3), 5000);
     const models = groups.map(({ backend, rank }) => {
       const initMethod = normalInit(2 ** rank);
-      const of = { dtype: "f32" as const, random: new RandomState(BigInt(rank)), initMethod };
-      const make = (): Linear => new Linear(backend, WIDTH, WIDTH, of);
+      const options = { dtype: "f32" as const, random: new RandomState(BigInt(rank)), initMethod };
+      const make = (): Linear => new Linear(backend, WIDTH, WIDTH, options);
       const model = recipe ? quantizedModelInit({ recipe }, make) : make();
       model.bias?.tensor.write(new Float32Array(WIDTH).fill(rank));
       return model;
     });
-    const all = () => models.map((model) => model.parameters().flatMap(({ value }) => membersOf(value)));
-    const before = all().map((each) => each.map(bitsOf));
+    const tensorsOfModels = () =>
+      models.map((model) => model.parameters().flatMap(({ value }) => membersOf(value)));
+    const bitsBefore = tensorsOfModels().map((tensors) => tensors.map(bitsOf));
     for (const [i, group] of groups.entries()) broadcastParameters(models[i] as Linear, group, 1);
-    for (const each of all().flat()) await each.data();
-    const [zero, one, two] = all().map((each) => each.map(bitsOf));
-    expect(one).toEqual(before[1]);
-    expect([zero, two]).toEqual([one, one]);
-    for (const [i, bits] of (one as string[]).entries()) expect(bits).not.toBe(before[0]?.[i]);
+    for (const tensor of tensorsOfModels().flat()) await tensor.data();
+    const [zero, secondModel, thirdModel] = tensorsOfModels().map((tensors) => tensors.map(bitsOf));
+    expect(secondModel).toEqual(bitsBefore[1]);
+    expect([zero, thirdModel]).toEqual([secondModel, secondModel]);
+    for (const [i, bits] of (secondModel as string[]).entries()) expect(bits).not.toBe(bitsBefore[0]?.[i]);
     for (const model of models) model.dispose();
   });
 
@@ -587,28 +595,28 @@ describe("data parallelism", () => {
     const models = groups.map(
       ({ backend, rank }) => new Linear(backend, WIDTH, WIDTH, { random: new RandomState(BigInt(rank)) }),
     );
-    const before = bitsOf(models[0]?.weight.tensor);
+    const bitsBefore = bitsOf(models[0]?.weight.tensor);
     for (const [i, group] of groups.entries()) broadcastParameters(models[i] as Linear, group);
     for (const { weight } of models) await weight.tensor.data();
-    expect(models.map(({ weight }) => bitsOf(weight.tensor))).toEqual([before, before]);
+    expect(models.map(({ weight }) => bitsOf(weight.tensor))).toEqual([bitsBefore, bitsBefore]);
     for (const model of models) model.dispose();
   });
 
   it("refuses anything but a module and a group of its backend, and invalid options", async () => {
     const groups = loopbackOver(backends.slice(0, 2), 5000);
-    const [zero, one] = groups as [ProcessGroup, ProcessGroup];
+    const [zero, member] = groups as [ProcessGroup, ProcessGroup];
     const model = new Linear(zero.backend, WIDTH, WIDTH);
-    const wrong: readonly unknown[][] = [
+    const invalidArguments: readonly unknown[][] = [
       [undefined, zero],
       [model, undefined],
-      [model, one],
+      [model, member],
       [model, zero, { bucketBytes: 0 }],
       [model, zero, { bucketBytes: Number.NaN }],
       [model, zero, { reduction: "max" }],
       [model, zero, { plan: { algorithm: "tree" } }],
       [model, zero, { buckets: 1 }],
     ];
-    for (const [module, group, options] of wrong as [never, never, never][]) {
+    for (const [module, group, options] of invalidArguments as [never, never, never][]) {
       expect(() => new DataParallel(module, group, options)).toThrow(/^DataParallel: /);
       expect(() => new DataParallel(module, group, options)).toThrow(ArgumentError);
       if (options === undefined)
@@ -628,25 +636,25 @@ describe("data parallelism", () => {
     const [group] = loopbackOver(backends.slice(0, 1), 5000) as [ProcessGroup];
     const inner = new Linear(group.backend, WIDTH, WIDTH);
     const outer = new Sequential(group.backend, inner, new Linear(group.backend, WIDTH, WIDTH));
-    const { dp: other } = group.split({ dp: 1 });
-    const refused = (body: () => unknown, reason: RegExp): void => {
+    const { dp: otherGroup } = group.split({ dp: 1 });
+    const expectRefusal = (body: () => unknown, reason: RegExp): void => {
       expect(body).toThrow(ArgumentError);
       expect(body).toThrow(reason);
     };
-    const first = new DataParallel(inner, group);
-    refused(() => new DataParallel(inner, group), /^DataParallel: weight .*already/);
-    refused(() => new DataParallel(outer, group), /^DataParallel: 0\.weight .*already/);
-    refused(() => fullyShard(outer, group), /^fullyShard: 0\.weight .*DataParallel/);
-    refused(() => fullyShard(outer, other), /^fullyShard: 0\.weight .*DataParallel/);
-    new DataParallel(outer, other).dispose(); // another group, as along two axes of a mesh
-    first.dispose();
-    const second = new DataParallel(outer, group);
-    first.dispose();
-    refused(() => new DataParallel(inner, group), /^DataParallel: weight .*already/);
-    second.dispose();
+    const innerParallel = new DataParallel(inner, group);
+    expectRefusal(() => new DataParallel(inner, group), /^DataParallel: weight .*already/);
+    expectRefusal(() => new DataParallel(outer, group), /^DataParallel: 0\.weight .*already/);
+    expectRefusal(() => fullyShard(outer, group), /^fullyShard: 0\.weight .*DataParallel/);
+    expectRefusal(() => fullyShard(outer, otherGroup), /^fullyShard: 0\.weight .*DataParallel/);
+    new DataParallel(outer, otherGroup).dispose(); // another group, as along two axes of a mesh
+    innerParallel.dispose();
+    const outerParallel = new DataParallel(outer, group);
+    innerParallel.dispose();
+    expectRefusal(() => new DataParallel(inner, group), /^DataParallel: weight .*already/);
+    outerParallel.dispose();
     fullyShard(inner, group);
-    refused(() => new DataParallel(outer, group), /^DataParallel: 0\.weight .*fullyShard/);
-    refused(() => new DataParallel(outer, other), /^DataParallel: 0\.weight .*fullyShard/);
+    expectRefusal(() => new DataParallel(outer, group), /^DataParallel: 0\.weight .*fullyShard/);
+    expectRefusal(() => new DataParallel(outer, otherGroup), /^DataParallel: 0\.weight .*fullyShard/);
     outer.dispose();
   });
 
@@ -654,13 +662,13 @@ describe("data parallelism", () => {
     const [group] = loopbackOver(backends.slice(0, 1), 5000) as [ProcessGroup];
     const groups = [group, group.split({ dp: 1 }).dp];
     const inner = new Linear(group.backend, WIDTH, WIDTH);
-    const other = new Linear(group.backend, WIDTH, WIDTH);
-    const outer = new Sequential(group.backend, inner, other);
+    const otherLayer = new Linear(group.backend, WIDTH, WIDTH);
+    const outer = new Sequential(group.backend, inner, otherLayer);
     // the layers of each module
     const modules = [
       { module: inner, layers: [inner] },
-      { module: other, layers: [other] },
-      { module: outer, layers: [inner, other] },
+      { module: otherLayer, layers: [otherLayer] },
+      { module: outer, layers: [inner, otherLayer] },
     ] as const;
     const step = fc.oneof(
       fc.record({ module: fc.nat(2), over: fc.nat(1) }),
@@ -668,27 +676,32 @@ describe("data parallelism", () => {
     );
     fc.assert(
       fc.property(fc.array(step, { maxLength: 12 }), (steps) => {
-        const made: { readonly parallel: DataParallel; readonly keys: readonly string[]; live: boolean }[] =
-          [];
-        for (const each of steps) {
-          if ("dispose" in each) {
-            const one = made[each.dispose % Math.max(made.length, 1)];
-            one?.parallel.dispose();
-            if (one) one.live = false;
+        const subjects: {
+          readonly parallel: DataParallel;
+          readonly keys: readonly string[];
+          live: boolean;
+        }[] = [];
+        for (const step of steps) {
+          if ("dispose" in step) {
+            const subject = subjects[step.dispose % Math.max(subjects.length, 1)];
+            subject?.parallel.dispose();
+            if (subject) subject.live = false;
             continue;
           }
-          const { module, layers } = modules[each.module] as (typeof modules)[number];
-          const keys = layers.map((layer) => `${layer === inner ? 0 : 1} over ${each.over}`);
-          const taken = made.some((one) => one.live && one.keys.some((key) => keys.includes(key)));
-          const make = () => new DataParallel(module, groups[each.over] as ProcessGroup);
-          if (taken) expect(make).toThrow(/another DataParallel already reduces/);
-          else made.push({ parallel: make(), keys, live: true });
+          const { module, layers } = modules[step.module] as (typeof modules)[number];
+          const keys = layers.map((layer) => `${layer === inner ? 0 : 1} over ${step.over}`);
+          const isTaken = subjects.some(
+            (other) => other.live && other.keys.some((key) => keys.includes(key)),
+          );
+          const make = () => new DataParallel(module, groups[step.over] as ProcessGroup);
+          if (isTaken) expect(make).toThrow(/another DataParallel already reduces/);
+          else subjects.push({ parallel: make(), keys, live: true });
         }
         const isReduced = (layer: number) =>
-          made.some(({ live, keys }) => live && keys.some((key) => key.startsWith(`${layer} `)));
+          subjects.some(({ live, keys }) => live && keys.some((key) => key.startsWith(`${layer} `)));
         for (const [i, { module }] of modules.slice(0, 2).entries())
           if (isReduced(i)) expect(() => fullyShard(module, group)).toThrow(/DataParallel/);
-        for (const { parallel } of made) parallel.dispose();
+        for (const { parallel } of subjects) parallel.dispose();
       }),
       { numRuns: draws(100, 40) },
     );

@@ -58,8 +58,8 @@ const PLAIN: Turn = {
   ...{ end: "step", zeroes: true, state: "kept" },
 };
 
-export function turnOf({ turns = [] }: Case, step: number): Turn {
-  return turns[step % Math.max(turns.length, 1)] ?? PLAIN;
+export function turnOf({ settings = [] }: Case, step: number): Turn {
+  return settings[step % Math.max(settings.length, 1)] ?? PLAIN;
 }
 
 const ADAMW = { learningRate: 0.01, weightDecay: 0.01 };
@@ -105,7 +105,7 @@ export interface Case {
    */
   readonly delays?: "pass" | "layers" | "step" | undefined;
   /** The actions of the steps, cyclically. Default: each step updates all parameters and releases their gradients. */
-  readonly turns?: readonly Turn[];
+  readonly settings?: readonly Turn[];
 }
 
 const ORDER = fc.array(fc.nat(5), { maxLength: 4 });
@@ -137,11 +137,11 @@ export const cases: fc.Arbitrary<Case> = fc
     fuses: fc.boolean(),
     delays: fc.constantFrom(undefined, "pass", "layers", "step"),
   } as const)
-  .map((drawn) => ({
-    ...drawn,
+  .map((choices) => ({
+    ...choices,
     // the Hadamard transform accepts only bf16
-    dtype: drawn.recipe === "nvfp4" ? "bf16" : drawn.dtype,
-    quantized: drawn.quantized && drawn.recipe !== "bf16",
+    dtype: choices.recipe === "nvfp4" ? "bf16" : choices.dtype,
+    quantized: choices.quantized && choices.recipe !== "bf16",
   }));
 
 /** A network of an embedding, layers of the drawn kinds, and an output layer. */
@@ -150,17 +150,17 @@ class Network extends Module {
   readonly layers: readonly (Linear | LayerNormLinear | LayerNormMLP | LayerNorm)[];
   readonly #given: Case;
 
-  constructor(backend: Backend, given: Case) {
+  constructor(backend: Backend, testCase: Case) {
     super(backend);
-    const of = { dtype: given.dtype, random: new RandomState(5n) };
-    const { width, fuses = false, delays } = given;
-    const linear = { ...of, fuseWgradAccumulation: fuses, delayWgradCompute: delays !== undefined };
-    this.#given = given;
-    this.#table = this.addModule("table", new Embedding(backend, VOCABULARY, width, of));
-    this.layers = given.layers.map((kind, i) => {
+    const options = { dtype: testCase.dtype, random: new RandomState(5n) };
+    const { width, fuses = false, delays } = testCase;
+    const linear = { ...options, fuseWgradAccumulation: fuses, delayWgradCompute: delays !== undefined };
+    this.#given = testCase;
+    this.#table = this.addModule("table", new Embedding(backend, VOCABULARY, width, options));
+    this.layers = testCase.layers.map((kind, i) => {
       const layer =
         kind === "norm"
-          ? new LayerNorm(backend, width, of)
+          ? new LayerNorm(backend, width, options)
           : kind === "normed"
             ? new LayerNormLinear(backend, width, width, linear)
             : kind === "mlp"
@@ -202,7 +202,8 @@ export class Replica {
       () => new Network(backend, given),
     );
     const { frozen } = given;
-    for (const [i, each] of this.model.parameters().entries()) each.requiresGrad = frozen[i] !== true;
+    for (const [i, parameter] of this.model.parameters().entries())
+      parameter.requiresGrad = frozen[i] !== true;
   }
 
   /** Creates the optimizer, and the `mainGrad` of each weight that has one. Call it after `fullyShard`. */
@@ -217,7 +218,7 @@ export class Replica {
   /** Returns the options of a call in the pass with this index in the step. */
   #call(step: number, index: number): LinearCall {
     const { first, skip } = turnOf(this.given, step);
-    if (this.given.turns === undefined) return this.given.caches ? { isFirstMicrobatch: index === 0 } : {};
+    if (this.given.settings === undefined) return this.given.caches ? { isFirstMicrobatch: index === 0 } : {};
     if (index === 0) return first === undefined ? {} : { isFirstMicrobatch: first };
     if (skip !== undefined) return { skipFp8WeightUpdate: tensor(this.backend, [skip]) };
     return first === undefined ? {} : { isFirstMicrobatch: false };
@@ -226,10 +227,10 @@ export class Replica {
   /** Runs the forward and backward pass of microbatch `number`, which has this index in the step. Returns the loss. */
   pass(step: number, number: number, index: number): Tensor<WideDType> {
     using scope = new Scope();
-    const { backend, given } = this;
+    const { backend, given: testCase } = this;
     const seed = 1000 * step + number;
     const ids = Int32Array.from({ length: ROWS }, (_, i) => (i * (seed + 3) + seed) % VOCABULARY);
-    const target = drawn(backend, BigInt(seed), [ROWS, given.width], given.dtype);
+    const target = drawTensor(backend, BigInt(seed), [ROWS, testCase.width], testCase.dtype);
     const order = this.#orderOf(step, index);
     const call = this.#call(step, index);
     const forward = (): Variable => this.model.forward(tensor(backend, ids, [ROWS], "i32"), call, order);
@@ -251,7 +252,9 @@ export class Replica {
     const orders = Array.from({ length: this.given.microbatches }, (_, index) => this.#orderOf(step, index));
     const called = orders.map((order) => order.map((i) => i % layers.length));
     const counts = layers.map((layer, i) => {
-      const isDelayed = layer.parameters().some((each) => each.delayedGradients && each.requiresGrad);
+      const isDelayed = layer
+        .parameters()
+        .some((parameter) => parameter.delayedGradients && parameter.requiresGrad);
       return isDelayed ? called.filter((order) => order.length === 0 || order.includes(i)).length : 0;
     });
     return Math.max(...counts);
@@ -273,16 +276,16 @@ export class Replica {
   /** Returns the result of some layers without gradients. The input is the same in each call. */
   evaluate(step: number): Tensor {
     using scope = new Scope();
-    const { backend, given } = this;
+    const { backend, given: testCase } = this;
     const ids = tensor(backend, new Int32Array(ROWS).fill(1), [ROWS], "i32");
     const out = noGrad(() =>
-      autocast(this.#region(step), () => this.model.forward(ids, {}, given.evaluated)),
+      autocast(this.#region(step), () => this.model.forward(ids, {}, testCase.evaluated)),
     );
     return scope.keep(out.tensor.clone());
   }
 }
 
-function drawn(
+function drawTensor(
   backend: Backend,
   seed: bigint,
   shape: readonly [number, number],

@@ -77,7 +77,7 @@ class Stack extends Module {
 
   forward(x: Tensor, recomputes = false): Variable {
     return this.layers.reduce<Tensor | Variable>(
-      (y, layer) => (recomputes ? recompute((z) => layer.forward(z), y) : layer.forward(y)),
+      (y, layer) => (recomputes ? recompute((input) => layer.forward(input), y) : layer.forward(y)),
       x,
     ) as Variable;
   }
@@ -146,7 +146,7 @@ async function train(
       optimizers[i]?.zeroGrad();
     }
   for (const model of models) await model.parameters()[0]?.tensor.data();
-  for (const each of [...optimizers, ...models]) each.dispose();
+  for (const disposable of [...optimizers, ...models]) disposable.dispose();
 }
 
 const hasTensorAmax = (recipe: RecipeName): boolean => ["delayed", "current", "nvfp4"].includes(recipe);
@@ -192,7 +192,7 @@ describe("prefetch of parameters", () => {
         if (step === 2) logs.push(eventsOf(group));
       });
       for (const log of logs) {
-        const count = (event: Event): number => log.filter((each) => each === event).length;
+        const count = (event: Event): number => log.filter((logEvent) => logEvent === event).length;
         // The forward pass gathers all layers, the backward pass all but the first, whose input needs no gradient. The last layer
         // has a norm: it quantizes its weight after the norm's parameters are gathered, in one more exchange.
         expect(count("gather")).toBe(2 * LAYERS - 1 + (recipe === "bf16" ? 0 : 1));
@@ -225,29 +225,32 @@ describe("parameters in several buckets", () => {
       });
     });
     bucket.bytes = undefined;
-    const seen = [];
-    for (const loss of losses) seen.push(String(await loss.data()));
+    const lossesOfRanks = [];
+    for (const loss of losses) lossesOfRanks.push(String(await loss.data()));
     for (const layer of layers)
-      for (const { grad } of layer.parameters()) seen.push(String(await grad?.data()));
-    for (const each of [...losses, ...layers]) each.dispose();
-    return { seen, gathers: logs.map((log) => log.filter((event) => event === "gather").length) };
+      for (const { grad } of layer.parameters()) lossesOfRanks.push(String(await grad?.data()));
+    for (const disposable of [...losses, ...layers]) disposable.dispose();
+    return {
+      seen: lossesOfRanks,
+      gathers: logs.map((log) => log.filter((event) => event === "gather").length),
+    };
   }
 
   it("form the same buckets on ranks with different numbers of rows", async () => {
-    const drawn = fc.record({
+    const choices = fc.record({
       width: fc.constantFrom(16, 48, 80),
       rowMultiple: fc.constantFrom(1, 16, 64),
       bytes: fc.oneof(fc.integer({ min: 1, max: 4096 }), fc.integer({ min: 4096, max: 2 ** 17 })),
     });
     await fc.assert(
-      fc.asyncProperty(drawn, async ({ width, rowMultiple, bytes }) => {
-        const [one, several] = [
+      fc.asyncProperty(choices, async ({ width, rowMultiple, bytes }) => {
+        const [oneGather, severalGathers] = [
           await results(2 ** 30, width, rowMultiple),
           await results(bytes, width, rowMultiple),
         ];
-        expect(several.seen).toEqual(one.seen);
-        expect(new Set(several.gathers).size).toBe(1);
-        expect(several.gathers[0]).toBeGreaterThanOrEqual(one.gathers[0] as number);
+        expect(severalGathers.seen).toEqual(oneGather.seen);
+        expect(new Set(severalGathers.gathers).size).toBe(1);
+        expect(severalGathers.gathers[0]).toBeGreaterThanOrEqual(oneGather.gathers[0] as number);
       }),
       { numRuns: draws(20) },
     );
@@ -295,22 +298,22 @@ describe("a failure of a prefetch", () => {
 /** Counts the bytes that are allocated and not freed, currently and at most. */
 function countBytes({ backend }: ProcessGroup): { live: number; max: number } {
   const memory = memoryOf(backend);
-  const seen = { live: 0, max: 0 };
+  const liveBytes = { live: 0, max: 0 };
   const sizes = new Map<number, number>();
   const [allocate, free] = [memory.allocate.bind(memory), memory.free.bind(memory)];
   memory.allocate = (bytes) => {
     const address = allocate(bytes);
     sizes.set(address, bytes);
-    seen.live += bytes;
-    seen.max = Math.max(seen.max, seen.live);
+    liveBytes.live += bytes;
+    liveBytes.max = Math.max(liveBytes.max, liveBytes.live);
     return address;
   };
   memory.free = (address) => {
-    seen.live -= sizes.get(address) ?? 0;
+    liveBytes.live -= sizes.get(address) ?? 0;
     sizes.delete(address);
     free(address);
   };
-  return seen;
+  return liveBytes;
 }
 
 describe("memory", () => {
@@ -327,7 +330,7 @@ describe("memory", () => {
       autocast(region, () => noGrad(() => model.forward(x)));
     };
     run();
-    const seen = countBytes(group);
+    const traffic = countBytes(group);
     run();
     model.dispose();
     x.dispose();
@@ -335,32 +338,32 @@ describe("memory", () => {
     const weightBytes = (WIDTH * WIDTH * bits) / 8;
     // the quantized rows of both weights before the gather; this rank has all rows
     const rowBytes = recipe === "bf16" ? 0 : 2 * weightBytes;
-    // `small` bounds the bytes of biases, inputs, results and the codes of an input
-    const small = (LAYERS + 2) * ROWS * WIDTH * 2;
-    expect(seen.max).toBeLessThanOrEqual(2 * weightBytes + rowBytes + small);
-    expect(seen.max).toBeGreaterThan(2 * weightBytes + rowBytes);
-    expect(seen.live).toBe(0);
+    // `limit` bounds the bytes of biases, inputs, results and the codes of an input
+    const limit = (LAYERS + 2) * ROWS * WIDTH * 2;
+    expect(traffic.max).toBeLessThanOrEqual(2 * weightBytes + rowBytes + limit);
+    expect(traffic.max).toBeGreaterThan(2 * weightBytes + rowBytes);
+    expect(traffic.live).toBe(0);
   });
 
   it.each(["the model", "each layer"])(
     "has only the last layer's parameters between the passes, if %s is sharded",
-    (what) => {
+    (subject) => {
       const [group] = loopbackOver(backends.slice(0, 1), 20_000) as [ProcessGroup];
       const model = new Stack(group, "linear");
-      for (const each of what === "the model" ? [model] : model.layers) fullyShard(each, group);
+      for (const module of subject === "the model" ? [model] : model.layers) fullyShard(module, group);
       const x = input(group);
-      const between: number[] = [];
+      const liveCounts: number[] = [];
       for (let step = 0; step < 4; step++) {
         using _ = new Scope();
         const y = model.forward(x);
-        between.push(group.backend.memoryUse().live);
+        liveCounts.push(group.backend.memoryUse().live);
         y.backward(x);
         for (const parameter of model.parameters()) parameter.zeroGrad();
       }
       const weightBytes = WIDTH * WIDTH * 2;
-      const [first, ...others] = between as [number, ...number[]];
-      expect(others.map((live) => live - first)).toEqual(others.map(() => weightBytes));
-      for (const each of [model, x]) each.dispose();
+      const [firstCount, ...otherCounts] = liveCounts as [number, ...number[]];
+      expect(otherCounts.map((live) => live - firstCount)).toEqual(otherCounts.map(() => weightBytes));
+      for (const disposable of [model, x]) disposable.dispose();
     },
   );
 
@@ -379,21 +382,21 @@ describe("memory", () => {
         );
       }
     };
-    const settled = async (): Promise<number[]> => {
+    const liveAfterBarrier = async (): Promise<number[]> => {
       for (const model of models) await model.parameters()[0]?.tensor.data();
       await Promise.all(groups.map((group) => group.barrier()));
       return backends.map((backend) => backend.memoryUse().live);
     };
     run(LAYERS);
-    const before = await settled();
+    const liveBefore = await liveAfterBarrier();
     run(LAYERS);
     run(LAYERS);
     // nothing is prefetched for the next pass
-    expect(await settled()).toEqual(before);
+    expect(await liveAfterBarrier()).toEqual(liveBefore);
     run(2); // prefetches the third layer, which does not run
-    for (const model of models) for (const each of model.parameters()) each.zeroGrad();
-    expect(await settled()).toEqual(before);
-    for (const each of [...models, ...xs]) each.dispose();
+    for (const model of models) for (const parameter of model.parameters()) parameter.zeroGrad();
+    expect(await liveAfterBarrier()).toEqual(liveBefore);
+    for (const disposable of [...models, ...xs]) disposable.dispose();
   });
 });
 
@@ -408,20 +411,20 @@ describe("a parameter that changes", () => {
       using scope = new Scope();
       const x = input(group);
       const run = (y: Tensor | Variable, from: number, to: number): Tensor | Variable =>
-        model.layers.slice(from, to).reduce<Tensor | Variable>((z, layer) => layer.forward(z), y);
+        model.layers.slice(from, to).reduce<Tensor | Variable>((output, layer) => layer.forward(output), y);
       for (let pass = 0; pass < 2; pass++) functional.mseLoss(run(x, 0, LAYERS) as Variable, x).backward();
       const middle = noGrad(() => (run(x, 0, 2) as Variable).tensor); // prefetches the third layer
       optimizer.step();
-      const seen = noGrad(() => (run(middle, 2, LAYERS) as Variable).tensor);
+      const firstResult = noGrad(() => (run(middle, 2, LAYERS) as Variable).tensor);
       optimizer.zeroGrad();
-      const again = noGrad(() => (run(middle, 2, LAYERS) as Variable).tensor);
-      return [scope.keep(seen.clone()), scope.keep(again.clone())] as const;
+      const secondResult = noGrad(() => (run(middle, 2, LAYERS) as Variable).tensor);
+      return [scope.keep(firstResult.clone()), scope.keep(secondResult.clone())] as const;
     });
-    for (const [seen, again] of results) {
-      expect(await seen.data()).toEqual(await again.data());
-      for (const each of [seen, again]) each.dispose();
+    for (const [firstResult, secondResult] of results) {
+      expect(await firstResult.data()).toEqual(await secondResult.data());
+      for (const tensor of [firstResult, secondResult]) tensor.dispose();
     }
-    for (const each of [...optimizers, ...models]) each.dispose();
+    for (const disposable of [...optimizers, ...models]) disposable.dispose();
   });
 
   it.each(
@@ -443,7 +446,7 @@ describe("a parameter that changes", () => {
         using scope = new Scope();
         const x = input(group);
         const run = (y: Tensor | Variable, from: number, to: number): Tensor =>
-          (layers.slice(from, to).reduce((z, layer) => layer.forward(z), y) as Variable).tensor;
+          (layers.slice(from, to).reduce((output, layer) => layer.forward(output), y) as Variable).tensor;
         const weights = layers.map((layer) => (layer as Linear).weight);
         const masters = weights.map(({ shape }, seed) =>
           tensor(group.backend, normal({ seed: BigInt(seed), offset: 0n }, elementCount(shape), 3), shape),
@@ -454,15 +457,15 @@ describe("a parameter that changes", () => {
             const middle = run(x, 0, 2); // prefetches the third layer
             // no other weight is passed, whose cast would discard the prefetched one
             castMasterWeights(weights.slice(2, 3), masters.slice(2, 3));
-            const seen = run(middle, 2, LAYERS);
+            const firstResult = run(middle, 2, LAYERS);
             for (const weight of weights) weight.zeroGrad();
-            return [scope.keep(seen), scope.keep(run(middle, 2, LAYERS))] as const;
+            return [scope.keep(firstResult), scope.keep(run(middle, 2, LAYERS))] as const;
           }),
         );
       });
-      for (const [seen, again] of results) {
-        expect(await seen.data()).toEqual(await again.data());
-        for (const each of [seen, again]) each.dispose();
+      for (const [firstResult, secondResult] of results) {
+        expect(await firstResult.data()).toEqual(await secondResult.data());
+        for (const tensor of [firstResult, secondResult]) tensor.dispose();
       }
       for (const model of models) model.dispose();
     },
@@ -480,17 +483,19 @@ describe("a parameter that changes", () => {
       const run = (shards: boolean): unknown => {
         const model = new Stack(group, "linear");
         if (shards) fullyShard(model, group);
-        const [one, other] = [first, between].map((name) => RECIPES_UNDER_TEST[name]?.() as Recipe);
+        const [firstRecipe, secondRecipe] = [first, between].map(
+          (name) => RECIPES_UNDER_TEST[name]?.() as Recipe,
+        );
         using _ = new Scope();
         const x = input(group);
         const forward = () =>
-          autocast({ recipe: one as Recipe }, () => functional.mseLoss(model.forward(x, true), x));
+          autocast({ recipe: firstRecipe as Recipe }, () => functional.mseLoss(model.forward(x, true), x));
         for (let pass = 0; pass < 2; pass++) {
           forward().backward();
           for (const parameter of model.parameters()) parameter.zeroGrad();
         }
         const loss = forward();
-        autocast({ recipe: other as Recipe }, () => noGrad(() => model.forward(x)));
+        autocast({ recipe: secondRecipe as Recipe }, () => noGrad(() => model.forward(x)));
         loss.backward();
         const grads = model.parameters().map(({ grad }) => String(grad?.dataSync()));
         model.dispose();

@@ -65,49 +65,56 @@ const CASES = covering(
 );
 
 /** The gradient of all parameters on a rank. */
-const drawn = (backend: Backend, dtype: WideDType, rank: number): Tensor<WideDType> =>
+const drawTensor = (backend: Backend, dtype: WideDType, rank: number): Tensor<WideDType> =>
   castTo(tensor(backend, normal({ seed: 3n, offset: BigInt(1000 * rank) }, TOTAL, 1), [TOTAL]), dtype);
 
 describe("gradients are reduced by the options of fullyShard", () => {
-  it.each(CASES.map((each) => [JSON.stringify(each), each] as const))("%s", async (_, given) => {
-    const { dtype, ranks, rowMultiple } = given;
-    const plan = PLANS[given.plan](ranks);
-    const { reduction = "mean" } = given;
-    const groups = loopbackOver(backends.slice(0, ranks), 20_000);
-    const sharded = groups.map((group) => {
-      const options = { plan, reduction: given.reduction, rowMultiple };
-      return fullyShard(new Leaves(group.backend, dtype), group, options);
-    });
-    for (const { module, group } of sharded) {
-      using _pass = new Scope();
-      (module as Leaves).forward().backward(drawn(group.backend, dtype, group.rank));
-    }
-    const expected = sharded.map((each) => {
-      const scope = new Scope();
-      const { module, group } = each;
-      const full = drawn(group.backend, dtype, group.rank);
-      let first = 0;
-      const rows = module.parameters().map((parameter, i) => {
-        const shape = SHAPES[i] as Shape;
-        const grad = full.slice(first, shape);
-        first += elementCount(shape);
-        const rowsOfGrad = shape.length === 0 ? grad.reshape([1]) : grad;
-        return group.reduceScatter(rowsOfGrad, { reduction, plan, rows: each.rowsOf(parameter) });
+  it.each(CASES.map((testCase) => [JSON.stringify(testCase), testCase] as const))(
+    "%s",
+    async (_, testCase) => {
+      const { dtype, ranks, rowMultiple } = testCase;
+      const plan = PLANS[testCase.plan](ranks);
+      const { reduction = "mean" } = testCase;
+      const groups = loopbackOver(backends.slice(0, ranks), 20_000);
+      const sharded = groups.map((group) => {
+        const options = { plan, reduction: testCase.reduction, rowMultiple };
+        return fullyShard(new Leaves(group.backend, dtype), group, options);
       });
-      scope.close();
-      return { rows, scope };
-    });
-    for (const [rank, { module }] of sharded.entries())
-      for (const [i, { grad }] of module.parameters().entries())
-        expect(await grad?.data(), `p${i} on rank ${rank}`).toEqual(await expected[rank]?.rows[i]?.data());
-    for (const { scope } of expected) scope.dispose();
-    for (const { module } of sharded) module.dispose();
-  });
+      for (const { module, group } of sharded) {
+        using _pass = new Scope();
+        (module as Leaves).forward().backward(drawTensor(group.backend, dtype, group.rank));
+      }
+      const expected = sharded.map((parallelParameter) => {
+        const scope = new Scope();
+        const { module, group } = parallelParameter;
+        const fullGrad = drawTensor(group.backend, dtype, group.rank);
+        let begin = 0;
+        const rows = module.parameters().map((parameter, i) => {
+          const shape = SHAPES[i] as Shape;
+          const grad = fullGrad.slice(begin, shape);
+          begin += elementCount(shape);
+          const rowsOfGrad = shape.length === 0 ? grad.reshape([1]) : grad;
+          return group.reduceScatter(rowsOfGrad, {
+            reduction,
+            plan,
+            rows: parallelParameter.rowsOf(parameter),
+          });
+        });
+        scope.close();
+        return { rows, scope };
+      });
+      for (const [rank, { module }] of sharded.entries())
+        for (const [i, { grad }] of module.parameters().entries())
+          expect(await grad?.data(), `p${i} on rank ${rank}`).toEqual(await expected[rank]?.rows[i]?.data());
+      for (const { scope } of expected) scope.dispose();
+      for (const { module } of sharded) module.dispose();
+    },
+  );
 
   it("of a module while the pass computes those of earlier modules", () => {
     const [group] = loopbackOver(backends.slice(0, 1), 20_000) as [ProcessGroup];
-    const of = { dtype: "f32" } as const;
-    const layers = [0, 1, 2].map(() => new Linear(group.backend, 8, 8, of));
+    const layerOptions = { dtype: "f32" } as const;
+    const layers = [0, 1, 2].map(() => new Linear(group.backend, 8, 8, layerOptions));
     using model = new Sequential(group.backend, ...layers);
     const events: string[] = [];
     for (const [name, parameter] of model.namedParameters())
@@ -123,9 +130,9 @@ describe("gradients are reduced by the options of fullyShard", () => {
     model.forward(x).backward(x);
     const size = 64 + 8;
     for (const i of [2, 1, 0]) {
-      const own = events.splice(0, 3);
-      expect(own.slice(0, 2).sort()).toEqual([`ready ${i}.bias`, `ready ${i}.weight`]);
-      expect(Number(own[2]?.replace("reduced ", ""))).toBeGreaterThanOrEqual(size);
+      const ownEvents = events.splice(0, 3);
+      expect(ownEvents.slice(0, 2).sort()).toEqual([`ready ${i}.bias`, `ready ${i}.weight`]);
+      expect(Number(ownEvents[2]?.replace("reduced ", ""))).toBeGreaterThanOrEqual(size);
     }
     expect(events).toEqual([]);
   });
@@ -136,9 +143,9 @@ describe("gradients are reduced by the options of fullyShard", () => {
       const module = new Leaves(group.backend, "f32");
       fullyShard(module, group, { reduction: "sum" });
       using _ = new Scope();
-      const [, second] = module.parameters() as [Parameter, Parameter];
-      const ones = tensor(group.backend, new Float32Array(4).fill(1 + group.rank), [4]);
-      functional.reshape(second, [4]).backward(ones);
+      const [, secondParameter] = module.parameters() as [Parameter, Parameter];
+      const onesTensor = tensor(group.backend, new Float32Array(4).fill(1 + group.rank), [4]);
+      functional.reshape(secondParameter, [4]).backward(onesTensor);
       return module;
     });
     for (const module of modules) {
@@ -155,7 +162,7 @@ describe("gradients are reduced by the options of fullyShard", () => {
     fullyShard(module, group);
     using _ = new Scope();
     const withSubject = vi.spyOn(group, "withSubject");
-    module.forward().backward(drawn(group.backend, "f32", 0));
+    module.forward().backward(drawTensor(group.backend, "f32", 0));
     const subjects = withSubject.mock.calls.flatMap(([subject]) =>
       subject.startsWith("gradients") ? [subject] : [],
     );

@@ -25,13 +25,13 @@ import { type Case, Replica, turnOf } from "./case.js";
 import { endStep, SavedState } from "./step-end.js";
 
 /** Named tensors. They are read after all ranks have run the step. */
-type Seen = readonly (readonly [name: string, x: Tensor])[];
+type NamedTensors = readonly (readonly [name: string, x: Tensor])[];
 
 /** One rank of a run. */
 interface Rank {
   readonly replica: Replica;
   readonly state: SavedState;
-  step(number: number): Seen;
+  step(number: number): NamedTensors;
   dispose(): void;
 }
 
@@ -41,28 +41,29 @@ const bytesOf = async (x: Tensor): Promise<string> =>
     .digest("hex")
     .slice(0, 12);
 
-const clones = (members: readonly Tensor[]): Tensor[] => members.map((each) => persistent(each.clone()));
+const cloneAll = (members: readonly Tensor[]): Tensor[] =>
+  members.map((member) => persistent(member.clone()));
 
-/** Returns parameters, masters and optimizer states. `whole` gathers each full tensor from the stored one. */
+/** Returns parameters, masters and optimizer states. `gatherFull` gathers each full tensor from the stored one. */
 function stateOf(
   optimizer: Optimizer,
-  whole: (parameter: Parameter, x: Tensor) => Tensor,
+  gatherFull: (parameter: Parameter, x: Tensor) => Tensor,
   quantized: (parameter: Parameter, x: QuantizedTensor) => QuantizedTensor,
-): Seen {
+): NamedTensors {
   using _ = new Scope();
   return [...optimizer.slots].flatMap(([name, { parameter, master, buffers, steps }]) => {
     const { value } = parameter;
     const members =
-      value instanceof QuantizedTensor ? quantized(parameter, value).members : [whole(parameter, value)];
+      value instanceof QuantizedTensor ? quantized(parameter, value).members : [gatherFull(parameter, value)];
     return [
-      ...clones(members).map((x, i) => [`${name} value ${i} after ${steps} steps`, x] as const),
-      ...clones([whole(parameter, master)]).map((x) => [`${name} master`, x] as const),
+      ...cloneAll(members).map((x, i) => [`${name} value ${i} after ${steps} steps`, x] as const),
+      ...cloneAll([gatherFull(parameter, master)]).map((x) => [`${name} master`, x] as const),
       ...[...buffers].map(
         ([buffer, x]) =>
           [
             `${name} ${buffer}`,
             // every rank has the scale of the full tensor
-            clones([buffer.endsWith(".scale") ? x : whole(parameter, x)])[0] as Tensor,
+            cloneAll([buffer.endsWith(".scale") ? x : gatherFull(parameter, x)])[0] as Tensor,
           ] as const,
       ),
     ];
@@ -73,7 +74,7 @@ const numbersOf = ({ ranks: _, microbatches }: Case, rank: number): readonly num
   Array.from({ length: microbatches }, (_, i) => rank * microbatches + i);
 
 /** Runs one pass of a step on one rank, and after the last pass the end of the step. */
-function pass(replica: Replica, rank: number, step: number, index: number): Seen {
+function pass(replica: Replica, rank: number, step: number, index: number): NamedTensors {
   const numbers = numbersOf(replica.given, rank);
   const losses: Tensor[] = [persistent(replica.pass(step, numbers[index] as number, index))];
   const isLast = index === numbers.length - 1;
@@ -82,44 +83,50 @@ function pass(replica: Replica, rank: number, step: number, index: number): Seen
 }
 
 /** Whether the pass reduces gradients. */
-const isSynced = (given: Case, step: number, index: number): boolean =>
-  turnOf(given, step).synced || index === given.microbatches - 1;
+const isSynced = (testCase: Case, step: number, index: number): boolean =>
+  turnOf(testCase, step).synced || index === testCase.microbatches - 1;
 
 /** Whether `backwardDw` is called after each pass. */
 const endsWithDw = ({ delays }: Case): boolean => delays === "pass" || delays === "layers";
 
 /** Runs the passes of a step on one rank. Passes that do not reduce gradients need no communication. */
-function passes(replica: Replica, rank: number, step: number, noSync: (body: () => Seen) => Seen): Seen {
-  const { given } = replica;
-  const inSync = (synced: boolean, body: () => Seen): Seen => (synced ? body() : noSync(body));
-  const delayed = (): Seen => {
+function passes(
+  replica: Replica,
+  rank: number,
+  step: number,
+  noSync: (body: () => NamedTensors) => NamedTensors,
+): NamedTensors {
+  const { given: testCase } = replica;
+  const inSync = (isSynced: boolean, body: () => NamedTensors): NamedTensors =>
+    isSynced ? body() : noSync(body);
+  const computeDelayed = (): NamedTensors => {
     replica.backwardDw();
     return [];
   };
-  const numbers = numbersOf(given, rank);
-  const seen = numbers.flatMap((_, index) =>
-    inSync(isSynced(given, step, index), () => [
+  const numbers = numbersOf(testCase, rank);
+  const tensors = numbers.flatMap((_, index) =>
+    inSync(isSynced(testCase, step, index), () => [
       ...pass(replica, rank, step, index),
-      ...(endsWithDw(given) ? delayed() : []),
+      ...(endsWithDw(testCase) ? computeDelayed() : []),
     ]),
   );
-  const calls = given.delays === "step" ? replica.delayedCalls(step) : 0;
+  const calls = testCase.delays === "step" ? replica.delayedCalls(step) : 0;
   for (let index = 0; index < calls; index++)
-    inSync(turnOf(given, step).synced || index === calls - 1, delayed);
-  return seen;
+    inSync(turnOf(testCase, step).synced || index === calls - 1, computeDelayed);
+  return tensors;
 }
 
 function scalesOf({ model }: Replica): readonly string[] {
-  return [...model.namedQuantizations()].flatMap(([name, each]) =>
-    Object.entries(each.snapshotSync() ?? {}).map(
+  return [...model.namedQuantizations()].flatMap(([name, quantization]) =>
+    Object.entries(quantization.snapshotSync() ?? {}).map(
       ([pass, { scale, amaxHistory }]) => `${name} ${pass} ${scale} ${amaxHistory}`,
     ),
   );
 }
 
-function sharedRank(group: ProcessGroup, given: Case): Rank & { sharded: FullySharded } {
-  const replica = new Replica(group.backend, given);
-  const { reduction, rowMultiple, replicate, ranks } = given;
+function sharedRank(group: ProcessGroup, testCase: Case): Rank & { sharded: FullySharded } {
+  const replica = new Replica(group.backend, testCase);
+  const { reduction, rowMultiple, replicate, ranks } = testCase;
   const mesh = replicate === undefined ? undefined : { replicate, shard: ranks / replicate };
   const sharded = fullyShard(replica.model, group, { reduction, rowMultiple, mesh });
   const optimizer = replica.optimizer();
@@ -130,7 +137,7 @@ function sharedRank(group: ProcessGroup, given: Case): Rank & { sharded: FullySh
     state: new SavedState(replica.model, optimizer),
     step(step) {
       const losses = passes(replica, group.rank, step, (body) => sharded.noSync(body));
-      endStep(optimizer, turnOf(given, step));
+      endStep(optimizer, turnOf(testCase, step));
       const state = stateOf(
         optimizer,
         (parameter, x) => sharded.gather(parameter, x),
@@ -148,16 +155,16 @@ function sharedRank(group: ProcessGroup, given: Case): Rank & { sharded: FullySh
   };
 }
 
-function copiedRank(group: ProcessGroup, given: Case): Rank {
-  const replica = new Replica(group.backend, given);
-  const parallel = new DataParallel(replica.model, group, { reduction: given.reduction });
+function copiedRank(group: ProcessGroup, testCase: Case): Rank {
+  const replica = new Replica(group.backend, testCase);
+  const parallel = new DataParallel(replica.model, group, { reduction: testCase.reduction });
   const optimizer = replica.optimizer();
   return {
     replica,
     state: new SavedState(replica.model, optimizer),
     step(step) {
       const losses = passes(replica, group.rank, step, (body) => parallel.noSync(body));
-      endStep(optimizer, turnOf(given, step));
+      endStep(optimizer, turnOf(testCase, step));
       return [
         ...losses,
         ...stateOf(
@@ -175,9 +182,9 @@ function copiedRank(group: ProcessGroup, given: Case): Rank {
   };
 }
 
-async function read(seen: Seen): Promise<readonly string[]> {
+async function readBits(tensors: NamedTensors): Promise<readonly string[]> {
   const texts: string[] = [];
-  for (const [name, x] of seen) {
+  for (const [name, x] of tensors) {
     texts.push(`${name} ${x.dtype} [${x.shape}] ${await bytesOf(x)}`);
     x.dispose();
   }
@@ -193,8 +200,8 @@ async function ranksRun(
   const ranks = groups.map(make);
   const texts: string[][] = ranks.map(() => []);
   for (let step = 0; step < steps; step++) {
-    const seen = ranks.map((rank) => rank.step(step));
-    for (const [i, each] of seen.entries()) texts[i]?.push(...(await read(each)));
+    const results = ranks.map((rank) => rank.step(step));
+    for (const [i, tensors] of results.entries()) texts[i]?.push(...(await readBits(tensors)));
     for (const [i, { replica }] of ranks.entries()) texts[i]?.push(...scalesOf(replica));
     for (const { state, replica } of ranks) state.follow(turnOf(replica.given, step));
   }
@@ -203,22 +210,22 @@ async function ranksRun(
   return texts;
 }
 
-export function shardedRun(backends: readonly Backend[], given: Case, steps: number): Promise<string[][]> {
-  const groups = loopbackOver(backends.slice(0, given.ranks), 20_000);
-  return ranksRun(groups, (group) => sharedRank(group, given), steps);
+export function shardedRun(backends: readonly Backend[], testCase: Case, steps: number): Promise<string[][]> {
+  const groups = loopbackOver(backends.slice(0, testCase.ranks), 20_000);
+  return ranksRun(groups, (group) => sharedRank(group, testCase), steps);
 }
 
-export function copiedRun(backends: readonly Backend[], given: Case, steps: number): Promise<string[][]> {
-  const groups = loopbackOver(backends.slice(0, given.ranks), 20_000);
-  return ranksRun(groups, (group) => copiedRank(group, given), steps);
+export function copiedRun(backends: readonly Backend[], testCase: Case, steps: number): Promise<string[][]> {
+  const groups = loopbackOver(backends.slice(0, testCase.ranks), 20_000);
+  return ranksRun(groups, (group) => copiedRank(group, testCase), steps);
 }
 
 /** The sum of the gradients of all ranks, added in f32 in order of ranks and rounded once, or the mean. */
-function summed(grads: readonly Tensor<WideDType>[], isMean: boolean): Tensor<WideDType> {
-  const [first, ...others] = grads as [Tensor<WideDType>, ...Tensor<WideDType>[]];
-  const total = others.reduce((sum, each) => add(sum, each, { outDtype: "f32" }), first);
-  const sum = castTo(total, first.dtype);
-  return isMean ? scaled(sum, 1 / grads.length, { outDtype: first.dtype }) : sum;
+function sumGrads(grads: readonly Tensor<WideDType>[], isMean: boolean): Tensor<WideDType> {
+  const [firstGrad, ...otherGrads] = grads as [Tensor<WideDType>, ...Tensor<WideDType>[]];
+  const total = otherGrads.reduce((sum, grad) => add(sum, grad, { outDtype: "f32" }), firstGrad);
+  const sum = castTo(total, firstGrad.dtype);
+  return isMean ? scaled(sum, 1 / grads.length, { outDtype: firstGrad.dtype }) : sum;
 }
 
 /** The gradients of all ranks, summed over each copy of the parameters, whose ranks are consecutive, then over the copies. */
@@ -228,8 +235,8 @@ function reducedOf(
 ): Tensor<WideDType> {
   const [isMean, shard] = [reduction === "mean", ranks / replicate];
   const copies = Array.from({ length: replicate }, (_, i) => grads.slice(i * shard, (i + 1) * shard));
-  return summed(
-    copies.map((each) => summed(each, isMean)),
+  return sumGrads(
+    copies.map((copy) => sumGrads(copy, isMean)),
     isMean,
   );
 }
@@ -250,9 +257,9 @@ class Gradients {
     return [grad ? add(mainGrad, grad) : mainGrad];
   }
 
-  #each(body: (all: readonly Parameter[], i: number) => void): void {
-    const [first] = this.replicas as [Replica];
-    for (const i of first.model.parameters().keys())
+  #each(body: (copies: readonly Parameter[], i: number) => void): void {
+    const [firstReplica] = this.replicas as [Replica];
+    for (const i of firstReplica.model.parameters().keys())
       body(
         this.replicas.map(({ model }) => model.parameters()[i] as Parameter),
         i,
@@ -261,40 +268,40 @@ class Gradients {
 
   /** Adds the gradients of a pass to the unreduced gradients of earlier passes. */
   begin(): void {
-    this.#each((all) => {
-      for (const each of all) each.clearGrads();
+    this.#each((copies) => {
+      for (const parameter of copies) parameter.clearGrads();
     });
   }
 
   reduce(): void {
-    this.#each((all, i) => {
+    this.#each((copies, i) => {
       using _ = new Scope();
-      const grads = all.flatMap((each) => this.#gradOf(each));
-      const [first] = grads;
-      if (!first) return;
-      const before = this.#reduced.get(i);
+      const grads = copies.flatMap((parameter) => this.#gradOf(parameter));
+      const [firstGrad] = grads;
+      if (!firstGrad) return;
+      const previousSum = this.#reduced.get(i);
       const sum = reducedOf(grads, this.given);
       // a mainGrad is zero before the first pass of a step
-      const start = before ?? (all[0]?.mainGrad && zeros(sum.backend, "f32", sum.shape));
+      const start = previousSum ?? (copies[0]?.mainGrad && zeros(sum.backend, "f32", sum.shape));
       this.#reduced.set(i, persistent(start ? add(start, sum) : sum.clone()));
-      before?.dispose();
-      for (const each of all) each.clearGrads();
+      previousSum?.dispose();
+      for (const parameter of copies) parameter.clearGrads();
     });
   }
 
   /** Gives every replica the reduced gradients, for its optimizer. */
   end(): void {
-    this.#each((all, i) => {
+    this.#each((copies, i) => {
       const sum = this.#reduced.get(i);
       if (!sum) return;
-      for (const each of all)
-        if (each.mainGrad) each.mainGrad.paste(sum as Tensor<"f32">, 0);
-        else each.grad = persistent(sum.clone());
+      for (const parameter of copies)
+        if (parameter.mainGrad) parameter.mainGrad.paste(sum as Tensor<"f32">, 0);
+        else parameter.grad = persistent(sum.clone());
     });
   }
 
   zero(): void {
-    for (const each of this.#reduced.values()) each.dispose();
+    for (const tensor of this.#reduced.values()) tensor.dispose();
     this.#reduced.clear();
   }
 }
@@ -302,31 +309,31 @@ class Gradients {
 /**
  * Trains in one process, which computes the gradients of all ranks one after another, each with its own random state and scales.
  */
-export async function oneProcess(backend: Backend, given: Case, steps: number): Promise<string[][]> {
-  const replicas = Array.from({ length: given.ranks }, () => new Replica(backend, given));
-  const optimizers = replicas.map((each) => each.optimizer());
+export async function oneProcess(backend: Backend, testCase: Case, steps: number): Promise<string[][]> {
+  const replicas = Array.from({ length: testCase.ranks }, () => new Replica(backend, testCase));
+  const optimizers = replicas.map((replica) => replica.optimizer());
   const states = replicas.map(({ model }, i) => new SavedState(model, optimizers[i] as Optimizer));
-  const gradients = new Gradients(replicas, given);
+  const gradients = new Gradients(replicas, testCase);
   const texts: string[][] = replicas.map(() => []);
   for (let step = 0; step < steps; step++) {
-    const turn = turnOf(given, step);
+    const settings = turnOf(testCase, step);
     gradients.begin();
-    for (let index = 0; index < given.microbatches; index++) {
+    for (let index = 0; index < testCase.microbatches; index++) {
       for (const [rank, replica] of replicas.entries())
-        texts[rank]?.push(...(await read(pass(replica, rank, step, index))));
-      if (endsWithDw(given)) for (const replica of replicas) replica.backwardDw();
-      if (isSynced(given, step, index)) gradients.reduce();
+        texts[rank]?.push(...(await readBits(pass(replica, rank, step, index))));
+      if (endsWithDw(testCase)) for (const replica of replicas) replica.backwardDw();
+      if (isSynced(testCase, step, index)) gradients.reduce();
     }
-    const calls = given.delays === "step" ? (replicas[0] as Replica).delayedCalls(step) : 0;
+    const calls = testCase.delays === "step" ? (replicas[0] as Replica).delayedCalls(step) : 0;
     for (let index = 0; index < calls; index++) {
       for (const replica of replicas) replica.backwardDw();
-      if (turn.synced || index === calls - 1) gradients.reduce();
+      if (settings.synced || index === calls - 1) gradients.reduce();
     }
     gradients.end();
     for (const [rank, optimizer] of optimizers.entries()) {
-      endStep(optimizer, turn);
+      endStep(optimizer, settings);
       texts[rank]?.push(
-        ...(await read(
+        ...(await readBits(
           stateOf(
             optimizer,
             (_, x) => x,
@@ -335,12 +342,12 @@ export async function oneProcess(backend: Backend, given: Case, steps: number): 
         )),
       );
       texts[rank]?.push(...scalesOf(replicas[rank] as Replica));
-      states[rank]?.follow(turn);
+      states[rank]?.follow(settings);
     }
-    if (turn.zeroes || turn.state === "loaded") gradients.zero();
+    if (settings.zeroes || settings.state === "loaded") gradients.zero();
   }
   gradients.zero();
-  for (const each of [...states, ...optimizers]) each.dispose();
+  for (const disposable of [...states, ...optimizers]) disposable.dispose();
   for (const { model } of replicas) model.dispose();
   return texts;
 }

@@ -58,25 +58,25 @@ const model = (
   dtype: "f32" | "bf16" = "f32",
   [inward, outward]: readonly [number, number] = [WIDTH, HIDDEN],
 ): Sequential => {
-  const of = { dtype, random: new RandomState(5n) } as const;
+  const options = { dtype, random: new RandomState(5n) } as const;
   return new Sequential(
     backend,
-    new Linear(backend, inward, outward, { ...of, bias: false }),
-    new Linear(backend, outward, inward, of),
-    new LayerNorm(backend, inward, of),
+    new Linear(backend, inward, outward, { ...options, bias: false }),
+    new Linear(backend, outward, inward, options),
+    new LayerNorm(backend, inward, options),
   );
 };
 
 function backwardOf(module: Sequential, seed: number): void {
   using _ = new Scope();
-  const drawn = (width: number): Tensor<"f32"> =>
+  const drawTensor = (width: number): Tensor<"f32"> =>
     tensor(module.backend, normal({ seed: BigInt(seed), offset: 0n }, ROWS * width, 4), [ROWS, width]);
-  functional.mseLoss(module.forward(drawn(WIDTH)), drawn(WIDTH)).backward();
+  functional.mseLoss(module.forward(drawTensor(WIDTH)), drawTensor(WIDTH)).backward();
 }
 
 describe("clipGradNorm of sharded gradients", () => {
-  it("equals that of one process with the whole gradients to the bit, on every rank", async () => {
-    const drawn = fc.record({
+  it("equals the norm of one process with the full gradients to the bit, on every rank", async () => {
+    const choices = fc.record({
       ranks: fc.integer({ min: 1, max: MOST }),
       seed: fc.nat(1000),
       // with 4 ranks and the second sizes, a rank's rows end at the end of a piece or in the middle of one
@@ -91,8 +91,8 @@ describe("clipGradNorm of sharded gradients", () => {
     } as const);
     await fc.assert(
       fc.asyncProperty(
-        drawn,
-        async ({ ranks, seed, sizes, rowMultiple, dtypes, maxNorm, apart, planted }) => {
+        choices,
+        async ({ ranks, seed, sizes, rowMultiple, dtypes, maxNorm, apart: areSeparate, planted }) => {
           const groups = loopbackOver(backends.slice(0, ranks), 20_000);
           const models = groups.map(({ backend }) => model(backend, "f32", sizes));
           const tables = groups.map(({ backend }) => new Embedding(backend, 3, 4, { dtype: "f32" }));
@@ -101,44 +101,47 @@ describe("clipGradNorm of sharded gradients", () => {
             if (planted !== undefined && i === 1) values[seed % values.length] = planted;
             return castTo(tensor(backend, values, shape), dtypes[i % dtypes.length] as WideDType);
           };
-          const wholes = (backend: Backend, own: Sequential, shapes: readonly Shape[]): Tensor<WideDType>[] =>
-            own.parameters().map((_, i) => drawnOf(backend, shapes[i] as Shape, i));
+          const fullGrads = (
+            backend: Backend,
+            model: Sequential,
+            shapes: readonly Shape[],
+          ): Tensor<WideDType>[] => model.parameters().map((_, i) => drawnOf(backend, shapes[i] as Shape, i));
           const results = groups.map((group, i) => {
-            const [own, table] = [models[i] as Sequential, tables[i] as Embedding];
+            const [model, table] = [models[i] as Sequential, tables[i] as Embedding];
             using _ = new Scope();
-            const shapes = own.parameters().map(({ shape }) => shape);
-            const sharded = fullyShard(own, group, { rowMultiple });
-            const all = wholes(group.backend, own, shapes);
-            for (const [j, parameter] of own.parameters().entries()) {
+            const shapes = model.parameters().map(({ shape }) => shape);
+            const sharded = fullyShard(model, group, { rowMultiple });
+            const tensors = fullGrads(group.backend, model, shapes);
+            for (const [j, parameter] of model.parameters().entries()) {
               const [rows = 1, ...rest] = shapes[j] as Shape;
-              const first = sharded.rowsOf(parameter).slice(0, group.rank);
-              const begin = first.reduce((total, count) => total + count, 0) * elementCount(rest);
+              const earlierRows = sharded.rowsOf(parameter).slice(0, group.rank);
+              const begin = earlierRows.reduce((total, count) => total + count, 0) * elementCount(rest);
               expect(rows).toBeGreaterThan(1);
-              parameter.grad = persistent((all[j] as Tensor<WideDType>).slice(begin, parameter.shape));
+              parameter.grad = persistent((tensors[j] as Tensor<WideDType>).slice(begin, parameter.shape));
             }
-            const optimized = new Map([...own.namedParameters()]);
+            const optimized = new Map([...model.namedParameters()]);
             // a parameter that is not sharded
-            if (apart) {
+            if (areSeparate) {
               table.weight.grad = persistent(tensor(group.backend, new Float32Array(12).fill(seed), [3, 4]));
               optimized.set("table", table.weight);
             }
             const { norm, factor } = clipGradNorm(optimized, maxNorm);
             return [persistent(norm), persistent(factor)] as const;
           });
-          const seen = [];
-          for (const [norm, factor] of results) seen.push([...(await norm.data()), ...(await factor.data())]);
-          const shapes = models.map((each) =>
-            each.parameters().map(({ sharding }) => sharding?.fullShape ?? []),
+          const sums = [];
+          for (const [norm, factor] of results) sums.push([...(await norm.data()), ...(await factor.data())]);
+          const shapes = models.map((model) =>
+            model.parameters().map(({ sharding }) => sharding?.fullShape ?? []),
           );
-          for (const each of [...results.flat(), ...models, ...tables]) each.dispose();
+          for (const disposable of [...results.flat(), ...models, ...tables]) disposable.dispose();
 
           using _ = new Scope();
           const backend = backends[0] as Backend;
-          const all = (shapes[0] ?? []).map((shape, i) => drawnOf(backend, shape, i));
-          if (apart) all.push(tensor(backend, new Float32Array(12).fill(seed), [3, 4]));
-          const { norm, factor } = gradNorm(all, { maxNorm });
+          const gradients = (shapes[0] ?? []).map((shape, i) => drawnOf(backend, shape, i));
+          if (areSeparate) gradients.push(tensor(backend, new Float32Array(12).fill(seed), [3, 4]));
+          const { norm, factor } = gradNorm(gradients, { maxNorm });
           const expected = [...norm.dataSync(), ...factor.dataSync()];
-          expect(seen).toEqual(groups.map(() => expected));
+          expect(sums).toEqual(groups.map(() => expected));
         },
       ),
       {
@@ -165,14 +168,14 @@ describe("clipGradNorm of sharded gradients", () => {
   it("refuses gradients that noSync has left unreduced", () => {
     const groups = loopbackOver(backends.slice(0, 2), 20_000);
     const models = groups.map(({ backend }) => model(backend));
-    for (const [i, own] of models.entries()) {
-      const sharded = fullyShard(own, groups[i] as ProcessGroup);
-      sharded.noSync(() => backwardOf(own, 1));
-      expect(() => clipGradNorm(own, 1)).toThrow(/^clipGradNorm: .*outside of noSync/);
-      using optimizer = new SGD(own, { learningRate: 0.1 });
+    for (const [i, model] of models.entries()) {
+      const sharded = fullyShard(model, groups[i] as ProcessGroup);
+      sharded.noSync(() => backwardOf(model, 1));
+      expect(() => clipGradNorm(model, 1)).toThrow(/^clipGradNorm: .*outside of noSync/);
+      using optimizer = new SGD(model, { learningRate: 0.1 });
       expect(() => optimizer.step()).toThrow(/^step: .*outside of noSync/);
     }
-    for (const own of models) own.dispose();
+    for (const model of models) model.dispose();
   });
 });
 
@@ -183,25 +186,25 @@ type Command = "pass" | "pass in noSync" | "zeroGrad";
 async function gradientsAfter(commands: readonly Command[]): Promise<readonly string[]> {
   const groups = loopbackOver(backends.slice(0, 2), 20_000);
   const models = groups.map(({ backend }) => model(backend));
-  for (const [i, own] of models.entries()) {
-    const sharded = fullyShard(own, groups[i] as ProcessGroup);
+  for (const [i, model] of models.entries()) {
+    const sharded = fullyShard(model, groups[i] as ProcessGroup);
     const zeroGrad = (): void => {
-      for (const parameter of own.parameters()) parameter.zeroGrad();
+      for (const parameter of model.parameters()) parameter.zeroGrad();
     };
     for (const [j, command] of commands.entries()) {
       if (command === "zeroGrad") zeroGrad();
-      else if (command === "pass") backwardOf(own, 2 + j);
-      else sharded.noSync(() => backwardOf(own, 2 + j));
+      else if (command === "pass") backwardOf(model, 2 + j);
+      else sharded.noSync(() => backwardOf(model, 2 + j));
     }
     zeroGrad();
-    backwardOf(own, 1);
+    backwardOf(model, 1);
   }
   const hashes = [];
-  for (const own of models) {
+  for (const model of models) {
     const hash = createHash("sha256");
-    for (const { grad } of own.parameters()) if (grad) hash.update(await grad.data());
+    for (const { grad } of model.parameters()) if (grad) hash.update(await grad.data());
     hashes.push(hash.digest("hex"));
-    own.dispose();
+    model.dispose();
   }
   return hashes;
 }
@@ -226,7 +229,7 @@ describe("castMasterWeights of sharded parameters", () => {
     "%s: are cast to the codes and scales of the whole's, rounded once or twice",
     async (name) => {
       const recipe = RECIPES_UNDER_TEST[name]?.();
-      const made = (backend: Backend): Linear =>
+      const makeLayer = (backend: Backend): Linear =>
         quantizedModelInit(
           recipe ? { recipe } : {},
           () => new Linear(backend, 128, 256, { random: new RandomState(1n) }),
@@ -237,35 +240,35 @@ describe("castMasterWeights of sharded parameters", () => {
       const usage = { rowwise: true, columnwise: true };
       for (const throughModelDtype of [true, false]) {
         const groups = loopbackOver(backends.slice(0, 3), 20_000);
-        const layers = groups.map(({ backend }) => made(backend));
+        const layers = groups.map(({ backend }) => makeLayer(backend));
         const wholes = groups.map((group, i) => {
           const { weight } = layers[i] as Linear;
           const rows = fullyShard(layers[i] as Linear, group).rowsOf(weight);
           using scope = new Scope();
-          const first = rows.slice(0, group.rank).reduce((total, count) => total + count, 0);
+          const begin = rows.slice(0, group.rank).reduce((total, count) => total + count, 0);
           const master = tensor(group.backend, values, [256, 128]).slice(
-            first * 128,
+            begin * 128,
             weight.shape,
           ) as Tensor<"f32">;
           castMasterWeights([weight], [master], { throughModelDtype });
-          const own = weight.value as QuantizedTensor;
-          return scope.keep(gatherQuantized(group, own, usage, own.quantizer, rows));
+          const quantizedWeight = weight.value as QuantizedTensor;
+          return scope.keep(gatherQuantized(group, quantizedWeight, usage, quantizedWeight.quantizer, rows));
         });
         const backend = backends[4] as Backend;
         using _ = new Scope();
-        const whole = made(backend);
+        const wholeLayer = makeLayer(backend);
         const master = tensor(backend, values, [256, 128]);
-        const { value } = whole.weight;
+        const { value } = wholeLayer.weight;
         if (value instanceof QuantizedTensor)
           value.quantize_(throughModelDtype ? castTo(master, "bf16") : master);
-        const expected = (value as QuantizedTensor).members.map((each) => String(each.dataSync()));
-        for (const each of wholes) {
-          const seen = [];
-          for (const member of each.members) seen.push(String(await member.data()));
-          expect(seen).toEqual(expected);
-          each.dispose();
+        const expected = (value as QuantizedTensor).members.map((member) => String(member.dataSync()));
+        for (const tensor of wholes) {
+          const results = [];
+          for (const member of tensor.members) results.push(String(await member.data()));
+          expect(results).toEqual(expected);
+          tensor.dispose();
         }
-        for (const layer of [...layers, whole]) layer.dispose();
+        for (const layer of [...layers, wholeLayer]) layer.dispose();
       }
     },
   );
@@ -274,16 +277,16 @@ describe("castMasterWeights of sharded parameters", () => {
 describe("an optimizer of sharded parameters", () => {
   it.each(names)("%s: has the rows of preserved values as masters, on every rank", async (name) => {
     const recipe = RECIPES_UNDER_TEST[name]?.();
-    const drawn = fc.record({
+    const choices = fc.record({
       ranks: fc.integer({ min: 1, max: MOST }),
       rows: fc.constantFrom(64, 96, 160),
       rowMultiple: fc.constantFrom(1, 16, 128),
     });
     await fc.assert(
-      fc.asyncProperty(drawn, async ({ ranks, rows, rowMultiple }) => {
+      fc.asyncProperty(choices, async ({ ranks, rows, rowMultiple }) => {
         const init = { ...(recipe ? { recipe } : {}), preserveHighPrecisionInitVal: true };
         const groups = loopbackOver(backends.slice(0, ranks), 20_000);
-        const made = groups.map((group) => {
+        const shards = groups.map((group) => {
           const layer = quantizedModelInit(
             init,
             () => new Linear(group.backend, 32, rows, { random: new RandomState(1n), bias: false }),
@@ -301,11 +304,11 @@ describe("an optimizer of sharded parameters", () => {
             all: sharded.gather(weight, master),
           };
         });
-        const owned = made.flatMap(({ own }) => [...(own as Float32Array)]);
-        for (const { layer, optimizer, values, all } of made) {
-          expect(await all.data()).toEqual(values);
+        const owned = shards.flatMap(({ own: ownValues }) => [...(ownValues as Float32Array)]);
+        for (const { layer, optimizer, values, all: fullTensor } of shards) {
+          expect(await fullTensor.data()).toEqual(values);
           expect(Float32Array.from(owned)).toEqual(values);
-          for (const each of [all, optimizer, layer]) each.dispose();
+          for (const disposable of [fullTensor, optimizer, layer]) disposable.dispose();
         }
       }),
       { numRuns: draws(5) },
@@ -328,7 +331,7 @@ describe("the rows of a rank", () => {
   const NAMES = Object.keys(BLOCKS) as (keyof typeof BLOCKS)[];
 
   it("are the smallest sufficient multiple of rowMultiple and of blocks; the last ranks have fewer or none", () => {
-    const drawn = fc.record({
+    const choices = fc.record({
       recipe: fc.constantFrom(...NAMES),
       ranks: fc.integer({ min: 1, max: 4 }),
       rows: fc.constantFrom(32, 96, 160, 192),
@@ -337,7 +340,7 @@ describe("the rows of a rank", () => {
     const uneven = { recipe: "mxfp8", ranks: 2, rows: 160, rowMultiple: 48 } as const;
     const halves = NAMES.map((recipe) => ({ recipe, ranks: 2, rows: 192, rowMultiple: 1 }));
     fc.assert(
-      fc.property(drawn, ({ recipe: name, ranks, rows, rowMultiple }) => {
+      fc.property(choices, ({ recipe: name, ranks, rows, rowMultiple }) => {
         const [make, blockRows] = BLOCKS[name];
         const quantized = make ? { recipe: make() } : { enabled: false };
         let unit = 1;
@@ -347,17 +350,17 @@ describe("the rows of a rank", () => {
         for (const group of loopbackOver(backends.slice(0, ranks), 5000)) {
           const layer = quantizedModelInit(quantized, () => new Linear(group.backend, WIDE, rows));
           const { weight } = layer;
-          const all = fullyShard(layer, group, { rowMultiple }).rowsOf(weight);
+          const rowRanges = fullyShard(layer, group, { rowMultiple }).rowsOf(weight);
           const begin = Math.min(rows, group.rank * perRank);
           const end = Math.min(rows, begin + perRank);
-          expect(all[group.rank]).toBe(end - begin);
+          expect(rowRanges[group.rank]).toBe(end - begin);
           expect(weight.shape).toEqual([end - begin, WIDE]);
           const ranges = [begin < end ? [[begin, end]] : [], [[0, WIDE]]];
           expect(weight.part).toEqual({ shape: [rows, WIDE], ranges });
           layer.dispose();
         }
       }),
-      { numRuns: draws(60, 20), examples: [uneven, ...halves].map((each) => [each]) },
+      { numRuns: draws(60, 20), examples: [uneven, ...halves].map((example) => [example]) },
     );
   });
 });
@@ -365,18 +368,19 @@ describe("the rows of a rank", () => {
 describe("fullyShard refuses", () => {
   it("anything but a module and a group of its backend, invalid options, and sharded modules", () => {
     const groups = loopbackOver(backends.slice(0, 2), 5000);
-    const [zero, one] = groups as [ProcessGroup, ProcessGroup];
+    const [zero, secondGroup] = groups as [ProcessGroup, ProcessGroup];
     const module = new Linear(zero.backend, WIDTH, WIDTH);
-    const wrong: readonly unknown[][] = [
+    const invalidArguments: readonly unknown[][] = [
       [undefined, zero],
       [module, undefined],
-      [module, one],
+      [module, secondGroup],
       [module, zero, { rowMultiple: 0 }],
       [module, zero, { reduction: "max" }],
       [module, zero, { plan: { algorithm: "tree" } }],
       [module, zero, { buckets: 1 }],
     ];
-    for (const given of wrong) expect(() => fullyShard(...(given as [never, never]))).toThrow(ArgumentError);
+    for (const args of invalidArguments)
+      expect(() => fullyShard(...(args as [never, never]))).toThrow(ArgumentError);
     const rowScaled = quantizedModelInit(
       { recipe: new CustomRecipe({ quantizerFactory: () => new NVFP4Quantizer({ rowScaled: true }) }) },
       () => new Linear(zero.backend, 64, 64),
@@ -385,10 +389,14 @@ describe("fullyShard refuses", () => {
     rowScaled.dispose();
     const sharded = fullyShard(module, zero);
     expect(() => fullyShard(module, zero)).toThrow(/weight is sharded already/);
-    const other = new Linear(zero.backend, WIDTH, WIDTH);
-    expect(() => sharded.rowsOf(other.weight)).toThrow(/does not belong to the sharded module/);
-    expect(() => sharded.gather(other.weight, other.weight.tensor)).toThrow(ArgumentError);
-    const elsewhere = tensor(one.backend, new Float32Array(module.weight.tensor.size), module.weight.shape);
+    const otherLayer = new Linear(zero.backend, WIDTH, WIDTH);
+    expect(() => sharded.rowsOf(otherLayer.weight)).toThrow(/does not belong to the sharded module/);
+    expect(() => sharded.gather(otherLayer.weight, otherLayer.weight.tensor)).toThrow(ArgumentError);
+    const elsewhere = tensor(
+      secondGroup.backend,
+      new Float32Array(module.weight.tensor.size),
+      module.weight.shape,
+    );
     expect(() => sharded.gather(module.weight, elsewhere)).toThrow(/gather: localRows is on another backend/);
     elsewhere.dispose();
     const short = tensor(zero.backend, new Float32Array(WIDTH), [1, WIDTH]);
@@ -397,9 +405,9 @@ describe("fullyShard refuses", () => {
     expect(() => sharded.rowsOf(module as never)).toThrow(/^rowsOf: parameter is /);
     short.dispose();
     expect(() => sharded.noSync(async () => {})).toThrow(ArgumentError);
-    other.weight.grad = other.weight.tensor.clone();
-    expect(() => fullyShard(other, zero)).toThrow(/has a gradient/);
-    for (const each of [module, other]) each.dispose();
+    otherLayer.weight.grad = otherLayer.weight.tensor.clone();
+    expect(() => fullyShard(otherLayer, zero)).toThrow(/has a gradient/);
+    for (const layer of [module, otherLayer]) layer.dispose();
   });
 
   it("a weight whose quantizer is unknown, and one whose gradient of all rows backwardDw has to compute", () => {
@@ -420,7 +428,7 @@ describe("fullyShard refuses", () => {
       const x = tensor(backend, new Float32Array(32), [1, 32]);
       delayed.forward(x).backward(x);
     }
-    const refused: readonly (readonly [Module, RegExp])[] = [
+    const refusals: readonly (readonly [Module, RegExp])[] = [
       [new Stored(), /weight was quantized outside of quantizedModelInit/],
       [delayed, /weight has a gradient of all rows/],
       [
@@ -428,7 +436,7 @@ describe("fullyShard refuses", () => {
         /first.* is a part of a weight or a bias/,
       ],
     ];
-    for (const [module, reason] of refused) {
+    for (const [module, reason] of refusals) {
       expect(() => fullyShard(module, group)).toThrow(ArgumentError);
       expect(() => fullyShard(module, group)).toThrow(reason);
       module.dispose();

@@ -21,10 +21,10 @@ export function endStep(optimizer: Optimizer, { end, zeroes }: Turn): void {
   const slots = [...optimizer.slots.values()];
   const hasGrads = slots.some(({ parameter: { grad } }) => grad);
   const [{ master }] = slots as [(typeof slots)[0]];
-  const one = (value: number): Tensor<"f32"> => tensor(master.backend, [value]);
+  const oneElement = (value: number): Tensor<"f32"> => tensor(master.backend, [value]);
   if (end === "step") optimizer.step();
-  else if (end === "noop") optimizer.step({ noop: one(1) });
-  else if (end === "scaled") optimizer.step({ gradScale: one(GRAD_SCALE) });
+  else if (end === "noop") optimizer.step({ noop: oneElement(1) });
+  else if (end === "scaled") optimizer.step({ gradScale: oneElement(GRAD_SCALE) });
   else if (end === "clipped" && hasGrads)
     optimizer.step({ gradScale: clipGradNorm(optimizer, MAX_NORM).factor });
   if (zeroes) optimizer.zeroGrad();
@@ -32,12 +32,12 @@ export function endStep(optimizer: Optimizer, { end, zeroes }: Turn): void {
 
 /** All tensors of a parameter and of its optimizer. */
 function tensorsOf({ slots }: Optimizer): readonly Tensor[] {
-  const all = [...slots.values()].flatMap(({ parameter: { value }, master, buffers }) => [
+  const tensors = [...slots.values()].flatMap(({ parameter: { value }, master, buffers }) => [
     ...(value instanceof QuantizedTensor ? value.members : [value]),
     ...(master === value ? [] : [master]),
     ...buffers.values(),
   ]);
-  return [...new Set(all)];
+  return [...new Set(tensors)];
 }
 
 /** The state of a run, which is set as `loadCheckpoint` sets it. */
@@ -60,23 +60,26 @@ export class SavedState {
 
   #save(): void {
     this.dispose();
-    this.#tensors = tensorsOf(this.optimizer).map((each) => persistent(each.clone()));
+    this.#tensors = tensorsOf(this.optimizer).map((tensor) => persistent(tensor.clone()));
     this.#steps = [...this.optimizer.slots.values()].map(({ steps }) => steps);
-    this.#scales = [...this.module.namedQuantizations().values()].map((each) => each.snapshotSync());
+    this.#scales = [...this.module.namedQuantizations().values()].map((quantization) =>
+      quantization.snapshotSync(),
+    );
   }
 
   #load(): void {
     using _ = new Scope();
-    for (const [i, each] of tensorsOf(this.optimizer).entries()) each.paste(this.#tensors[i] as Tensor, 0);
+    for (const [i, tensor] of tensorsOf(this.optimizer).entries())
+      tensor.paste(this.#tensors[i] as Tensor, 0);
     for (const parameter of this.module.parameters()) parameter.clearGrads();
-    for (const [i, each] of [...this.module.namedQuantizations().values()].entries())
-      each.restore(this.#scales[i]);
+    for (const [i, quantization] of [...this.module.namedQuantizations().values()].entries())
+      quantization.restore(this.#scales[i]);
     for (const [i, slot] of [...this.optimizer.slots.values()].entries())
       slot.steps = this.#steps[i] as number;
   }
 
   dispose(): void {
-    for (const each of this.#tensors) each.dispose();
+    for (const tensor of this.#tensors) tensor.dispose();
     this.#tensors = [];
   }
 }

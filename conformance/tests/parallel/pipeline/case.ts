@@ -51,10 +51,10 @@ export interface PipelineCase {
 
 const layers = fc.array(fc.constantFrom(...LAYERS), { minLength: 1, maxLength: 2 });
 
-export function pipelineCases(recipe: RecipeName, most: number): fc.Arbitrary<PipelineCase> {
+export function pipelineCases(recipe: RecipeName, maxRanks: number): fc.Arbitrary<PipelineCase> {
   const sizes = fc
-    .record({ ranks: fc.integer({ min: 1, max: most }), chunks: fc.integer({ min: 1, max: 3 }) })
-    .filter(({ ranks, chunks }) => ranks * chunks <= most);
+    .record({ ranks: fc.integer({ min: 1, max: maxRanks }), chunks: fc.integer({ min: 1, max: 3 }) })
+    .filter(({ ranks, chunks }) => ranks * chunks <= maxRanks);
   return sizes.chain(({ ranks, chunks }) => {
     const count = ranks * chunks;
     return fc.record({
@@ -90,13 +90,13 @@ class Stage {
     const { dtype, stages, trained, adamw, recipe } = plan;
     const options = { dtype, random: new RandomState(BigInt(100 + number)) };
     const relu = (x: Variable): Variable => activation(x, "relu");
-    const made = (stages[number] ?? []).map((kind) => {
+    const layers = (stages[number] ?? []).map((kind) => {
       if (kind === "relu") return relu;
       if (kind === "linear") return new Linear(backend, WIDTH, WIDTH, options);
       if (kind === "norm") return new LayerNormLinear(backend, WIDTH, WIDTH, options);
       return new LayerNormMLP(backend, WIDTH, 2 * WIDTH, options);
     });
-    this.model = new Sequential(backend, ...made);
+    this.model = new Sequential(backend, ...layers);
     for (const parameter of this.model.parameters()) parameter.requiresGrad = trained[number] === true;
     this.#recipe = RECIPES_UNDER_TEST[recipe]?.();
     if (this.model.parameters().length > 0)
@@ -120,11 +120,12 @@ class Stage {
   async state(): Promise<string> {
     const texts: string[] = [];
     for (const [name, { value }] of this.model.namedParameters())
-      for (const each of membersOf(value)) texts.push(`${name} ${await hashOf(each)}`);
+      for (const member of membersOf(value)) texts.push(`${name} ${await hashOf(member)}`);
     for (const [name, { master, buffers }] of this.optimizer?.slots ?? [])
-      for (const each of [master, ...buffers.values()]) texts.push(`optimizer ${name} ${await hashOf(each)}`);
-    for (const [name, each] of this.model.namedQuantizations()) {
-      const { forward, backward } = each.snapshotSync() ?? {};
+      for (const tensor of [master, ...buffers.values()])
+        texts.push(`optimizer ${name} ${await hashOf(tensor)}`);
+    for (const [name, quantization] of this.model.namedQuantizations()) {
+      const { forward, backward } = quantization.snapshotSync() ?? {};
       texts.push(`${name} ${JSON.stringify([forward, this.#isReached ? backward : "unused"])}`);
     }
     return texts.join("\n");
@@ -154,7 +155,7 @@ async function hashOf(x: Tensor): Promise<string> {
     .digest("hex");
 }
 
-function drawn(backend: Backend, { dtype }: PipelineCase, seed: bigint, number: number) {
+function randomTensor(backend: Backend, { dtype }: PipelineCase, seed: bigint, number: number) {
   const values = normal({ seed, offset: BigInt(number * ROWS * WIDTH) }, ROWS * WIDTH, 1);
   return wideTensor(backend, values, [ROWS, WIDTH], dtype);
 }
@@ -177,26 +178,26 @@ export interface Trained {
   readonly states: readonly string[];
 }
 
-const reducing = (model: Module, group: ProcessGroup | undefined): DataParallel | undefined =>
+const dataParallelStages = (model: Module, group: ProcessGroup | undefined): DataParallel | undefined =>
   group && new DataParallel(model, group, { reduction: "sum" });
 
 /** Trains in one process: for each microbatch, all stages forward and then backward. */
-export function alone(backend: Backend, plan: PipelineCase, replica = ONLY): () => Promise<Trained> {
+export function trainAlone(backend: Backend, plan: PipelineCase, replica = ONLY): () => Promise<Trained> {
   const stages = plan.stages.map((_, number) => new Stage(backend, plan, number));
-  const parallel = stages.flatMap(({ model }) => reducing(model, replica.group) ?? []);
+  const parallel = stages.flatMap(({ model }) => dataParallelStages(model, replica.group) ?? []);
   const losses: Tensor[] = [];
   const inputs: Variable[] = [];
   for (let step = 0; step < STEPS; step++) {
     for (let i = 0; i < plan.microbatches; i++) {
-      const at = sampleOf(plan, replica, step, i);
-      let x = new Variable(drawn(backend, plan, 1n, at), plan.trainsInputs);
+      const sample = sampleOf(plan, replica, step, i);
+      let x = new Variable(randomTensor(backend, plan, 1n, sample), plan.trainsInputs);
       inputs.push(x);
       using scope = new Scope();
       for (const stage of stages) x = stage.forward(x, i);
-      const loss = mseLoss(x, drawn(backend, plan, 2n, at));
+      const loss = mseLoss(x, randomTensor(backend, plan, 2n, sample));
       const backward = (): void => void (loss.requiresGrad && loss.backward());
       const silent = i < plan.microbatches - 1 ? parallel : [];
-      silent.reduce((inner, each) => () => each.noSync(inner), backward)();
+      silent.reduce((inner, module) => () => module.noSync(inner), backward)();
       losses.push(scope.keep(loss.tensor));
     }
     for (const stage of stages) stage.update();
@@ -205,7 +206,7 @@ export function alone(backend: Backend, plan: PipelineCase, replica = ONLY): () 
     const [texts, inputGrads] = [await textsOf(losses), await gradsOf(inputs)];
     const states = [];
     for (const stage of stages) states.push(await stage.state());
-    for (const each of [...parallel, ...stages]) each.dispose();
+    for (const disposable of [...parallel, ...stages]) disposable.dispose();
     return { losses: texts, inputGrads, states };
   };
 }
@@ -234,15 +235,16 @@ async function gradsOf(inputs: readonly Variable[]): Promise<readonly string[]> 
 }
 
 /** Runs one rank of the pipeline. Returns its losses, gradients of inputs and states of stages when all work has completed. */
-export function ranked(group: ProcessGroup, plan: PipelineCase, replica = ONLY) {
+export function trainRank(group: ProcessGroup, plan: PipelineCase, replica = ONLY) {
   const { backend, rank } = group;
   const numbers = [...plan.stages.keys()].filter((number) => number % plan.ranks === rank);
   const stages = numbers.map((number) => new Stage(backend, plan, number));
-  const dataParallel = stages.flatMap(({ model }) => reducing(model, replica.group) ?? []);
+  const dataParallel = stages.flatMap(({ model }) => dataParallelStages(model, replica.group) ?? []);
   const losses: Tensor[] = [];
   const inputs: Variable[] = [];
   let step = 0;
-  const sample = (seed: bigint, i: number) => drawn(backend, plan, seed, sampleOf(plan, replica, step, i));
+  const sample = (seed: bigint, i: number) =>
+    randomTensor(backend, plan, seed, sampleOf(plan, replica, step, i));
   const models = stages.map(({ model }) => model);
   const pipeline = new Pipeline(models.length === 1 ? (models[0] as Sequential) : models, group, {
     microbatches: plan.microbatches,
@@ -263,7 +265,7 @@ export function ranked(group: ProcessGroup, plan: PipelineCase, replica = ONLY) 
     const [texts, inputGrads] = [await textsOf(losses), await gradsOf(inputs)];
     const states: string[] = [];
     for (const stage of stages) states.push(await stage.state());
-    for (const each of [...dataParallel, ...stages]) each.dispose();
+    for (const disposable of [...dataParallel, ...stages]) disposable.dispose();
     return { losses: texts, inputGrads, states };
   };
 }

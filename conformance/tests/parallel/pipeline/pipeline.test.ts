@@ -26,20 +26,20 @@ import { pipelineSchedule } from "../../../../src/parallel/pipeline/schedule.js"
 import { draws } from "../../harness/draws.js";
 import { useBackends } from "../../harness/ranks/backends.js";
 import { RECIPE_NAMES } from "../../harness/training/run.js";
-import { alone, type PipelineCase, pipelineCases, ROWS, ranked, WIDTH } from "./case.js";
+import { type PipelineCase, pipelineCases, ROWS, trainAlone, trainRank, WIDTH } from "./case.js";
 
 const MOST = 8;
 const backends = useBackends(MOST);
 const groupsOf = (size: number): ProcessGroup[] => loopbackOver(backends.slice(0, size), 20_000);
 
 /** Runs the programs of all ranks one after another, in the drawn order. Work that waits for other ranks is enqueued. */
-async function piped(plan: PipelineCase, order: readonly number[]) {
+async function trainInOrder(plan: PipelineCase, order: readonly number[]) {
   const groups = groupsOf(plan.ranks);
   const sorted = [...groups].sort((a, b) => (order[a.rank] as number) - (order[b.rank] as number));
-  const reads = new Map(sorted.map((group) => [group.rank, ranked(group, plan)]));
-  const told = await Promise.all(groups.map(({ rank }) => reads.get(rank)?.()));
-  const states = plan.stages.map((_, i) => told[i % plan.ranks]?.states[Math.floor(i / plan.ranks)]);
-  return { losses: told.at(-1)?.losses, inputGrads: told[0]?.inputGrads, states };
+  const reads = new Map(sorted.map((group) => [group.rank, trainRank(group, plan)]));
+  const results = await Promise.all(groups.map(({ rank }) => reads.get(rank)?.()));
+  const states = plan.stages.map((_, i) => results[i % plan.ranks]?.states[Math.floor(i / plan.ranks)]);
+  return { losses: results.at(-1)?.losses, inputGrads: results[0]?.inputGrads, states };
 }
 
 const PLAN: PipelineCase = {
@@ -68,7 +68,7 @@ describe("a pipeline", () => {
     const order = fc.array(fc.nat(), { minLength: MOST, maxLength: MOST });
     await fc.assert(
       fc.asyncProperty(pipelineCases(recipe, MOST), order, async (plan, order) => {
-        expect(await piped(plan, order)).toEqual(await alone(backends[0] as Backend, plan)());
+        expect(await trainInOrder(plan, order)).toEqual(await trainAlone(backends[0] as Backend, plan)());
       }),
       {
         numRuns: draws(3, 1),
@@ -88,7 +88,7 @@ describe("a pipeline", () => {
     const stages = Array.from({ length: 2 * ranks }, () => ["linear"] as const);
     const trained = stages.map(() => true);
     const plan: PipelineCase = { ...PLAN, recipe: "current", ranks, stages, trained, microbatches: 2 };
-    expect(await piped(plan, [0, 1])).toEqual(await alone(backends[0] as Backend, plan)());
+    expect(await trainInOrder(plan, [0, 1])).toEqual(await trainAlone(backends[0] as Backend, plan)());
   });
 
   it.each([
@@ -97,25 +97,27 @@ describe("a pipeline", () => {
     { ...PLAN, recipe: "current", stages: [["linear"], ["mlp"], ["relu"], ["norm"]], microbatches: 4 },
   ] satisfies Partial<PipelineCase>[])(
     "of replicas has the bits of the replicas alone: $recipe, stages $stages",
-    async (part) => {
-      const plan: PipelineCase = { ...part, trained: part.stages.map(() => true) };
+    async (replica) => {
+      const plan: PipelineCase = { ...replica, trained: replica.stages.map(() => true) };
       const replicas = await Promise.all(
         groupsOf(2)
-          .map((group) => alone(group.backend, plan, { rank: group.rank, size: 2, group }))
-          .map((read) => read()),
+          .map((group) => trainAlone(group.backend, plan, { rank: group.rank, size: 2, group }))
+          .map((readResult) => readResult()),
       );
-      const both = await Promise.all(
+      const results = await Promise.all(
         groupsOf(4)
           .map((group) => {
             const { pp, dp } = group.split({ pp: 2, dp: 2 });
-            return ranked(pp, plan, { rank: dp.rank, size: 2, group: dp });
+            return trainRank(pp, plan, { rank: dp.rank, size: 2, group: dp });
           })
-          .map((read) => read()),
+          .map((readResult) => readResult()),
       );
       // consecutive ranks are replicas of the same stage
-      expect(both.slice(2).map(({ losses }) => losses)).toEqual(replicas.map(({ losses }) => losses));
+      expect(results.slice(2).map(({ losses }) => losses)).toEqual(replicas.map(({ losses }) => losses));
       const states = plan.stages.map((_, stage) =>
-        both.slice(2 * (stage % 2), 2 * (stage % 2) + 2).map(({ states }) => states[Math.floor(stage / 2)]),
+        results
+          .slice(2 * (stage % 2), 2 * (stage % 2) + 2)
+          .map(({ states }) => states[Math.floor(stage / 2)]),
       );
       expect(states).toEqual(plan.stages.map((_, stage) => replicas.map(({ states }) => states[stage])));
     },
@@ -123,9 +125,9 @@ describe("a pipeline", () => {
 
   it("keeps activations of at most as many microbatches as stages follow, and the losses", () => {
     const backend = backends[0] as Backend;
-    const before = backend.memoryUse().live;
+    const liveBefore = backend.memoryUse().live;
     const loss = zeros(backend, "f32", [1]);
-    const bytes = backend.memoryUse().live - before;
+    const bytes = backend.memoryUse().live - liveBefore;
     loss.dispose();
     for (const [stage, extra] of [0, 0, bytes].entries()) {
       const peaks = [4, 5, 9].map(
@@ -157,12 +159,12 @@ function subjectsOf(rank: number, ranks: number, chunks: number): ReadonlyMap<st
     input: { shape: [ROWS, WIDTH] },
     loss: (y) => functional.mseLoss(y, zeros(backend, "bf16", [ROWS, WIDTH])),
   });
-  for (const each of pipeline.step(() => zeros(backend, "bf16", [ROWS, WIDTH]))) each.dispose();
+  for (const tensor of pipeline.step(() => zeros(backend, "bf16", [ROWS, WIDTH]))) tensor.dispose();
   for (const stage of stages) stage.dispose();
   const subjects = withSubject.mock.calls.map(([subject]) => subject);
-  const place = { stage: rank, stages: ranks, microbatches: MICROBATCHES, chunks };
+  const position = { stage: rank, stages: ranks, microbatches: MICROBATCHES, chunks };
   return new Map(
-    pipelineSchedule(place).map(({ kind, microbatch, chunk }, i) => [
+    pipelineSchedule(position).map(({ kind, microbatch, chunk }, i) => [
       `${kind} ${microbatch} ${chunk * ranks + rank}`,
       subjects[i] as string,
     ]),
@@ -180,18 +182,20 @@ describe("the subject of a message of a pipeline", () => {
   ])(
     "is the same for sender and receiver, with the microbatch and the sending stage: %i ranks, %i chunks",
     (ranks, chunks) => {
-      const all = new Map(
+      const receipts = new Map(
         Array.from({ length: ranks }, (_, rank) => [...subjectsOf(rank, ranks, chunks)]).flat(),
       );
-      for (const [key, subject] of all) {
+      for (const [key, subject] of receipts) {
         const [kind, microbatch, stage] = key.split(" ") as [keyof typeof LINKS, string, string];
-        const about = `microbatch ${microbatch} of ${MICROBATCHES}`;
-        const sent = chunks === 1 ? about : `${about}, stage ${stage} of ${ranks * chunks}`;
+        const label = `microbatch ${microbatch} of ${MICROBATCHES}`;
+        const sentLabel = chunks === 1 ? label : `${label}, stage ${stage} of ${ranks * chunks}`;
         const [receives, step] = LINKS[kind] ?? [];
-        if (!kind.startsWith("recv")) expect(subject, key).toBe(sent);
-        if (receives) expect(all.get(`${receives} ${microbatch} ${Number(stage) + step}`), key).toBe(sent);
+        if (!kind.startsWith("recv")) expect(subject, key).toBe(sentLabel);
+        if (receives)
+          expect(receipts.get(`${receives} ${microbatch} ${Number(stage) + step}`), key).toBe(sentLabel);
       }
-      const count = (kind: string): number => [...all.keys()].filter((key) => key.startsWith(kind)).length;
+      const count = (kind: string): number =>
+        [...receipts.keys()].filter((key) => key.startsWith(kind)).length;
       expect(count("recv")).toBe(count("send"));
       expect(count("send")).toBe(2 * MICROBATCHES * (ranks * chunks - 1));
     },
@@ -212,12 +216,12 @@ function peakOf(backend: Backend, stage: number, stages: number, microbatches: n
     },
     loss: (y) => functional.mseLoss(y, zeros(backend, "bf16", [ROWS, WIDTH])),
   });
-  for (const each of pipeline.step(() => zeros(backend, "bf16", [ROWS, WIDTH]))) each.dispose();
+  for (const tensor of pipeline.step(() => zeros(backend, "bf16", [ROWS, WIDTH]))) tensor.dispose();
   model.dispose();
   return peak;
 }
 
-function failing(): never {
+function failingStage(): never {
   throw new RangeError("a bug of the stage");
 }
 
@@ -246,7 +250,7 @@ describe("a pipeline that fails", () => {
   it("fails the group with the stage and the reason of the failed stage, and frees all memory", async () => {
     const { pipelines, groups, models, end } = makers([
       {},
-      { forward: (x, i) => (i === 1 ? failing() : (models[1] as Linear).forward(x)) },
+      { forward: (x, i) => (i === 1 ? failingStage() : (models[1] as Linear).forward(x)) },
     ]);
     pipelines[0]?.step(input(groups[0]?.backend as Backend));
     expect(() => pipelines[1]?.step()).toThrow(RangeError);
@@ -272,12 +276,12 @@ describe("a pipeline that fails", () => {
     const group = withoutOthers(backends[1] as Backend, 1, 2);
     using model = new Linear(group.backend, WIDTH, WIDTH, { random: new RandomState(1n) });
     using _ = new Scope();
-    const other = zeros(group.backend, "bf16", [ROWS, WIDTH]);
+    const otherTensor = zeros(group.backend, "bf16", [ROWS, WIDTH]);
     const pipeline = new Pipeline(model, group, {
       microbatches: 1,
       input: { shape: [ROWS, WIDTH] },
-      forward: () => model.forward(other),
-      loss: (y) => functional.mseLoss(y, other),
+      forward: () => model.forward(otherTensor),
+      loss: (y) => functional.mseLoss(y, otherTensor),
     });
     expect(() => pipeline.step()).toThrow(/does not depend on its input/);
     model.weight.zeroGrad();
@@ -308,18 +312,18 @@ describe("a pipeline that fails", () => {
   );
 
   it("refuses anything but a stage and a group of its backend, and invalid options", () => {
-    const [zero, one] = groupsOf(2) as [ProcessGroup, ProcessGroup];
+    const [zero, member] = groupsOf(2) as [ProcessGroup, ProcessGroup];
     using model = new Linear(zero.backend, WIDTH, WIDTH);
-    using other = new Linear(zero.backend, WIDTH, WIDTH);
+    using otherLayer = new Linear(zero.backend, WIDTH, WIDTH);
     class Empty extends Module {}
-    using behind = new Linear(one.backend, WIDTH, WIDTH);
-    using parallel = new DataParallel(other, zero);
+    using nextLayer = new Linear(member.backend, WIDTH, WIDTH);
+    using parallel = new DataParallel(otherLayer, zero);
     const loss = (y: Variable): Variable => y;
-    const wrong: readonly unknown[][] = [
+    const invalidArguments: readonly unknown[][] = [
       [undefined, zero, { microbatches: 1 }],
       [new Empty(zero.backend), zero, { microbatches: 1 }],
       [model, undefined, { microbatches: 1 }],
-      [model, one, { microbatches: 1, input: { shape: [1] }, loss }],
+      [model, member, { microbatches: 1, input: { shape: [1] }, loss }],
       [model, zero, { microbatches: 0 }],
       [model, zero, { microbatches: 65_537 }],
       [model, zero, { microbatches: 2 ** 33 }],
@@ -328,26 +332,28 @@ describe("a pipeline that fails", () => {
       [model, zero, { microbatches: 1, dataParallel: parallel }],
       [[], zero, { microbatches: 2, input: { shape: [1] } }],
       [[model, model], zero, { microbatches: 2, input: { shape: [1] } }],
-      [[model, behind], zero, { microbatches: 2, input: { shape: [1] } }],
-      [[model, other], zero, { microbatches: 2 }],
-      [[model, other], zero, { microbatches: 3, input: { shape: [1] } }],
-      [[model, other], zero, { microbatches: 2, input: { shape: [1] }, dataParallel: parallel }],
-      [[model, other], zero, { microbatches: 2, input: { shape: [1] }, dataParallel: [parallel, parallel] }],
-      [other, zero, { microbatches: 1, dataParallel: [parallel, parallel] }],
-      [behind, one, { microbatches: 1, loss }],
-      [behind, one, { microbatches: 1, input: { shape: [1] } }],
-      [behind, one, { microbatches: 1, input: { shape: [0.5] }, loss }],
-      [behind, one, { microbatches: 1, input: { shape: [1], dtype: "i32" }, loss }],
+      [[model, nextLayer], zero, { microbatches: 2, input: { shape: [1] } }],
+      [[model, otherLayer], zero, { microbatches: 2 }],
+      [[model, otherLayer], zero, { microbatches: 3, input: { shape: [1] } }],
+      [[model, otherLayer], zero, { microbatches: 2, input: { shape: [1] }, dataParallel: parallel }],
+      [
+        [model, otherLayer],
+        zero,
+        { microbatches: 2, input: { shape: [1] }, dataParallel: [parallel, parallel] },
+      ],
+      [otherLayer, zero, { microbatches: 1, dataParallel: [parallel, parallel] }],
+      [nextLayer, member, { microbatches: 1, loss }],
+      [nextLayer, member, { microbatches: 1, input: { shape: [1] } }],
+      [nextLayer, member, { microbatches: 1, input: { shape: [0.5] }, loss }],
+      [nextLayer, member, { microbatches: 1, input: { shape: [1], dtype: "i32" }, loss }],
     ];
-    for (const given of wrong)
-      expect(() => new Pipeline(...(given as [never, never, never])), String(given[2])).toThrow(
-        ArgumentError,
-      );
+    for (const args of invalidArguments)
+      expect(() => new Pipeline(...(args as [never, never, never])), String(args[2])).toThrow(ArgumentError);
     const [only] = groupsOf(1) as [ProcessGroup];
     const input = { shape: [ROWS, WIDTH] };
-    using first = new Linear(only.backend, WIDTH, WIDTH);
-    using second = new Linear(only.backend, WIDTH, WIDTH);
-    const unfit = new Pipeline([first, second], only, {
+    using firstLayer = new Linear(only.backend, WIDTH, WIDTH);
+    using secondLayer = new Linear(only.backend, WIDTH, WIDTH);
+    const unfit = new Pipeline([firstLayer, secondLayer], only, {
       ...{ microbatches: 1, input, loss, forward: (x: Variable) => functional.add(x, x) },
     });
     using short = zeros(only.backend, "bf16", [1, WIDTH]);

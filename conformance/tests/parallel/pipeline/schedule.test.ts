@@ -8,8 +8,11 @@ import { pipelineSchedule } from "../../../../src/parallel/pipeline/schedule.js"
 import { draws } from "../../harness/draws.js";
 
 /** Every pipeline of up to 8 stages and 20 microbatches. */
-const SIZES = Array.from({ length: 8 }, (_, s) =>
-  Array.from({ length: 20 }, (_, m) => ({ stages: s + 1, microbatches: m + 1 })),
+const SIZES = Array.from({ length: 8 }, (_, stageIndex) =>
+  Array.from({ length: 20 }, (_, microbatchIndex) => ({
+    stages: stageIndex + 1,
+    microbatches: microbatchIndex + 1,
+  })),
 ).flat();
 
 interface Size {
@@ -44,8 +47,11 @@ const SIDES: Partial<Record<PipelineActionKind, readonly [step: number, kind: Pi
 function partner(stage: number, { kind, microbatch, chunk }: PipelineAction, stages: number) {
   const side = SIDES[kind];
   if (!side) return undefined;
-  const place = chunk * stages + stage + side[0];
-  return { stage: place % stages, action: { kind: side[1], microbatch, chunk: Math.floor(place / stages) } };
+  const position = chunk * stages + stage + side[0];
+  return {
+    stage: position % stages,
+    action: { kind: side[1], microbatch, chunk: Math.floor(position / stages) },
+  };
 }
 
 const isSame = (a: PipelineAction | undefined, b: PipelineAction): boolean =>
@@ -58,25 +64,27 @@ const TIME: Partial<Record<PipelineActionKind, number>> = { forward: 1, backward
  * Simulates all stages. In each step `choose` picks a stage to advance. A message takes `messageTime`, and begins when both
  * stages have reached it. Returns the time at which the last stage ends. Throws if no stage can advance.
  */
-function simulated(
+function simulate(
   schedules: readonly (readonly PipelineAction[])[],
   choose: (count: number) => number,
   messageTime = 0,
 ) {
-  const at = schedules.map(() => 0);
+  const nextAction = schedules.map(() => 0);
   const clock = schedules.map(() => 0);
-  const next = (stage: number): PipelineAction | undefined => schedules[stage]?.[at[stage] as number];
+  const next = (stage: number): PipelineAction | undefined => schedules[stage]?.[nextAction[stage] as number];
   const done = new Set<string>();
   const chunks = 1 + Math.max(...schedules.flat().map(({ chunk }) => chunk));
   for (;;) {
     const ready = schedules.flatMap((_, stage) => {
       const action = next(stage);
-      const other = action && partner(stage, action, schedules.length);
+      const otherSide = action && partner(stage, action, schedules.length);
       if (!action) return [];
-      if (!other) return [[stage]];
+      if (!otherSide) return [[stage]];
       // a stage with several chunks passes results to itself if there is no other stage
-      if (other.stage === stage) return [[stage]];
-      return isSame(next(other.stage), other.action) && stage < other.stage ? [[stage, other.stage]] : [];
+      if (otherSide.stage === stage) return [[stage]];
+      return isSame(next(otherSide.stage), otherSide.action) && stage < otherSide.stage
+        ? [[stage, otherSide.stage]]
+        : [];
     });
     if (ready.length === 0) break;
     const moving = ready[choose(ready.length)] as readonly number[];
@@ -86,11 +94,11 @@ function simulated(
       requireInputs(done, stage, schedules.length, chunks, action);
       done.add(keyOf(stage, action));
       clock[stage] = together + (TIME[action.kind] ?? messageTime);
-      at[stage] = (at[stage] as number) + 1;
+      nextAction[stage] = (nextAction[stage] as number) + 1;
     }
   }
   for (const [stage, actions] of schedules.entries())
-    if (at[stage] !== actions.length)
+    if (nextAction[stage] !== actions.length)
       throw new Error(`stage ${stage} waits forever in ${JSON.stringify(next(stage))}`);
   return Math.max(...clock);
 }
@@ -106,64 +114,68 @@ function requireInputs(
   chunks: number,
   action: PipelineAction,
 ): void {
-  const place = action.chunk * stages + stage;
+  const virtualStage = action.chunk * stages + stage;
   const needs: Readonly<Record<PipelineActionKind, readonly (PipelineActionKind | false)[]>> = {
     recvForward: [],
-    forward: [place > 0 && "recvForward"],
+    forward: [virtualStage > 0 && "recvForward"],
     sendForward: ["forward"],
     recvBackward: ["forward"],
-    backward: ["forward", place < stages * chunks - 1 && "recvBackward"],
+    backward: ["forward", virtualStage < stages * chunks - 1 && "recvBackward"],
     sendBackward: ["backward"],
   };
-  for (const each of needs[action.kind])
-    if (each && !done.has(keyOf(stage, { ...action, kind: each })))
-      throw new Error(`stage ${stage}: ${JSON.stringify(action)} comes before ${each}`);
-  const other = partner(stage, action, stages);
-  if (other?.stage === stage && action.kind.startsWith("recv") && !done.has(keyOf(stage, other.action)))
+  for (const need of needs[action.kind])
+    if (need && !done.has(keyOf(stage, { ...action, kind: need })))
+      throw new Error(`stage ${stage}: ${JSON.stringify(action)} comes before ${need}`);
+  const otherSide = partner(stage, action, stages);
+  if (
+    otherSide?.stage === stage &&
+    action.kind.startsWith("recv") &&
+    !done.has(keyOf(stage, otherSide.action))
+  )
     throw new Error(`stage ${stage}: ${JSON.stringify(action)} comes before it was sent`);
 }
 
 /** The largest number of microbatches of all chunks that are between their forward and their backward pass. */
-function mostLive({ stages, microbatches, chunks = 1 }: Size, stage: number): number {
+function maxLiveOf({ stages, microbatches, chunks = 1 }: Size, stage: number): number {
   if (chunks === 1) return Math.min(stages - stage, microbatches);
   return Math.min(2 * (stages - 1 - stage) + (chunks - 1) * stages + 1, microbatches * chunks);
 }
 
-function assertWhole(size: Size): void {
+function assertComplete(size: Size): void {
   const { stages, microbatches, chunks = 1 } = size;
-  const all = Array.from({ length: microbatches }, (_, i) => i);
+  const microbatchIndices = Array.from({ length: microbatches }, (_, i) => i);
   for (const [stage, actions] of schedulesOf(size).entries()) {
     for (let chunk = 0; chunk < chunks; chunk++) {
       const order = (kind: PipelineActionKind): number[] =>
         actions.flatMap((action) =>
           action.kind === kind && action.chunk === chunk ? [action.microbatch] : [],
         );
-      const place = chunk * stages + stage;
-      for (const kind of ["forward", "backward"] as const) expect(order(kind)).toEqual(all);
+      const virtualStage = chunk * stages + stage;
+      for (const kind of ["forward", "backward"] as const) expect(order(kind)).toEqual(microbatchIndices);
       for (const kind of ["recvForward", "sendBackward"] as const)
-        expect(order(kind)).toEqual(place > 0 ? all : []);
+        expect(order(kind)).toEqual(virtualStage > 0 ? microbatchIndices : []);
       for (const kind of ["sendForward", "recvBackward"] as const)
-        expect(order(kind)).toEqual(place < stages * chunks - 1 ? all : []);
+        expect(order(kind)).toEqual(virtualStage < stages * chunks - 1 ? microbatchIndices : []);
     }
-    let [live, most] = [0, 0];
+    let [live, maxLive] = [0, 0];
     for (const { kind } of actions) {
       if (kind === "forward") live++;
       if (kind === "backward") live--;
-      most = Math.max(most, live);
+      maxLive = Math.max(maxLive, live);
     }
-    expect(most, `activations of stage ${stage}`).toBe(mostLive(size, stage));
+    expect(maxLive, `activations of stage ${stage}`).toBe(maxLiveOf(size, stage));
   }
 }
 
 describe("the 1F1B schedule", () => {
   it("contains each pass of each microbatch once, in order, and keeps at most stages - stage activations", () => {
-    for (const size of SIZES) assertWhole(size);
+    for (const size of SIZES) assertComplete(size);
   });
 
   it("has no deadlock even if every send waits for its receiver, and takes the time of 1F1B", () => {
     for (const size of SIZES)
       expect(
-        simulated(schedulesOf(size), () => 0),
+        simulate(schedulesOf(size), () => 0),
         JSON.stringify(size),
       ).toBe(3 * (size.microbatches + size.stages - 1));
   });
@@ -171,10 +183,10 @@ describe("the 1F1B schedule", () => {
   it("takes the same time under every interleaving of the ranks", () => {
     fc.assert(
       fc.property(drawnSize, fc.infiniteStream(fc.nat()), (size, picks) => {
-        assertWhole(size);
+        assertComplete(size);
         const { stages, microbatches, chunks = 1 } = size;
         const choose = (count: number): number => (picks.next().value as number) % count;
-        expect(simulated(schedulesOf(size), choose)).toBe(3 * (chunks * microbatches + stages - 1));
+        expect(simulate(schedulesOf(size), choose)).toBe(3 * (chunks * microbatches + stages - 1));
       }),
       { numRuns: draws(30) },
     );
@@ -185,8 +197,8 @@ describe("the 1F1B schedule", () => {
     ({ stages, chunks }) => {
       for (const groups of [1, 2, 3]) {
         const size = { stages, chunks, microbatches: stages * groups };
-        assertWhole(size);
-        const time = simulated(schedulesOf(size), () => 0);
+        assertComplete(size);
+        const time = simulate(schedulesOf(size), () => 0);
         expect(time, JSON.stringify(size)).toBe(3 * (chunks * size.microbatches + stages - 1));
       }
     },
@@ -197,14 +209,14 @@ describe("the 1F1B schedule", () => {
       const size = { stages, chunks: 3, microbatches: 2 * stages };
       const passes = 2 * (size.chunks * size.microbatches + stages - 1);
       const passTime = (3 * passes) / 2;
-      const time = simulated(schedulesOf(size), () => 0, 1);
+      const time = simulate(schedulesOf(size), () => 0, 1);
       expect((time - passTime) / passes, JSON.stringify(size)).toBeLessThanOrEqual(2 + (stages % 2));
     }
   });
 
   it("takes the times that docs/distributed.md tells", () => {
     const times = [1, 2, 4].map(
-      (chunks) => simulated(schedulesOf({ stages: 4, microbatches: 8, chunks }), () => 0) / chunks,
+      (chunks) => simulate(schedulesOf({ stages: 4, microbatches: 8, chunks }), () => 0) / chunks,
     );
     const page = readFileSync(new URL("../../../../docs/distributed.md", import.meta.url), "utf8");
     for (const [i, name] of ["one stage a rank", "2 stages a rank", "4 stages a rank"].entries()) {
@@ -214,10 +226,10 @@ describe("the 1F1B schedule", () => {
   });
 
   it("equals the published order for two stages and three microbatches", () => {
-    const said = schedulesOf({ stages: 2, microbatches: 3 }).map((actions) =>
+    const descriptions = schedulesOf({ stages: 2, microbatches: 3 }).map((actions) =>
       actions.map(({ kind, microbatch }) => `${kind} ${microbatch}`).join(", "),
     );
-    expect(said).toEqual([
+    expect(descriptions).toEqual([
       "forward 0, sendForward 0, forward 1, recvBackward 0, sendForward 1, backward 0, forward 2, recvBackward 1, sendForward 2, backward 1, recvBackward 2, backward 2",
       "recvForward 0, forward 0, backward 0, sendBackward 0, recvForward 1, forward 1, backward 1, sendBackward 1, recvForward 2, forward 2, backward 2, sendBackward 2",
     ]);
@@ -225,7 +237,7 @@ describe("the 1F1B schedule", () => {
 
   it("refuses invalid stages and numbers of microbatches", () => {
     const good = { stage: 0, stages: 2, microbatches: 1 };
-    for (const wrong of [
+    for (const invalidOptions of [
       ...[{ stage: 2 }, { stage: -1 }, { stages: 0 }, { microbatches: 0 }, { stage: 0.5 }],
       ...[
         { chunks: 0 },
@@ -234,18 +246,18 @@ describe("the 1F1B schedule", () => {
         { chunks: 2, stages: 1024, microbatches: 1024 },
       ],
     ])
-      expect(() => pipelineSchedule({ ...good, ...wrong })).toThrow(ArgumentError);
+      expect(() => pipelineSchedule({ ...good, ...invalidOptions })).toThrow(ArgumentError);
   });
 
   it("is computed for the largest sizes; larger ones are refused before memory is allocated", () => {
-    const most = { stages: 1024, microbatches: 65_536 };
+    const maximum = { stages: 1024, microbatches: 65_536 };
     for (const stage of [0, 1, 1023])
-      expect(pipelineSchedule({ ...most, stage }).filter(({ kind }) => kind === "backward")).toHaveLength(
-        most.microbatches,
+      expect(pipelineSchedule({ ...maximum, stage }).filter(({ kind }) => kind === "backward")).toHaveLength(
+        maximum.microbatches,
       );
     for (const beyond of [1, 2 ** 32, Number.MAX_SAFE_INTEGER - 2 ** 16])
       for (const field of ["stages", "microbatches"] as const)
-        expect(() => pipelineSchedule({ stage: 0, ...most, [field]: most[field] + beyond })).toThrow(
+        expect(() => pipelineSchedule({ stage: 0, ...maximum, [field]: maximum[field] + beyond })).toThrow(
           ArgumentError,
         );
   });

@@ -35,27 +35,31 @@ afterAll(() => backend.dispose());
 const fileOf = (path: string) => new File([readFileSync(path)], basename(path));
 
 /** A fixture on the page, with or without its configurations, and the command line's description of the same files. */
-async function opened(name: string, isConfigured: boolean, body: (both: Both) => Promise<void>) {
+async function openCheckpoint(
+  name: string,
+  isConfigured: boolean,
+  body: (survey: OpenedCheckpoint) => Promise<void>,
+) {
   await inFolder(async (folder) => {
-    for (const each of readdirSync(join(VECTORS, name)))
-      if (isConfigured || !each.endsWith(".json"))
-        copyFileSync(join(VECTORS, name, each), join(folder, each));
-    const configurations = readdirSync(folder).filter((each) => each.endsWith(".json"));
+    for (const fileName of readdirSync(join(VECTORS, name)))
+      if (isConfigured || !fileName.endsWith(".json"))
+        copyFileSync(join(VECTORS, name, fileName), join(folder, fileName));
+    const configurations = readdirSync(folder).filter((fileName) => fileName.endsWith(".json"));
     const checkpoint = await openCheckpointFiles(folder);
     try {
       const page = await openFile(
         fileOf(join(folder, "model.safetensors")),
-        configurations.map((each) => fileOf(join(folder, each))),
+        configurations.map((configuration) => fileOf(join(folder, configuration))),
       );
-      await body({ page, known: await surveyFiles(checkpoint) });
+      await body({ page, survey: await surveyFiles(checkpoint) });
     } finally {
       await checkpoint.close();
     }
   });
 }
-interface Both {
+interface OpenedCheckpoint {
   readonly page: Awaited<ReturnType<typeof openFile>>;
-  readonly known: Survey;
+  readonly survey: Survey;
 }
 
 /** All codes and values of a weight, and its number of rows and columns as a matrix. */
@@ -74,36 +78,40 @@ async function wholeOf(weight: QuantizedWeight) {
 
 /** Throws unless a part has the codes, scales and values of the whole, and holds an element. */
 function requirePart(
-  part: Stored,
+  stored: Stored,
   { values, codes, rows, columns, scales }: Awaited<ReturnType<typeof wholeOf>>,
   { type }: QuantizedWeight,
   [row, column]: readonly [number, number],
 ) {
-  const [top, left] = part.from;
+  const [top, left] = stored.from;
   const expected = [Math.min(row, rows - 1), Math.min(column, columns - 1)] as const;
-  expect(top <= expected[0] && expected[0] < top + part.rows).toBe(true);
-  expect(left <= expected[1] && expected[1] < left + part.columns).toBe(true);
-  expect(part.rows <= 512 && part.columns <= 512).toBe(true);
-  expect(part.scales.whole).toBe(scales.storedGlobal);
-  for (let r = 0; r < part.rows; r++)
-    for (let c = 0; c < part.columns; c++) {
-      const [at, from] = [r * part.columns + c, (top + r) * columns + left + c];
-      const here = `[${top + r}, ${left + c}]`;
-      if (part.codes[at] !== codes[from]) throw new Error(`code ${here}`);
-      if (!Object.is(part.values[at], values[from])) throw new Error(`value ${here}: ${part.values[at]}`);
+  expect(top <= expected[0] && expected[0] < top + stored.rows).toBe(true);
+  expect(left <= expected[1] && expected[1] < left + stored.columns).toBe(true);
+  expect(stored.rows <= 512 && stored.columns <= 512).toBe(true);
+  expect(stored.scales.whole).toBe(scales.storedGlobal);
+  for (let rowIndex = 0; rowIndex < stored.rows; rowIndex++)
+    for (let columnIndex = 0; columnIndex < stored.columns; columnIndex++) {
+      const [position, from] = [
+        rowIndex * stored.columns + columnIndex,
+        (top + rowIndex) * columns + left + columnIndex,
+      ];
+      const coordinates = `[${top + rowIndex}, ${left + columnIndex}]`;
+      if (stored.codes[position] !== codes[from]) throw new Error(`code ${coordinates}`);
+      if (!Object.is(stored.values[position], values[from]))
+        throw new Error(`value ${coordinates}: ${stored.values[position]}`);
       const element = CODE_TYPES[type].values[codes[from] as number] as number;
-      if (!Object.is(part.elements[at], element)) throw new Error(`element ${here}`);
-      const index = scaleIndex(part, r, c);
-      const { format, codes: scaleCodes, values: ofBlocks } = part.scales;
+      if (!Object.is(stored.elements[position], element)) throw new Error(`element ${coordinates}`);
+      const index = scaleIndex(stored, rowIndex, columnIndex);
+      const { format, codes: scaleCodes, values: ofBlocks } = stored.scales;
       const code = scaleCodes[index] as number;
       const decoded = format === "f32" ? float(code) : valueOfCode(format, code);
-      if (!Object.is(decoded, ofBlocks[index])) throw new Error(`code of the scale ${here}`);
+      if (!Object.is(decoded, ofBlocks[index])) throw new Error(`code of the scale ${coordinates}`);
       const scale = scaleOf(scales, decoded);
-      if (!Object.is(Math.fround(element * scale), values[from])) throw new Error(`scale ${here}`);
+      if (!Object.is(Math.fround(element * scale), values[from])) throw new Error(`scale ${coordinates}`);
     }
 }
 
-const place = fc.tuple(fc.nat(700), fc.nat(1500));
+const corner = fc.tuple(fc.nat(700), fc.nat(1500));
 
 describe.each([true, false])(
   "a checkpoint of another library, with its configuration: %s",
@@ -111,22 +119,22 @@ describe.each([true, false])(
     it.each(FIXTURES)(
       "%s has the weights, conventions and values that the command line has",
       async (name) => {
-        await opened(name, isConfigured, async ({ page, known }) => {
-          const kinds = known.weights.map((weight) => [weight.name, weight.convention]);
-          expect(Array.from(page.quantized, ([each, { kind }]) => [each, kind])).toEqual(kinds);
-          expect(known.weights.length + known.unfit.length).toBeGreaterThan(0);
-          for (const weight of known.weights) {
-            const whole = await wholeOf(weight);
-            for (const at of [
+        await openCheckpoint(name, isConfigured, async ({ page, survey }) => {
+          const kinds = survey.weights.map((weight) => [weight.name, weight.convention]);
+          expect(Array.from(page.quantized, ([weightName, { kind }]) => [weightName, kind])).toEqual(kinds);
+          expect(survey.weights.length + survey.unfit.length).toBeGreaterThan(0);
+          for (const weight of survey.weights) {
+            const fullWeight = await wholeOf(weight);
+            for (const corner of [
               [0, 0],
               [9, 21],
               [700, 1500],
             ] as const) {
-              const part = await page.readStored(backend, weight.name, at[0], at[1]);
-              requirePart(part, whole, weight, at);
+              const storedPart = await page.readStored(backend, weight.name, corner[0], corner[1]);
+              requirePart(storedPart, fullWeight, weight, corner);
               const { summary } = conventionOf(weight.convention);
-              expect(part.description).toContain(`${weight.convention}: ${summary}`);
-              expect(part.description).toContain(`[${weight.shape.join(", ")}]`);
+              expect(storedPart.description).toContain(`${weight.convention}: ${summary}`);
+              expect(storedPart.description).toContain(`[${weight.shape.join(", ")}]`);
             }
           }
         });
@@ -134,20 +142,21 @@ describe.each([true, false])(
     );
 
     it.each(sampleCases(FIXTURES, 4))("%s shows no codes and no parts of weights as values", async (name) => {
-      await opened(name, isConfigured, async ({ page, known }) => {
-        const parts = known.weights.flatMap(({ codes, scale, global }) => [
+      await openCheckpoint(name, isConfigured, async ({ page, survey }) => {
+        const tensorNames = survey.weights.flatMap(({ codes, scale, global }) => [
           codes,
           scale,
           ...(global ? [global] : []),
         ]);
-        const refused = [
-          ...parts.map(({ entry }) => entry.name),
-          ...known.unfit.flatMap((each) => each.parts),
+        const refusedNames = [
+          ...tensorNames.map(({ entry }) => entry.name),
+          ...survey.unfit.flatMap((weight) => weight.parts),
         ];
         for (const { name: tensor, dtype } of page.tensors.values())
-          if (/^F[468]/.test(dtype)) expect(refused).toContain(tensor);
-        for (const tensor of refused) await expect(page.read(tensor, 0, 0)).rejects.toThrow(/weight|part of/);
-        for (const { entry } of known.plain) expect(page.faults.has(entry.name)).toBe(false);
+          if (/^F[468]/.test(dtype)) expect(refusedNames).toContain(tensor);
+        for (const tensor of refusedNames)
+          await expect(page.read(tensor, 0, 0)).rejects.toThrow(/weight|part of/);
+        for (const { entry } of survey.plain) expect(page.faults.has(entry.name)).toBe(false);
       });
     });
   },
@@ -156,7 +165,7 @@ describe.each([true, false])(
 /** The page's statement about the first weight of a fixture. */
 async function notesOf(name: string, isConfigured: boolean): Promise<readonly string[]> {
   const notes: string[] = [];
-  await opened(name, isConfigured, async ({ page }) => {
+  await openCheckpoint(name, isConfigured, async ({ page }) => {
     const [weight = ""] = page.quantized.keys();
     notes.push(...(await page.readStored(backend, weight, 0, 0)).notes);
   });
@@ -181,7 +190,7 @@ describe("the page's notes on conventions", () => {
   });
 
   it("says why scales do not fit, and that a configuration may say more", async () => {
-    await opened("transformers-fp8", false, async ({ page }) => {
+    await openCheckpoint("transformers-fp8", false, async ({ page }) => {
       expect([...page.quantized]).toEqual([]);
       const name = "model.layers.0.mlp.down_proj.weight";
       await expect(page.read(name, 0, 0)).rejects.toThrow(
@@ -220,7 +229,7 @@ describe("the page's notes on conventions", () => {
 });
 
 /** Weights of several matrices, with blocks that may be larger than the part that the page shows, or end at any code. */
-const large: fc.Arbitrary<QuantizedWeight> = fc
+const largeWeights: fc.Arbitrary<QuantizedWeight> = fc
   .record({
     convention: fc.constantFrom<ConventionName>("ct-float", "ct-int4", "ct-mxfp6"),
     matrices: fc.integer({ min: 1, max: 3 }),
@@ -256,7 +265,7 @@ const large: fc.Arbitrary<QuantizedWeight> = fc
   });
 
 /** Reads a part of a weight as the page does. */
-function readPart(weight: QuantizedWeight, at: readonly [number, number]): Promise<Stored> {
+function readPart(weight: QuantizedWeight, corner: readonly [number, number]): Promise<Stored> {
   const { name, convention, type, shape, geometry, codes, scale, global } = weight;
   const format = scalarFormatOf(type);
   const page = {
@@ -266,7 +275,7 @@ function readPart(weight: QuantizedWeight, at: readonly [number, number]): Promi
     ...(format ? { format } : {}),
     ...(global ? { global: global.entry } : {}),
   };
-  return readWeight((_, region) => readWeightRegion(weight, region), page, at);
+  return readWeight((_, region) => readWeightRegion(weight, region), page, corner);
 }
 
 describe("a part of a weight", () => {
@@ -275,8 +284,8 @@ describe("a part of a weight", () => {
     "of $convention, $kind, $scale has the codes, scales and values of the whole",
     async (kind) => {
       await fc.assert(
-        fc.asyncProperty(weights(kind), place, async ({ weight }, at) => {
-          requirePart(await readPart(weight, at), await wholeOf(weight), weight, at);
+        fc.asyncProperty(weights(kind), corner, async ({ weight }, corner) => {
+          requirePart(await readPart(weight, corner), await wholeOf(weight), weight, corner);
         }),
         { numRuns: draws(8) },
       );
@@ -285,15 +294,15 @@ describe("a part of a weight", () => {
 
   it("has them for blocks of any size, larger than what is shown or ending within a byte", async () => {
     await fc.assert(
-      fc.asyncProperty(large, fc.tuple(fc.nat(1800), fc.nat(1300)), async (weight, at) => {
-        requirePart(await readPart(weight, at), await wholeOf(weight), weight, at);
+      fc.asyncProperty(largeWeights, fc.tuple(fc.nat(1800), fc.nat(1300)), async (weight, corner) => {
+        requirePart(await readPart(weight, corner), await wholeOf(weight), weight, corner);
       }),
       { numRuns: draws(25) },
     );
   });
 
   it("is refused for a weight without elements", async () => {
-    const [weight] = fc.sample(large, 1) as [QuantizedWeight];
+    const [weight] = fc.sample(largeWeights, 1) as [QuantizedWeight];
     await expect(readPart({ ...weight, shape: [0, 32] }, [0, 0])).rejects.toThrow(/^w is empty: \[0,32\]/);
   });
 });

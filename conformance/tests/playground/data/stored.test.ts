@@ -38,7 +38,7 @@ const LAYOUTS = ["logical", "padded", "swizzled"] as const;
 const FORMS = CHOICES.filter(
   ({ quantizer, format, tile }, i) =>
     CHOICES.findIndex(
-      (each) => each.quantizer === quantizer && each.format === format && each.tile === tile,
+      (choice) => choice.quantizer === quantizer && choice.format === format && choice.tile === tile,
     ) === i,
 ).flatMap((choice) => {
   const { padding }: BlockFormat = BLOCK_FORMATS[choice.quantizer];
@@ -47,28 +47,28 @@ const FORMS = CHOICES.filter(
 });
 
 /** The file with a quantized tensor, and the codes, scales and values of the full tensor. */
-async function saved(form: (typeof FORMS)[number], rows: number, columns: number, seed: number) {
+async function saveQuantized(form: (typeof FORMS)[number], rows: number, columns: number, seed: number) {
   const scope = new Scope();
   try {
     const values = Float32Array.from(
       words(seed, rows * columns),
-      (word, i) => ((word >>> 8) / 2 ** 23 - 1) * 2 ** (((i >> 7) % 9) - 4),
+      (bits, i) => ((bits >>> 8) / 2 ** 23 - 1) * 2 ** (((i >> 7) % 9) - 4),
     );
-    const made = quantizerOf(form).quantize(tensor(backend, values, [rows, columns]));
+    const quantized = quantizerOf(form).quantize(tensor(backend, values, [rows, columns]));
     const path = join(folder, "a.safetensors");
-    await saveTensors(path, { "model.weight": made });
+    await saveTensors(path, { "model.weight": quantized });
     const file = new File([readFileSync(path)], "a.safetensors");
-    return { file, ...wholeOf(made) };
+    return { file, ...wholeOf(quantized) };
   } finally {
     scope.dispose();
   }
 }
 
-function wholeOf(made: QuantizedTensor) {
+function wholeOf(quantized: QuantizedTensor) {
   return {
-    values: (made.dequantize("f32") as Tensor<"f32">).dataSync().slice(),
-    elements: decode(made.copy("rowwise").data).dataSync().slice(),
-    amax: made.copy("rowwise").amax?.dataSync()[0],
+    values: (quantized.dequantize("f32") as Tensor<"f32">).dataSync().slice(),
+    elements: decode(quantized.copy("rowwise").data).dataSync().slice(),
+    amax: quantized.copy("rowwise").amax?.dataSync()[0],
   };
 }
 
@@ -85,25 +85,30 @@ describe("a quantized tensor of a file", () => {
       });
       await fc.assert(
         fc.asyncProperty(sizes, async ({ rows, columns, seed, row, column }) => {
-          const { file, values, elements, amax } = await saved(form, rows, columns, seed);
-          const opened = await openFile(file);
-          expect([...opened.quantized.keys()]).toEqual(["model.weight"]);
-          const part = await opened.readStored(backend, "model.weight", row, column);
-          const [top, left] = part.from;
+          const { file, values, elements, amax } = await saveQuantized(form, rows, columns, seed);
+          const checkpointFile = await openFile(file);
+          expect([...checkpointFile.quantized.keys()]).toEqual(["model.weight"]);
+          const storedPart = await checkpointFile.readStored(backend, "model.weight", row, column);
+          const [top, left] = storedPart.from;
           // it begins at the requested element or earlier, at the start of a block
           expect(top <= Math.min(row, rows - 1) && left <= Math.min(column, columns - 1)).toBe(true);
-          expect(top + part.rows > Math.min(row, rows - 1)).toBe(true);
-          expect(left + part.columns > Math.min(column, columns - 1)).toBe(true);
-          expect(part.scales.whole).toBe(amax);
-          for (let r = 0; r < part.rows; r++)
-            for (let c = 0; c < part.columns; c++) {
-              const [at, from] = [r * part.columns + c, (top + r) * columns + left + c];
-              if (!Object.is(part.values[at], values[from])) throw new Error(`value [${r}, ${c}]`);
-              if (!Object.is(part.elements[at], elements[from])) throw new Error(`code [${r}, ${c}]`);
-              const scale = part.scales.values[scaleIndex(part, r, c)] as number;
-              const product = Math.fround((part.elements[at] as number) * scale);
-              if (amax === undefined && !Object.is(product, part.values[at]))
-                throw new Error(`scale [${r}, ${c}]`);
+          expect(top + storedPart.rows > Math.min(row, rows - 1)).toBe(true);
+          expect(left + storedPart.columns > Math.min(column, columns - 1)).toBe(true);
+          expect(storedPart.scales.whole).toBe(amax);
+          for (let rowIndex = 0; rowIndex < storedPart.rows; rowIndex++)
+            for (let columnIndex = 0; columnIndex < storedPart.columns; columnIndex++) {
+              const [position, from] = [
+                rowIndex * storedPart.columns + columnIndex,
+                (top + rowIndex) * columns + left + columnIndex,
+              ];
+              if (!Object.is(storedPart.values[position], values[from]))
+                throw new Error(`value [${rowIndex}, ${columnIndex}]`);
+              if (!Object.is(storedPart.elements[position], elements[from]))
+                throw new Error(`code [${rowIndex}, ${columnIndex}]`);
+              const scale = storedPart.scales.values[scaleIndex(storedPart, rowIndex, columnIndex)] as number;
+              const product = Math.fround((storedPart.elements[position] as number) * scale);
+              if (amax === undefined && !Object.is(product, storedPart.values[position]))
+                throw new Error(`scale [${rowIndex}, ${columnIndex}]`);
             }
         }),
         { numRuns: draws(4) },
@@ -112,14 +117,16 @@ describe("a quantized tensor of a file", () => {
   );
 
   it("is refused with its name where a part of it is missing or is empty", async () => {
-    const { file } = await saved(FORMS[0] as (typeof FORMS)[number], 4, 128, 1);
+    const { file } = await saveQuantized(FORMS[0] as (typeof FORMS)[number], 4, 128, 1);
     const text = Buffer.from(await file.arrayBuffer()).toString("latin1");
-    const other = Buffer.from(text.replaceAll("rowwise.scale_inv", "rowwise.scale_out"), "latin1");
-    const renamed = new File([other], "b.safetensors");
-    const opened = await openFile(renamed);
-    await expect(opened.readStored(backend, "model.weight", 0, 0)).rejects.toThrow(
+    const otherFile = Buffer.from(text.replaceAll("rowwise.scale_inv", "rowwise.scale_out"), "latin1");
+    const renamedFile = new File([otherFile], "b.safetensors");
+    const checkpointFile = await openFile(renamedFile);
+    await expect(checkpointFile.readStored(backend, "model.weight", 0, 0)).rejects.toThrow(
       /b\.safetensors: tensor "model.weight.rowwise.scale_inv" is needed and not there/,
     );
-    await expect(opened.readStored(backend, "other", 0, 0)).rejects.toThrow(/no quantized tensor other/);
+    await expect(checkpointFile.readStored(backend, "other", 0, 0)).rejects.toThrow(
+      /no quantized tensor other/,
+    );
   });
 });

@@ -4,10 +4,10 @@ import { describe, expect, it } from "vitest";
 import { countOf, listOf, MAX_LISTED } from "../../../../playground/src/data/tensor-list.js";
 import type { TensorEntry } from "../../../../src/io/header/header.js";
 
-function fileOf(plain: number, quantized: number) {
+function fileOf(plainCount: number, quantized: number) {
   const entry = (name: string): TensorEntry => ({ name, dtype: "F32", shape: [1], begin: 0, end: 4 });
   return {
-    tensors: new Map(Array.from({ length: plain }, (_, i) => [`t${i}`, entry(`t${i}`)])),
+    tensors: new Map(Array.from({ length: plainCount }, (_, i) => [`t${i}`, entry(`t${i}`)])),
     // every second chosen name is the name of a tensor of the file
     quantized: new Map(
       Array.from(
@@ -32,19 +32,19 @@ describe("the list of tensors", () => {
         fc.nat(40),
         fc.constantFrom("", "t", "q", "1", "99", "none"),
         fc.nat(4000),
-        (plain, quantized, part, pick) => {
-          const file = fileOf(plain, quantized);
+        (plainCount, quantized, isPart, pick) => {
+          const file = fileOf(plainCount, quantized);
           const names = [...new Set([...file.quantized.keys(), ...file.tensors.keys()])];
-          const chosen = names[pick] ?? "absent";
-          const listed = listOf(file, part, chosen).map(({ value }) => value);
+          const chosenName = names[pick] ?? "absent";
+          const listed = listOf(file, isPart, chosenName).map(({ value }) => value);
           expect(countOf(file)).toBe(names.length);
           expect(listed.length).toBeLessThanOrEqual(MAX_LISTED);
-          expect(listed.includes(chosen)).toBe(names.includes(chosen));
-          const matching = names.filter((name) => name.includes(part) && name !== chosen);
-          const others = listed.filter((name) => name !== chosen);
-          expect(others).toEqual(matching.slice(0, others.length));
-          const room = names.includes(chosen) ? MAX_LISTED - 1 : MAX_LISTED;
-          expect(others.length).toBeGreaterThanOrEqual(Math.min(matching.length, room - 1));
+          expect(listed.includes(chosenName)).toBe(names.includes(chosenName));
+          const matching = names.filter((name) => name.includes(isPart) && name !== chosenName);
+          const otherNames = listed.filter((name) => name !== chosenName);
+          expect(otherNames).toEqual(matching.slice(0, otherNames.length));
+          const room = names.includes(chosenName) ? MAX_LISTED - 1 : MAX_LISTED;
+          expect(otherNames.length).toBeGreaterThanOrEqual(Math.min(matching.length, room - 1));
         },
       ),
     );

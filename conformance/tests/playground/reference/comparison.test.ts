@@ -34,7 +34,7 @@ afterAll(() => backend.dispose());
 const COLUMNS = 128;
 
 /** Large numbers next to small ones that vanish, zeros of both signs, subnormal numbers, infinities and NaN. */
-function mixed(seed: number, rows: number, dtype: Matrix["dtype"]): Matrix {
+function mixedValues(seed: number, rows: number, dtype: Matrix["dtype"]): Matrix {
   const rare = [
     0,
     -0,
@@ -45,10 +45,10 @@ function mixed(seed: number, rows: number, dtype: Matrix["dtype"]): Matrix {
     Number.NEGATIVE_INFINITY,
     Number.NaN,
   ];
-  const values = Float32Array.from(words(seed, rows * COLUMNS), (word) => {
-    if (word % 37 === 0 && seed % 3 === 0) return rare[(word >>> 8) % rare.length] as number;
-    const exponent = ((word >>> 4) % 30) - 26;
-    return (word & 1 ? -1 : 1) * (1 + ((word >>> 12) % 8) / 8) * 2 ** exponent;
+  const values = Float32Array.from(words(seed, rows * COLUMNS), (bits) => {
+    if (bits % 37 === 0 && seed % 3 === 0) return rare[(bits >>> 8) % rare.length] as number;
+    const exponent = ((bits >>> 4) % 30) - 26;
+    return (bits & 1 ? -1 : 1) * (1 + ((bits >>> 12) % 8) / 8) * 2 ** exponent;
   });
   return { rows, columns: COLUMNS, values, dtype };
 }
@@ -63,8 +63,8 @@ function byLibrary({ rows, columns, values, dtype }: Matrix, choice: (typeof CHO
       dtype === "f32" ? x : (encode(x, { format: dtype, overflow: "nonfinite" }) as Tensor<"bf16" | "f16">);
     const quantized = quantizerOf({ dialect, quantizer, format, tile }).quantize(source);
     const layout: ScalarLayout | undefined = dtype === "f32" ? undefined : SCALAR_FORMATS[dtype];
-    const inputs = Array.from(source.dataSync() as ArrayLike<number>, (each) =>
-      layout ? decode(each, layout) : each,
+    const inputs = Array.from(source.dataSync() as ArrayLike<number>, (value) =>
+      layout ? decode(value, layout) : value,
     );
     return {
       inputs,
@@ -75,7 +75,7 @@ function byLibrary({ rows, columns, values, dtype }: Matrix, choice: (typeof CHO
   }
 }
 
-const drawn = [fc.nat(), fc.constantFrom(1, 16, 128), fc.constantFrom("f32", "bf16", "f16")] as const;
+const parameters = [fc.nat(), fc.constantFrom(1, 16, 128), fc.constantFrom("f32", "bf16", "f16")] as const;
 const byTensor = (a: (typeof CHOICES)[number]) => `${a.dialect} ${a.quantizer} ${a.format} ${a.tile}`;
 
 describe("the page counts", () => {
@@ -83,8 +83,8 @@ describe("the page counts", () => {
     "%s: counts of elements that became zero, and errors, are the library's",
     (_name, choice) => {
       fc.assert(
-        fc.property(...drawn, (seed, rows, dtype) => {
-          const matrix = mixed(seed, rows, dtype);
+        fc.property(...parameters, (seed, rows, dtype) => {
+          const matrix = mixedValues(seed, rows, dtype);
           const { inputs, outputs } = byLibrary(matrix, choice);
           const quantization = quantize(backend, matrix, choice);
           const cost = costOf(quantization);
@@ -112,15 +112,17 @@ describe("the page counts", () => {
   it("where two quantizations have other values, and where only other codes", () => {
     const choices = fc.constantFrom(...CHOICES);
     fc.assert(
-      fc.property(...drawn, choices, choices, (seed, rows, dtype, first, second) => {
-        const matrix = mixed(seed, rows, dtype);
-        const [a, b] = [byLibrary(matrix, first).outputs, byLibrary(matrix, second).outputs];
-        const pair = compare(quantize(backend, matrix, first), quantize(backend, matrix, second));
+      fc.property(...parameters, choices, choices, (seed, rows, dtype, firstChoice, secondChoice) => {
+        const matrix = mixedValues(seed, rows, dtype);
+        const [a, b] = [byLibrary(matrix, firstChoice).outputs, byLibrary(matrix, secondChoice).outputs];
+        const pair = compare(quantize(backend, matrix, firstChoice), quantize(backend, matrix, secondChoice));
         const different = a.flatMap((value, i) => (Object.is(value, b[i]) ? [] : [i]));
         expect(pair.different).toEqual(different);
         const isOther = (i: number) => pair.a.codes[i] !== pair.b.codes[i];
-        const same = [...a.keys()].filter((i) => Object.is(a[i], b[i]));
-        expect(pair.recoded).toBe(first.format === second.format ? same.filter(isOther).length : 0);
+        const sameIndices = [...a.keys()].filter((i) => Object.is(a[i], b[i]));
+        expect(pair.recoded).toBe(
+          firstChoice.format === secondChoice.format ? sameIndices.filter(isOther).length : 0,
+        );
       }),
       { numRuns: draws(30) },
     );

@@ -13,10 +13,10 @@ describe("the histograms of errors", () => {
       .array(fc.tuple(fc.boolean(), fc.boolean()), { minLength: 1, maxLength: 40 })
       .map((exact) => {
         const inputs = Float32Array.from(exact, (_, i) => 1 + i);
-        const sideOf = (which: 0 | 1) => ({
+        const sideOf = (index: 0 | 1) => ({
           inputs,
-          values: inputs.map((x, i) => (exact[i]?.[which] ? x : x + 1)),
-          exact: exact.filter((each) => each[which]).length / exact.length,
+          values: inputs.map((x, i) => (exact[i]?.[index] ? x : x + 1)),
+          exact: exact.filter((pair) => pair[index]).length / exact.length,
         });
         return { a: sideOf(0), b: sideOf(1) };
       });

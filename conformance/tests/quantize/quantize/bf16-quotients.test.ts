@@ -20,7 +20,7 @@ const ROWS: readonly (readonly [BlockFormatName, ScaleRuleName, ElementScalingNa
   ["mxfp4", "e8m0Floor", "multiplyTypedAdd"],
 ];
 
-const numberOf = (word: number): number => new Float32Array(Uint32Array.of(word << 16).buffer)[0] as number;
+const numberOf = (bits: number): number => new Float32Array(Uint32Array.of(bits << 16).buffer)[0] as number;
 
 /** Amaxes whose quotients by the largest code are powers of two, or not, from subnormal to the largest ones. */
 const AMAXES = [0x0043, 0x0180, 0x3f80, 0x43e0, 0x4460, 0x4461, 0x4493, 0x47e0, 0x4ac0, 0x7e43, 0x7f7f];
@@ -31,22 +31,25 @@ describe.each(ROWS)("%s by %s, %s", (quantizer, scaleRule, elementScaling) => {
     // blocks that begin with the amax, followed by smaller numbers of both signs
     const below = Array.from({ length: 2 * (amax + 1) }, (_, i) => (i & 1) * 0x8000 + (i >> 1));
     const columns = Math.ceil(below.length / 31) * 32;
-    const words = new Uint16Array(columns);
+    const bits = new Uint16Array(columns);
     for (let i = 0; i < columns; i++)
-      words[i] = i % 32 === 0 ? amax : (below[Math.floor(i / 32) * 31 + (i % 32) - 1] ?? 0);
-    const x = tensor(backend(), words, [1, columns], "bf16");
-    const made = quantizerNamed(quantizer, { scaleRule, elementScaling, columnwise: false }).quantize(x);
-    const { data, scaleInv } = made.copy("rowwise");
+      bits[i] = i % 32 === 0 ? amax : (below[Math.floor(i / 32) * 31 + (i % 32) - 1] ?? 0);
+    const x = tensor(backend(), bits, [1, columns], "bf16");
+    const quantized = quantizerNamed(quantizer, { scaleRule, elementScaling, columnwise: false }).quantize(x);
+    const { data, scaleInv } = quantized.copy("rowwise");
     const stored = Number(scaleInv.dataSync()[0]);
     const scale = quantizer === "fp8-row" ? stored : 2 ** (stored - 127);
-    const quotients = Float32Array.from(words, (word) => Math.fround(numberOf(word) / scale));
-    const rounded = castTo(castTo(tensor(backend(), quotients), "bf16"), "f32").dataSync() as Float32Array;
+    const quotients = Float32Array.from(bits, (pattern) => Math.fround(numberOf(pattern) / scale));
+    const roundedQuotients = castTo(
+      castTo(tensor(backend(), quotients), "bf16"),
+      "f32",
+    ).dataSync() as Float32Array;
     const adds = elementScaling.endsWith("Add");
     const elements = tensor(
       backend(),
-      rounded.map((value) => (adds ? value + 0 : value)),
+      roundedQuotients.map((value) => (adds ? value + 0 : value)),
     );
-    const expected = encode(elements, { format: made.spec.format });
+    const expected = encode(elements, { format: quantized.spec.format });
     expect(Buffer.compare(data.dataSync() as Uint8Array, expected.dataSync() as Uint8Array)).toBe(0);
   });
 });

@@ -57,15 +57,15 @@ describe.each(names)("%s", (name) => {
         const rows = valuesOf(x, spec, "rowwise");
         const columns = valuesOf(transpose(x), spec, "columnwise");
         const text = `${spec.scaleRule} ${spec.elementScaling} ${spec.format} ${dtype}`;
-        expect(same(columns, rows), text).toBe(true);
+        expect(areSame(columns, rows), text).toBe(true);
         if (isTyped) continue;
         expected ??= rows;
-        expect(same(rows, expected), text).toBe(true);
+        expect(areSame(rows, expected), text).toBe(true);
       }
     }
   });
 });
 
-function same(a: Float32Array, b: Float32Array): boolean {
+function areSame(a: Float32Array, b: Float32Array): boolean {
   return a.every((value, i) => Object.is(value, b[i]));
 }

@@ -24,13 +24,13 @@ const AMAXES = [7, 4, 5] as const;
 function tiesOf({ tile, fourOverSix, e4m3Max }: QuantizeSpec): readonly number[] {
   const [rows, columns] = SHAPE;
   const height = tile === "16x16" ? 16 : 1;
-  const drawn = words(e4m3Max + fourOverSix.charCodeAt(1), rows * columns);
-  return Array.from(drawn, (word, i) => {
+  const randomBits = words(e4m3Max + fourOverSix.charCodeAt(1), rows * columns);
+  return Array.from(randomBits, (bits, i) => {
     const [row, column] = [Math.floor(i / columns), i % columns];
     const block = Math.floor(row / height) * (columns / 16) + Math.floor(column / 16);
     const amax = (AMAXES[block % 3] as number) / 2 ** (block % 7);
     if (row % height === 0 && column % 16 === 5) return amax;
-    return block % 5 === 4 ? 0 : amax * (SHARES[word % SHARES.length] as number);
+    return block % 5 === 4 ? 0 : amax * (SHARES[bits % SHARES.length] as number);
   });
 }
 

@@ -57,11 +57,11 @@ function values(count: number, seed: number): Float32Array {
   });
 }
 
-function read(rule: Rule, count: number, scaleCount: number): Quantized {
-  const packed = rule.format === "e2m1";
+function readResult(rule: Rule, count: number, scaleCount: number): Quantized {
+  const isPacked = rule.format === "e2m1";
   const bytes = new Uint8Array(kernel.memory.buffer, codes, ELEMENTS);
   const code = (i: number): number =>
-    packed ? ((bytes[i >> 1] as number) >> (4 * (i & 1))) & 15 : (bytes[i] as number);
+    isPacked ? ((bytes[i >> 1] as number) >> (4 * (i & 1))) & 15 : (bytes[i] as number);
   const stored = rule.rule === "f32" ? Uint32Array : Uint8Array;
   return {
     codes: Array.from({ length: count }, (_, i) => code(i)),
@@ -83,10 +83,10 @@ const NO_PART = { pitch: 0, firstLine: 0, lineWidth: 0, lineStride: 0, firstElem
 
 /** The fields of a quantization that its shape does not determine. */
 function taskOf({ rule, format }: Rule, copy: number) {
-  const { word } = factsOf(format);
+  const { word: formatWord } = factsOf(format);
   const nvfp4 = { globalAmax: 2048, e4m3Max: 448, squared: false };
   return {
-    scale: { rule: SCALE_RULE[rule], word, pow2: true, epsilon: 0, scaling: 0, ...nvfp4 },
+    scale: { rule: SCALE_RULE[rule], word: formatWord, pow2: true, epsilon: 0, scaling: 0, ...nvfp4 },
     draws: { seedLo: 1, seedHi: 2, offsetLo: 3, offsetHi: 4, copy },
     part: NO_PART,
     src: source,
@@ -109,20 +109,20 @@ function quantizeRows(rule: Rule, shape: Shape): Quantized {
   const task = { rounding, ...matrix, ...taskOf(rule, 0) };
   pool.run("quantizeRows", { total: cut }, task);
   pool.run("quantizeRows", { first: cut, total: rows - cut }, task);
-  return read(rule, rows * columns, rows * Math.ceil(columns / rule.block));
+  return readResult(rule, rows * columns, rows * Math.ceil(columns / rule.block));
 }
 
 function quantizeColumns(rule: Rule, rows: number, columns: number, tileColumns = 1): Quantized {
   const matrix = { rows, columns, transposed: false, tileRows: rule.block, tileColumns };
   const task = { rounding: ROUNDING.tiesToEven, ...matrix, ...taskOf(rule, 1) };
   pool.run("quantizeColumns", { total: rows }, task);
-  return read(rule, rows * columns, Math.ceil(rows / rule.block) * columns);
+  return readResult(rule, rows * columns, Math.ceil(rows / rule.block) * columns);
 }
 
-function transposed<T>(matrix: ArrayLike<T>, rows: number, columns: number): T[] {
+function transpose<T>(matrix: ArrayLike<T>, rows: number, columns: number): T[] {
   return Array.from(
     { length: rows * columns },
-    (_, n) => matrix[(n % rows) * columns + Math.floor(n / rows)] as T,
+    (_, position) => matrix[(position % rows) * columns + Math.floor(position / rows)] as T,
   );
 }
 
@@ -138,11 +138,15 @@ function sizeOf({ block }: Rule, [short, down]: readonly [number, boolean]): [nu
   return down ? [block * long, block * short] : [block * short, block * long];
 }
 
-function expectSame(got: Quantized, wanted: Quantized): void {
-  for (const part of ["codes", "scales"] as const) {
-    expect(got[part].length).toBe(wanted[part].length);
-    const index = got[part].findIndex((value, i) => value !== wanted[part][i]);
-    expect({ part, at: index, value: got[part][index] }).toEqual({ part, at: -1, value: undefined });
+function expectSame(got: Quantized, expected: Quantized): void {
+  for (const field of ["codes", "scales"] as const) {
+    expect(got[field].length).toBe(expected[field].length);
+    const index = got[field].findIndex((value, i) => value !== expected[field][i]);
+    expect({ part: field, at: index, value: got[field][index] }).toEqual({
+      part: field,
+      at: -1,
+      value: undefined,
+    });
   }
 }
 
@@ -153,16 +157,16 @@ describe("quantizeRows", () => {
         const [rows, columns] = sizeOf(r, size);
         const x = values(rows * columns, s);
         put(x);
-        const all = quantizeRows(r, { rows, columns });
+        const allRows = quantizeRows(r, { rows, columns });
         const row = Math.abs(s) % rows;
         put(x.subarray(row * columns, (row + 1) * columns));
-        const alone = quantizeRows(r, { rows: 1, columns });
+        const singleRow = quantizeRows(r, { rows: 1, columns });
         const width = columns / r.block;
-        const own = {
-          codes: all.codes.slice(row * columns, (row + 1) * columns),
-          scales: all.scales.slice(row * width, (row + 1) * width),
+        const ownScale = {
+          codes: allRows.codes.slice(row * columns, (row + 1) * columns),
+          scales: allRows.scales.slice(row * width, (row + 1) * width),
         };
-        expectSame(own, alone);
+        expectSame(ownScale, singleRow);
       }),
       OPTIONS,
     );
@@ -185,7 +189,7 @@ describe("quantizeRows", () => {
           const x = values(rows * columns, s);
           put(x);
           const got = quantizeRows(r, { rows, columns, transposed: true, tileRows, stochastic: draws, cut });
-          put(Float32Array.from(transposed(x, columns, rows)));
+          put(Float32Array.from(transpose(x, columns, rows)));
           expectSame(got, quantizeRows(r, { rows, columns, tileRows, stochastic: draws }));
         },
       ),
@@ -224,8 +228,8 @@ describe("quantizeColumns", () => {
         const down = quantizeColumns(r, rows, columns);
         const across = quantizeRows(r, { rows: columns, columns: rows, transposed: true });
         const turned = {
-          codes: transposed(down.codes, rows, columns),
-          scales: transposed(down.scales, rows / r.block, columns),
+          codes: transpose(down.codes, rows, columns),
+          scales: transpose(down.scales, rows / r.block, columns),
         };
         expectSame(turned, across);
       }),
@@ -239,8 +243,8 @@ describe("quantizeColumns", () => {
         const [rows, columns] = sizeOf(r, size);
         put(values(rows * columns, s));
         const down = quantizeColumns(r, rows, columns, r.block);
-        const { codes: wanted } = quantizeRows(r, { rows, columns, tileRows: r.block });
-        expectSame(down, { codes: wanted, scales: down.scales });
+        const { codes: expectedCodes } = quantizeRows(r, { rows, columns, tileRows: r.block });
+        expectSame(down, { codes: expectedCodes, scales: down.scales });
       }),
       OPTIONS,
     );

@@ -33,27 +33,27 @@ const rows = fc.oneof(fc.integer({ min: 1, max: 130 }), fc.constantFrom(1, 7, 15
 
 /** x, padded with rows of zeros. */
 function zeroFilled<D extends WideDType>(x: PlainTensor<D>, multiple: number): PlainTensor<D> {
-  const [given, columns] = x.matrix;
-  const all = Math.ceil(given / multiple) * multiple;
+  const [actualRows, columns] = x.matrix;
+  const paddedRows = Math.ceil(actualRows / multiple) * multiple;
   return fromCodes(
     x.dtype,
-    [all, columns],
-    [...x.codes, ...new Array<number>((all - given) * columns).fill(0)],
+    [paddedRows, columns],
+    [...x.codes, ...new Array<number>((paddedRows - actualRows) * columns).fill(0)],
   );
 }
 
-/** The first elements, as many as `like` has elements. */
-function firstOf(x: PlainTensor, like: PlainTensor): PlainTensor {
-  return fromCodes(x.dtype, like.shape, [...x.codes].slice(0, elementCount(like.shape)));
+/** The first elements, as many as `shapeSource` has. */
+function firstOf(x: PlainTensor, shapeSource: PlainTensor): PlainTensor {
+  return fromCodes(x.dtype, shapeSource.shape, [...x.codes].slice(0, elementCount(shapeSource.shape)));
 }
 
-function scalesOf(t: QuantizedTensor, direction: Direction): PlainTensor {
-  return download(relayoutScales(t, direction, "logical"));
+function scalesOf(quantizedTensor: QuantizedTensor, direction: Direction): PlainTensor {
+  return download(relayoutScales(quantizedTensor, direction, "logical"));
 }
 
-const drawn = quantizeSpec(WHOLE).chain((spec) => {
+const choices = quantizeSpec(WHOLE).chain((spec) => {
   const { multiple } = BLOCK_FORMATS[spec.quantizer];
-  const columns = fc.integer({ min: 1, max: 3 }).map((n) => n * multiple);
+  const columns = fc.integer({ min: 1, max: 3 }).map((count) => count * multiple);
   return fc.tuple(rows, columns, sourceType(spec)).chain(([count, across, dtype]) =>
     fc.record({
       spec: fc.constant(spec),
@@ -73,30 +73,33 @@ const drawn = quantizeSpec(WHOLE).chain((spec) => {
 describe("a matrix of any number of rows", () => {
   it("is quantized as the first rows of the matrix with zeros below, and columnwise as that matrix", () => {
     fc.assert(
-      fc.property(drawn, ({ spec, multiple, usage: copies, layout, x }) => {
+      fc.property(choices, ({ spec, multiple, usage: copies, layout, x }) => {
         using _scope = new Scope();
-        const by = new SpecQuantizer(spec, { ...copies, scaleLayout: layout }, { random: RANDOM });
-        const [t, whole] = [x, zeroFilled(x, multiple)].map((each) =>
-          by.quantize(upload(backend(), each)),
+        const quantizer = new SpecQuantizer(spec, { ...copies, scaleLayout: layout }, { random: RANDOM });
+        const [actual, expected] = [x, zeroFilled(x, multiple)].map((tensor) =>
+          quantizer.quantize(upload(backend(), tensor)),
         ) as [QuantizedTensor, QuantizedTensor];
-        expect(t.shape).toEqual(x.shape);
-        for (const direction of DIRECTIONS.filter((each) => copies[each])) {
-          const [own, other] = [t.copy(direction), whole.copy(direction)];
-          const [codes, scales] = [download(own.data), scalesOf(t, direction)];
+        expect(actual.shape).toEqual(x.shape);
+        for (const direction of DIRECTIONS.filter((direction) => copies[direction])) {
+          const [actualCopy, paddedCopy] = [actual.copy(direction), expected.copy(direction)];
+          const [codes, scales] = [download(actualCopy.data), scalesOf(actual, direction)];
           if (direction === "columnwise") {
-            assertSame("the shapes", download(own.data), download(other.data));
-            assertSame("the scales", scales, scalesOf(whole, direction));
+            assertSame("the shapes", download(actualCopy.data), download(paddedCopy.data));
+            assertSame("the scales", scales, scalesOf(expected, direction));
           } else {
-            expect(own.data.shape).toEqual(asMatrix(x.shape));
-            assertSame("the codes", codes, firstOf(download(other.data), codes));
-            assertSame("the scales", scales, firstOf(scalesOf(whole, direction), scales));
+            expect(actualCopy.data.shape).toEqual(asMatrix(x.shape));
+            assertSame("the codes", codes, firstOf(download(paddedCopy.data), codes));
+            assertSame("the scales", scales, firstOf(scalesOf(expected, direction), scales));
           }
-          const [amax, all] = [own.amax && download(own.amax), other.amax && download(other.amax)];
-          if (amax && all) assertSame("the amax", amax, firstOf(all, amax));
+          const [amax, paddedAmax] = [
+            actualCopy.amax && download(actualCopy.amax),
+            paddedCopy.amax && download(paddedCopy.amax),
+          ];
+          if (amax && paddedAmax) assertSame("the amax", amax, firstOf(paddedAmax, amax));
         }
-        const values = download(t.dequantize("f32"));
+        const values = download(actual.dequantize("f32"));
         expect(values.shape).toEqual(x.shape);
-        assertSame("the values", values, firstOf(download(whole.dequantize("f32")), values));
+        assertSame("the values", values, firstOf(download(expected.dequantize("f32")), values));
       }),
       { numRuns: draws(600), seed: derivedSeed(41) },
     );
@@ -145,15 +148,15 @@ const setting = multipliable.chain((spec) =>
 
 const matrices = setting.chain(([spec, family, count]) => {
   const [block, { max }] = [tileSize(spec.tile)[1], factsOf(spec.format)];
-  const side = fc.integer({ min: 1, max: 2 }).map((n) => n * BLOCK_FORMATS[spec.quantizer].multiple);
+  const side = fc.integer({ min: 1, max: 2 }).map((count) => count * BLOCK_FORMATS[spec.quantizer].multiple);
   return fc.tuple(side, side, sourceType(spec)).chain(([k, n, dtype]) => {
-    const of = (a: number, b: number) => wideMatrix({ dtype, shape: [a, b], block, max });
+    const shapeOf = (a: number, b: number) => wideMatrix({ dtype, shape: [a, b], block, max });
     return fc.record({
       spec: fc.constant(spec),
       family: fc.constant(family),
-      x: of(count, k),
-      w: of(n, k),
-      dy: of(count, n),
+      x: shapeOf(count, k),
+      w: shapeOf(n, k),
+      dy: shapeOf(count, n),
     });
   });
 });
@@ -164,14 +167,14 @@ describe("the products of a linear layer with any number of rows", () => {
       fc.property(matrices, ({ spec, family, x, w, dy }) => {
         using _scope = new Scope();
         const { multiple } = BLOCK_FORMATS[spec.quantizer];
-        const of = (a: PlainTensor<WideDType>, b: PlainTensor<WideDType>) =>
+        const quantizeBoth = (a: PlainTensor<WideDType>, b: PlainTensor<WideDType>) =>
           productsOf(spec, family, [upload(backend(), a), upload(backend(), w), upload(backend(), b)]);
-        const own = of(x, dy);
-        const whole = of(zeroFilled(x, multiple), zeroFilled(dy, multiple));
-        expect(own.fprop.shape).toEqual([x.shape[0], w.shape[0]]);
+        const actual = quantizeBoth(x, dy);
+        const paddedResult = quantizeBoth(zeroFilled(x, multiple), zeroFilled(dy, multiple));
+        expect(actual.fprop.shape).toEqual([x.shape[0], w.shape[0]]);
         for (const name of ["fprop", "dgrad"] as const)
-          assertSame(name, own[name], firstOf(whole[name], own[name]));
-        assertSame("wgrad", own.wgrad, whole.wgrad);
+          assertSame(name, actual[name], firstOf(paddedResult[name], actual[name]));
+        assertSame("wgrad", actual.wgrad, paddedResult.wgrad);
       }),
       { numRuns: draws(300), seed: derivedSeed(43) },
     );

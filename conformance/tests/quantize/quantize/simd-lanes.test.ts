@@ -22,10 +22,11 @@ const LAYOUT = { rowwise: true, columnwise: false, scaleLayout: "logical" } as c
 const WORDS = [
   0x00000000, 0x00000001, 0x007fffff, 0x00800000, 0x3e800000, 0x3f400000, 0x3f800000, 0x3fa00000, 0x40200000,
   0x43e00000, 0x43e80000, 0x7f400000, 0x7f7fffff, 0x7f800000, 0x7f810000, 0x7fc00000, 0x7fff0000, 0x7fffffff,
-].flatMap((word) => [word, (word | 0x80000000) >>> 0]);
+].flatMap((bits) => [bits, (bits | 0x80000000) >>> 0]);
 const AMAXES = [0, 1, 0x3f800000, 0x43e00000, 0x7f7fffff, 0x7f800000, 0x7fc00000, 0x7fffffff, 0xffffffff];
 
-const floats = (words: readonly number[]): Float32Array => new Float32Array(Uint32Array.from(words).buffer);
+const floats = (patterns: readonly number[]): Float32Array =>
+  new Float32Array(Uint32Array.from(patterns).buffer);
 
 const nameOf = ({ quantizer, format, scaleRule, elementScaling }: QuantizeSpec): string =>
   `${quantizer} ${format} ${scaleRule} ${elementScaling}`;
@@ -34,21 +35,24 @@ const nameOf = ({ quantizer, format, scaleRule, elementScaling }: QuantizeSpec):
 function codesOf(spec: QuantizeSpec, row: Float32Array, dtype: WideDType, amax?: number): readonly number[] {
   using _scope = new Scope();
   const x = castTo(tensor(backend(), row, [1, row.length]), dtype);
-  const given = amax === undefined ? {} : { amax: tensor(backend(), floats([amax]), [1]) };
-  const made = new SpecQuantizer(spec, LAYOUT, given).quantize(x);
-  return Array.from(made.copy("rowwise").data.dataSync() as Uint8Array);
+  const scaleOptions = amax === undefined ? {} : { amax: tensor(backend(), floats([amax]), [1]) };
+  const quantized = new SpecQuantizer(spec, LAYOUT, scaleOptions).quantize(x);
+  return Array.from(quantized.copy("rowwise").data.dataSync() as Uint8Array);
 }
 
 describe.each(WIDE_DTYPES)("of %s", (dtype) => {
-  const own = BLOCK_FORMAT_NAMES.filter(
+  const names = BLOCK_FORMAT_NAMES.filter(
     (name) => blockFormat(name).scaleSource === "whole" && blockFormat(name).multiple === 1,
   ).flatMap(scaledSpecs);
   it.each(
-    sampleCases(own.filter(({ tile }) => tile === "tensor").map((spec) => [nameOf(spec), spec] as const)),
+    sampleCases(names.filter(({ tile }) => tile === "tensor").map((spec) => [nameOf(spec), spec] as const)),
   )("%s: many elements under a given amax have the codes that each has alone", (_, spec) => {
     for (const amax of AMAXES) {
-      const alone = WORDS.flatMap((word) => codesOf(spec, floats([word]), dtype, amax));
-      expect(codesOf(spec, floats([...WORDS, ...WORDS]), dtype, amax)).toEqual([...alone, ...alone]);
+      const separateCodes = WORDS.flatMap((pattern) => codesOf(spec, floats([pattern]), dtype, amax));
+      expect(codesOf(spec, floats([...WORDS, ...WORDS]), dtype, amax)).toEqual([
+        ...separateCodes,
+        ...separateCodes,
+      ]);
     }
   });
 
@@ -57,16 +61,18 @@ describe.each(WIDE_DTYPES)("of %s", (dtype) => {
     "%s: a block has the codes that it has beside a block with NaN",
     (_, spec) => {
       const size = 64;
-      const finite = WORDS.filter((word) => (word & 0x7fffffff) < 0x7f800000);
-      for (let turn = 0; turn < finite.length; turn += 3) {
+      const finite = WORDS.filter((pattern) => (pattern & 0x7fffffff) < 0x7f800000);
+      for (let offset = 0; offset < finite.length; offset += 3) {
         const block = Array.from(
           { length: size },
-          (_, i) => finite[(i * 5 + turn) % finite.length] as number,
+          (_, i) => finite[(i * 5 + offset) % finite.length] as number,
         );
-        const withNaN = block.map((word, i) => (i % 7 === 3 ? 0x7fff0000 : word));
-        const plain = codesOf(spec, floats([...block, ...block]), dtype);
-        const beside = codesOf(spec, floats([...block, ...withNaN]), dtype);
-        expect(beside.slice(0, plain.length / 2)).toEqual(plain.slice(0, plain.length / 2));
+        const withNaN = block.map((pattern, i) => (i % 7 === 3 ? 0x7fff0000 : pattern));
+        const plainCodes = codesOf(spec, floats([...block, ...block]), dtype);
+        const codesWithNaN = codesOf(spec, floats([...block, ...withNaN]), dtype);
+        expect(codesWithNaN.slice(0, plainCodes.length / 2)).toEqual(
+          plainCodes.slice(0, plainCodes.length / 2),
+        );
       }
     },
   );
@@ -77,15 +83,17 @@ describe.each(WIDE_DTYPES)("of %s", (dtype) => {
       const size = 128;
       const edges = codeEdges(spec.format);
       const max = edges.at(-1) as number;
-      for (let turn = 0; turn < edges.length; turn += size / 2) {
+      for (let offset = 0; offset < edges.length; offset += size / 2) {
         const block = Float32Array.from({ length: size }, (_, i) => {
-          const edge = edges[(i + turn) % edges.length] as number;
+          const edge = edges[(i + offset) % edges.length] as number;
           return i % 8 === 0 ? max : i & 1 ? edge : -edge;
         });
         const withNaN = block.map((value, i) => (i % 7 === 3 ? Number.NaN : value));
-        const plain = codesOf(spec, Float32Array.of(...block, ...block), dtype);
-        const beside = codesOf(spec, Float32Array.of(...block, ...withNaN), dtype);
-        expect(beside.slice(0, plain.length / 2)).toEqual(plain.slice(0, plain.length / 2));
+        const plainCodes = codesOf(spec, Float32Array.of(...block, ...block), dtype);
+        const codesWithNaN = codesOf(spec, Float32Array.of(...block, ...withNaN), dtype);
+        expect(codesWithNaN.slice(0, plainCodes.length / 2)).toEqual(
+          plainCodes.slice(0, plainCodes.length / 2),
+        );
       }
     },
   );

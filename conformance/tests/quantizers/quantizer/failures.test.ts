@@ -22,13 +22,13 @@ class Failing extends GuardedBackend {
   allocations = Number.POSITIVE_INFINITY;
   refuses = false;
   breaks = false;
-  asked = 0;
+  allocationCount = 0;
 
   constructor(inner: Backend) {
     super(inner);
     const { allocate } = this.memory;
     this.memory.allocate = (bytes) => {
-      if (this.asked++ === this.allocations) throw new OutOfMemoryError(bytes, 0, "for this test");
+      if (this.allocationCount++ === this.allocations) throw new OutOfMemoryError(bytes, 0, "for this test");
       return allocate(bytes);
     };
   }
@@ -44,7 +44,7 @@ class Failing extends GuardedBackend {
 
   /** Runs `work` with a fault. Allocations are counted from the start of `work`. */
   during(fault: Partial<Pick<Failing, "allocations" | "refuses" | "breaks">>, work: () => void): void {
-    this.asked = 0;
+    this.allocationCount = 0;
     Object.assign(this, fault);
     try {
       work();
@@ -76,31 +76,35 @@ describe("a quantization that fails leaks no memory,", () => {
     using scope = new Scope();
     const x = zeros(failing, "bf16", [32, 32]);
     const gamma = zeros(failing, "bf16", [32]);
-    const given = settingsOf(name, failing);
-    const quantizer = quantizerNamed(name, { rowwise: true, columnwise: true, ...given });
-    for (const held of [x, gamma, ...Object.values(given)]) scope.release(held);
+    const tensorOptions = settingsOf(name, failing);
+    const quantizer = quantizerNamed(name, { rowwise: true, columnwise: true, ...tensorOptions });
+    for (const disposable of [x, gamma, ...Object.values(tensorOptions)]) scope.release(disposable);
     scope.dispose();
-    const before = failing.memoryUse();
-    const fails = (
+    const useBefore = failing.memoryUse();
+    const expectFailure = (
       fault: Parameters<Failing["during"]>[0],
-      error: abstract new (...given: never[]) => Error,
+      error: abstract new (...args: never[]) => Error,
     ): void => {
       failing.during(fault, () => expect(() => work(quantizer, x, gamma)).toThrow(expect.any(error)));
-      expect(failing.memoryUse()).toMatchObject({ live: before.live, blocks: before.blocks });
+      expect(failing.memoryUse()).toMatchObject({ live: useBefore.live, blocks: useBefore.blocks });
     };
-    using made = new Scope();
+    using keptScope = new Scope();
     failing.during({}, () => work(quantizer, x, gamma));
-    made.dispose();
-    expect(failing.asked).toBeGreaterThanOrEqual(2);
-    for (let at = failing.asked - 1; at >= 0; at--) fails({ allocations: at }, OutOfMemoryError);
-    if (runs) fails({ refuses: true }, UnsupportedError);
-    if (runs) fails({ breaks: true }, RangeError);
-    for (const held of [x, gamma, ...Object.values(given)]) held.dispose();
+    keptScope.dispose();
+    expect(failing.allocationCount).toBeGreaterThanOrEqual(2);
+    for (let allocation = failing.allocationCount - 1; allocation >= 0; allocation--)
+      expectFailure({ allocations: allocation }, OutOfMemoryError);
+    if (runs) expectFailure({ refuses: true }, UnsupportedError);
+    if (runs) expectFailure({ breaks: true }, RangeError);
+    for (const disposable of [x, gamma, ...Object.values(tensorOptions)]) disposable.dispose();
   });
 });
 
-function settingsOf(name: BlockFormatName, on: Backend): Record<string, Tensor<"f32">> {
+function settingsOf(name: BlockFormatName, tensorBackend: Backend): Record<string, Tensor<"f32">> {
   if (blockFormat(name).scaleSource !== "given") return {};
   const bytes = (): Uint8Array => new Uint8Array(Float32Array.of(1).buffer);
-  return { scale: fromBytes(on, bytes(), [1], "f32"), amax: fromBytes(on, bytes(), [1], "f32") };
+  return {
+    scale: fromBytes(tensorBackend, bytes(), [1], "f32"),
+    amax: fromBytes(tensorBackend, bytes(), [1], "f32"),
+  };
 }

@@ -13,9 +13,9 @@ import { refusals, untyped } from "../../harness/refusals.js";
 import { testInScope, useBackend } from "../../harness/suite.js";
 
 const backend = useBackend();
-const other = useBackend();
+const otherBackend = useBackend();
 
-const x = (of = backend()): Tensor => zeros(of, "bf16", [16, 32]);
+const x = (tensorBackend = backend()): Tensor => zeros(tensorBackend, "bf16", [16, 32]);
 /** A quantizer of both copies. */
 const quantizerWith = (spec: QuantizeSpec, inputs: QuantizeInputs): Quantizer =>
   new SpecQuantizer(spec, { rowwise: true, columnwise: true, scaleLayout: "logical" }, inputs);
@@ -36,15 +36,15 @@ describe.each(Object.entries(METHODS))("%s", (op, method) => {
   const spec = makeSpec("fp8-current", {});
   testInScope("refuses an input that is not one f32 on the backend, by its name", () => {
     for (const name of SCALARS)
-      for (const [value, error, words] of [
+      for (const [value, error, message] of [
         ["1", DTypeError, `${op}: ${name} is "1"`],
         [empty(backend(), "bf16", [1]), DTypeError, `${op}: ${name} is bf16`],
         [empty(backend(), "f32", [2]), ShapeError, `${op}: ${name} is [2]`],
-        [empty(other(), "f32", [1]), ArgumentError, `${op}: its tensors live on different backends`],
+        [empty(otherBackend(), "f32", [1]), ArgumentError, `${op}: its tensors live on different backends`],
       ] as const) {
         const run = () => method(quantizerWith(spec, { [name]: untyped(value) }));
         expect(run, `${name} ${value}`).toThrow(error);
-        expect(run).toThrow(words);
+        expect(run).toThrow(message);
       }
   });
 
@@ -56,8 +56,12 @@ describe.each(Object.entries(METHODS))("%s", (op, method) => {
 
   testInScope("refuses an amax, of either copy, where each row has its own", () => {
     const spec = makeSpec("nvfp4", { rowScaled: true });
-    const one = empty(backend(), "f32", [1]);
-    for (const amaxes of [{ amax: one }, { amaxColumnwise: one }, { amax: one, amaxColumnwise: one }]) {
+    const oneElement = empty(backend(), "f32", [1]);
+    for (const amaxes of [
+      { amax: oneElement },
+      { amaxColumnwise: oneElement },
+      { amax: oneElement, amaxColumnwise: oneElement },
+    ]) {
       const run = () => method(quantizerWith(spec, amaxes));
       expect(run).toThrow(ArgumentError);
       expect(run).toThrow(`${op}: rowScaled has an amax for each row`);
@@ -69,13 +73,13 @@ const block = new Float8BlockQuantizer();
 refusals("a quantizer refuses", [
   [
     "a gradient of another backend",
-    () => block.activationQuantize(x(), { kind: "relu", grad: x(other()) }),
+    () => block.activationQuantize(x(), { kind: "relu", grad: x(otherBackend()) }),
     ArgumentError,
     ["activationQuantize: its tensors live on different backends"],
   ],
   [
     "a target of another backend",
-    () => block.updateQuantized(x(), block.makeEmpty(other(), [16, 32])),
+    () => block.updateQuantized(x(), block.makeEmpty(otherBackend(), [16, 32])),
     ArgumentError,
     ["quantize: its tensors live on different backends"],
   ],

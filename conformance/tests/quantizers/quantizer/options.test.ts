@@ -41,82 +41,82 @@ import { testInScope, useBackend } from "../../harness/suite.js";
 
 const backend = useBackend();
 const elsewhere = useBackend();
-const one = (): Tensor<"f32"> => tensor(backend(), [1]);
+const oneElement = (): Tensor<"f32"> => tensor(backend(), [1]);
 
-type Given = Record<string, unknown>;
+type OptionValues = Record<string, unknown>;
 
 /** How a spec is written as options of a class; with `brief`, defaults are omitted. */
 interface Row {
-  readonly make: (options: Given) => Quantizer;
+  readonly make: (options: OptionValues) => Quantizer;
   /** The options that have the same name as the spec's field. */
-  readonly same: readonly (keyof QuantizeSpec)[];
-  readonly others: (spec: QuantizeSpec) => Given;
+  readonly sharedOptions: readonly (keyof QuantizeSpec)[];
+  readonly otherOptions: (spec: QuantizeSpec) => OptionValues;
   /** The class's defaults, where they differ from those of `makeSpec`. */
   readonly defaults?: Partial<QuantizeSpec>;
 }
 
-const none = (): Given => ({});
+const noOptions = (): OptionValues => ({});
 const CLASSES: Record<(typeof QUANTIZERS)[number], Row> = {
   "fp8-current": {
     make: (options) => new Float8CurrentScalingQuantizer(options),
-    same: ["format", "scaleRule", "elementScaling", "pow2Scales", "amaxEpsilon"],
-    others: none,
+    sharedOptions: ["format", "scaleRule", "elementScaling", "pow2Scales", "amaxEpsilon"],
+    otherOptions: noOptions,
   },
   "fp8-delayed": {
-    make: (options) => new Float8Quantizer({ scale: one(), ...options }),
-    same: ["format"],
-    others: none,
+    make: (options) => new Float8Quantizer({ scale: oneElement(), ...options }),
+    sharedOptions: ["format"],
+    otherOptions: noOptions,
   },
   "fp8-block": {
     make: (options) => new Float8BlockQuantizer(options),
-    same: ["format", "tile", "scaleRule", "elementScaling", "pow2Scales", "amaxEpsilon"],
-    others: ({ compact }) => ({ dataLayout: compact ? "COMPACT" : undefined }),
+    sharedOptions: ["format", "tile", "scaleRule", "elementScaling", "pow2Scales", "amaxEpsilon"],
+    otherOptions: ({ compact }) => ({ dataLayout: compact ? "COMPACT" : undefined }),
     defaults: { pow2Scales: true },
   },
   "fp8-row": {
     make: (options) => new Float8RowQuantizer(options),
-    same: ["format", "scaleRule", "elementScaling", "pow2Scales", "amaxEpsilon", "amaxLimit"],
-    others: none,
+    sharedOptions: ["format", "scaleRule", "elementScaling", "pow2Scales", "amaxEpsilon", "amaxLimit"],
+    otherOptions: noOptions,
   },
   "int8-row": {
     make: (options) => new Int8RowQuantizer(options),
-    same: ["scaleRule", "elementScaling", "amaxEpsilon", "amaxLimit"],
-    others: none,
+    sharedOptions: ["scaleRule", "elementScaling", "amaxEpsilon", "amaxLimit"],
+    otherOptions: noOptions,
   },
   "int4-group": {
     make: (options) => new Int4GroupQuantizer(options),
-    same: ["tile", "scaleRule", "elementScaling", "amaxEpsilon"],
-    others: none,
+    sharedOptions: ["tile", "scaleRule", "elementScaling", "amaxEpsilon"],
+    otherOptions: noOptions,
   },
   mxint8: {
     make: (options) => new MXINT8Quantizer(options),
-    same: ["format", "tile", "scaleRule", "elementScaling"],
-    others: none,
+    sharedOptions: ["format", "tile", "scaleRule", "elementScaling"],
+    otherOptions: noOptions,
   },
   mxfp8: {
     make: (options) => new MXFP8Quantizer(options),
-    same: ["format", "tile", "scaleRule", "elementScaling", "stochastic"],
-    others: none,
+    sharedOptions: ["format", "tile", "scaleRule", "elementScaling", "stochastic"],
+    otherOptions: noOptions,
   },
   mxfp6: {
     make: (options) => new MXFP6Quantizer(options),
-    same: ["format", "tile", "scaleRule", "elementScaling", "stochastic"],
-    others: none,
+    sharedOptions: ["format", "tile", "scaleRule", "elementScaling", "stochastic"],
+    otherOptions: noOptions,
   },
   mxfp4: {
     make: (options) => new MXFP4Quantizer(options),
-    same: ["format", "tile", "scaleRule", "elementScaling", "stochastic"],
-    others: none,
+    sharedOptions: ["format", "tile", "scaleRule", "elementScaling", "stochastic"],
+    otherOptions: noOptions,
   },
   "fp4-ue5m3": {
     make: (options) => new FP4UE5M3Quantizer(options),
-    same: ["tile", "elementScaling"],
-    others: none,
+    sharedOptions: ["tile", "elementScaling"],
+    otherOptions: noOptions,
   },
   nvfp4: {
     make: (options) => new NVFP4Quantizer(options),
-    same: ["tile", "scaleRule", "elementScaling", "rht", "stochastic", "fourOverSix", "rowScaled"],
-    others: ({ rht, rhtSigns, fourOverSix, e4m3Max }) => ({
+    sharedOptions: ["tile", "scaleRule", "elementScaling", "rht", "stochastic", "fourOverSix", "rowScaled"],
+    otherOptions: ({ rht, rhtSigns, fourOverSix, e4m3Max }) => ({
       ...(rht ? { randomSigns: rhtSigns === 0 ? false : undefined } : {}),
       ...(e4m3Max === (fourOverSix === "none" ? 448 : 256) ? {} : { e4m3Max }),
     }),
@@ -124,9 +124,9 @@ const CLASSES: Record<(typeof QUANTIZERS)[number], Row> = {
 };
 
 describe.each(QUANTIZERS)("%s", (name) => {
-  const { make, same, others, defaults } = CLASSES[name];
-  const plain = { ...makeSpec(name, {}), ...defaults };
-  const drawn = fc.record({
+  const { make, sharedOptions, otherOptions, defaults } = CLASSES[name];
+  const plainSpec = { ...makeSpec(name, {}), ...defaults };
+  const choices = fc.record({
     spec: fc.constantFrom(...specsOf(name)),
     usage: fc.constantFrom(...USAGES),
     brief: fc.boolean(),
@@ -134,13 +134,15 @@ describe.each(QUANTIZERS)("%s", (name) => {
   });
 
   /** The options of a spec; with `brief`, defaults are omitted. */
-  const fieldsOf = (spec: QuantizeSpec, brief: boolean): Given =>
-    Object.fromEntries(same.flatMap((key) => (brief && spec[key] === plain[key] ? [] : [[key, spec[key]]])));
+  const fieldsOf = (spec: QuantizeSpec, brief: boolean): OptionValues =>
+    Object.fromEntries(
+      sharedOptions.flatMap((key) => (brief && spec[key] === plainSpec[key] ? [] : [[key, spec[key]]])),
+    );
 
   it("has every spec that its options name, also if defaults are omitted", () => {
     for (const spec of specsOf(name))
       for (const brief of [false, true]) {
-        const options = { ...fieldsOf(spec, brief), ...others(spec) };
+        const options = { ...fieldsOf(spec, brief), ...otherOptions(spec) };
         using _scope = new Scope();
         expect(make(options).spec, JSON.stringify(options)).toEqual(spec);
       }
@@ -148,31 +150,31 @@ describe.each(QUANTIZERS)("%s", (name) => {
 
   it("has the spec, the copies and the layout of the options given to its class, or to its name", () => {
     fc.assert(
-      fc.property(drawn, ({ spec, usage, brief, layout }) => {
+      fc.property(choices, ({ spec, usage, brief, layout }) => {
         using _scope = new Scope();
         const layouts = layoutsOf(spec);
         const scaleLayout = layouts[layout % layouts.length] as (typeof layouts)[number];
         const fields = fieldsOf(spec, brief);
-        const around = {
+        const contextOptions = {
           ...(brief && usage.rowwise ? {} : { rowwise: usage.rowwise }),
           ...(brief && !usage.columnwise ? {} : { columnwise: usage.columnwise }),
           ...(brief && scaleLayout === "logical" ? {} : { scaleLayout }),
         };
-        const made = [make({ ...fields, ...others(spec), ...around })];
+        const quantizers = [make({ ...fields, ...otherOptions(spec), ...contextOptions })];
         const { compact, rht, rhtSigns } = spec;
         // quantizerNamed has no option for the compact layout (of an all-gather) and none for a transform without
         // random signs
         if (!compact && (!rht || rhtSigns !== 0)) {
-          const { e4m3Max } = others(spec) as { e4m3Max?: 448 | 256 };
-          const scale = name === "fp8-delayed" ? { scale: one() } : {};
+          const { e4m3Max } = otherOptions(spec) as { e4m3Max?: 448 | 256 };
+          const scale = name === "fp8-delayed" ? { scale: oneElement() } : {};
           const { format, ...rest } = { format: spec.format, ...fields };
-          made.push(quantizerNamed(name, { format, ...rest, ...around, ...scale, e4m3Max }));
+          quantizers.push(quantizerNamed(name, { format, ...rest, ...contextOptions, ...scale, e4m3Max }));
         }
-        for (const quantizer of made) {
+        for (const quantizer of quantizers) {
           expect(quantizer.spec).toEqual(spec);
           expect(quantizer.usage).toEqual({ rowwise: usage.rowwise, columnwise: usage.columnwise });
-          const empty = quantizer.makeEmpty(backend(), [32, 32]);
-          expect([empty.spec, empty.usage, empty.scaleLayout, empty.dtype]).toEqual([
+          const emptyTensor = quantizer.makeEmpty(backend(), [32, 32]);
+          expect([emptyTensor.spec, emptyTensor.usage, emptyTensor.scaleLayout, emptyTensor.dtype]).toEqual([
             spec,
             { rowwise: usage.rowwise, columnwise: usage.columnwise },
             scaleLayout,
@@ -189,9 +191,9 @@ describe.each(QUANTIZERS)("%s", (name) => {
       for (const dtype of sourceTypes(spec)) {
         using _scope = new Scope();
         const random = new RandomState(3n, 7n);
-        const fields = Object.fromEntries(same.map((key) => [key, spec[key]]));
-        const own = spec.stochastic ? { random } : {};
-        const quantizer = make({ ...fields, ...others(spec), ...own });
+        const fields = Object.fromEntries(sharedOptions.map((key) => [key, spec[key]]));
+        const randomOptions = spec.stochastic ? { random } : {};
+        const quantizer = make({ ...fields, ...otherOptions(spec), ...randomOptions });
         const x = zeros(backend(), dtype, [64, 64]);
         const gamma = zeros(backend(), dtype, [64]);
         const ways: readonly (() => { readonly dtype: WideDType })[] = [
@@ -217,13 +219,13 @@ describe.each(QUANTIZERS)("%s", (name) => {
   const row: BlockFormat = BLOCK_FORMATS[name];
   it("takes a format by any of its names", () => {
     for (const format of row.elements)
-      for (const [alias, of] of [[format, format], ...Object.entries(FORMAT_ALIASES)])
-        if (of === format) expect(makeSpec(name, { format: untyped(alias) }).format).toBe(format);
+      for (const [alias, formatName] of [[format, format], ...Object.entries(FORMAT_ALIASES)])
+        if (formatName === format) expect(makeSpec(name, { format: untyped(alias) }).format).toBe(format);
   });
 
   refusals("refuses invalid options", [
     ...(["format", "tile"] as const)
-      .filter((option) => same.includes(option))
+      .filter((option) => sharedOptions.includes(option))
       .map(
         (option): Refusal => [
           `a ${option} of another row`,
@@ -251,7 +253,7 @@ class Theirs extends Quantizer {
   }
 }
 
-const far = (): Tensor<"f32"> => tensor(elsewhere(), [1]);
+const farTensor = (): Tensor<"f32"> => tensor(elsewhere(), [1]);
 refusals("refuses invalid tensors", [
   ...(["rowwise", "columnwise", "scaleLayout"] as const).map(
     (option): Refusal => [
@@ -306,13 +308,13 @@ refusals("refuses invalid tensors", [
   ],
   [
     "whose scale and amax live on two backends",
-    () => new Float8Quantizer({ scale: one(), amax: far() }),
+    () => new Float8Quantizer({ scale: oneElement(), amax: farTensor() }),
     ArgumentError,
     ["backend"],
   ],
   [
     "whose two amaxes live on two backends",
-    () => new NVFP4Quantizer({ amax: one(), amaxColumnwise: far() }),
+    () => new NVFP4Quantizer({ amax: oneElement(), amaxColumnwise: farTensor() }),
     ArgumentError,
     ["backend"],
   ],
@@ -321,22 +323,22 @@ refusals("refuses invalid tensors", [
   ["whose offset is 2^64", () => new RandomState(0n, 1n << 64n), ArgumentError, ["offset"]],
 ]);
 
-it("a random state has the seed and the offset that it was given, at first and later", () => {
+it("a random state has its initial seed and offset, and later ones that are set", () => {
   const u64 = fc.bigInt({ min: 0n, max: (1n << 64n) - 1n });
   fc.assert(
-    fc.property(u64, u64, u64, u64, (seed, offset, other, later) => {
+    fc.property(u64, u64, u64, u64, (seed, offset, otherSeed, later) => {
       const random = new RandomState(seed, offset);
       expect(random.current).toEqual({ seed, offset });
       expect(random.next()).toEqual({ seed, offset });
       expect([random.seed, random.offset]).toEqual([seed, BigInt.asUintN(64, offset + 1n)]);
-      Object.assign(random, { seed: other, offset: later });
-      expect(random.current).toEqual({ seed: other, offset: later });
+      Object.assign(random, { seed: otherSeed, offset: later });
+      expect(random.current).toEqual({ seed: otherSeed, offset: later });
     }),
   );
   expect(new RandomState(4n).current).toEqual({ seed: 4n, offset: 0n });
 });
 
-testInScope("further options given with a name are used in each quantization", () => {
+testInScope("further options beside a name are used in each quantization", () => {
   const [scale, amax] = [tensor(backend(), [0.5]), tensor(backend(), [0])];
   const delayed = quantizerNamed("fp8-delayed", { scale, amax }) as Float8Quantizer;
   expect([delayed.scale, delayed.amax]).toEqual([scale, amax]);
@@ -350,13 +352,13 @@ testInScope("a given amax replaces the tensor's own, in every rounding mode", ()
   const [amax, amaxColumnwise] = [tensor(backend(), [48]), tensor(backend(), [96])];
   const x = tensor(backend(), new Float32Array(256).fill(1), [16, 16]);
   for (const stochastic of [false, true]) {
-    const made = new NVFP4Quantizer({ amax, amaxColumnwise, stochastic, columnwise: true }).quantize(x);
-    expect((["rowwise", "columnwise"] as const).map((each) => made.copy(each).amax?.dataSync()[0])).toEqual([
-      48, 96,
-    ]);
+    const quantized = new NVFP4Quantizer({ amax, amaxColumnwise, stochastic, columnwise: true }).quantize(x);
+    expect(
+      (["rowwise", "columnwise"] as const).map((direction) => quantized.copy(direction).amax?.dataSync()[0]),
+    ).toEqual([48, 96]);
   }
-  const current = new Float8CurrentScalingQuantizer({ amax }).quantize(x);
-  expect(current.copy("rowwise").scaleInv.dataSync()[0]).toBe(Math.fround(48 / 448));
+  const currentResult = new Float8CurrentScalingQuantizer({ amax }).quantize(x);
+  expect(currentResult.copy("rowwise").scaleInv.dataSync()[0]).toBe(Math.fround(48 / 448));
 });
 
 it("f32 scales of blocks are powers of two unless told otherwise, under the rule that has the choice", () => {
@@ -365,7 +367,7 @@ it("f32 scales of blocks are powers of two unless told otherwise, under the rule
     expect(new Float8BlockQuantizer({ scaleRule }).spec.pow2Scales, scaleRule).toBe(scaleRule === "f32");
 });
 
-const STOCHASTIC = QUANTIZERS.filter((name) => CLASSES[name].same.includes("stochastic"));
+const STOCHASTIC = QUANTIZERS.filter((name) => CLASSES[name].sharedOptions.includes("stochastic"));
 it.each(STOCHASTIC)("%s rounds by the bits at each offset of its random state", (name) => {
   using _scope = new Scope();
   const x = drawnTensor(backend(), 1, [32, 64], "f32");
@@ -376,12 +378,12 @@ it.each(STOCHASTIC)("%s rounds by the bits at each offset of its random state", 
     scaleLayout: "logical",
     ops: quantizer,
   } as const;
-  const seen = [4n, 5n].map((offset) => {
-    const made = quantizer.quantize(x);
-    expectSame(`${name} ${offset}`, made, quantize(x, layout, { random: { seed: 9n, offset } }));
-    return made.dequantize("f32").dataSync();
+  const results = [4n, 5n].map((offset) => {
+    const quantized = quantizer.quantize(x);
+    expectSame(`${name} ${offset}`, quantized, quantize(x, layout, { random: { seed: 9n, offset } }));
+    return quantized.dequantize("f32").dataSync();
   });
-  expect(seen[0]).not.toEqual(seen[1]);
+  expect(results[0]).not.toEqual(results[1]);
 });
 
 testInScope(
@@ -393,8 +395,8 @@ testInScope(
       norm: rmsNorm(x, gamma, { outDtype: "f32" }).out,
       activation: activation(x, { kind: "gelu", outDtype: "f32" }),
     };
-    for (const [quantizer, given] of [
-      [new Float8Quantizer({ scale: one() }), true],
+    for (const [quantizer, options] of [
+      [new Float8Quantizer({ scale: oneElement() }), true],
       [new MXFP8Quantizer(), false],
     ] as const) {
       const fused = {
@@ -405,7 +407,7 @@ testInScope(
         const bits = (from: Tensor) => quantizer.quantize(from).dequantize("f32").dataSync();
         const [wide, narrow] = [bits(values[key]), bits(castTo(values[key], "bf16"))];
         expect(wide).not.toEqual(narrow);
-        expect(fused[key].dequantize("f32").dataSync()).toEqual(given ? wide : narrow);
+        expect(fused[key].dequantize("f32").dataSync()).toEqual(options ? wide : narrow);
       }
     }
   },

@@ -27,7 +27,7 @@ const backend = useBackend({ threads: 2 });
 const BOTH = { rowwise: true, columnwise: true } as const;
 const STOCHASTIC = QUANTIZERS.flatMap(specsOf).filter(({ stochastic }) => stochastic);
 
-const words = (values: readonly number[], shape = [values.length]): Tensor<"u32"> =>
+const wordsTensor = (values: readonly number[], shape = [values.length]): Tensor<"u32"> =>
   upload(backend(), fromCodes("u32", shape, values)) as Tensor<"u32">;
 
 describe("random bits that the caller gives", () => {
@@ -49,29 +49,36 @@ describe("random bits that the caller gives", () => {
         using _scope = new Scope();
         const { spec, usage, random } = input;
         const [rows, columns] = input.x.matrix;
-        const drawn = (count: number, copy: 0 | 1) =>
+        const drawBits = (count: number, copy: 0 | 1) =>
           Array.from(
             { length: count },
             (_, i) => (random8(random.seed, random.offset, copy, BigInt(i)) << 24) >>> 0,
           );
-        const own = { ...input, noop: undefined, randomBits: undefined, randomBitsColumnwise: undefined };
-        const given = {
-          ...own,
+        const generatedInput = {
+          ...input,
+          noop: undefined,
+          randomBits: undefined,
+          randomBitsColumnwise: undefined,
+        };
+        const suppliedInput = {
+          ...generatedInput,
           random: { seed: 0n, offset: 0n },
           ...(usage.rowwise
-            ? { randomBits: fromCodes("u32", [rows * columns], drawn(rows * columns, 0)) }
+            ? { randomBits: fromCodes("u32", [rows * columns], drawBits(rows * columns, 0)) }
             : {}),
           ...(usage.columnwise
             ? {
                 randomBitsColumnwise: fromCodes(
                   "u32",
                   [blockedRows(spec, rows) * columns],
-                  drawn(blockedRows(spec, rows) * columns, 1),
+                  drawBits(blockedRows(spec, rows) * columns, 1),
                 ),
               }
             : {}),
         };
-        const [actual, expected] = [own, given].map((each) => quantizeOperation.run(backend(), each));
+        const [actual, expected] = [generatedInput, suppliedInput].map((quantizeInput) =>
+          quantizeOperation.run(backend(), quantizeInput),
+        );
         assertSameAnswer(actual as Answer, expected as Answer);
       }),
       { numRuns: draws(200), seed: derivedSeed(4) },
@@ -87,29 +94,35 @@ describe("random bits that the caller gives", () => {
           { length: input.x.codes.length },
           (_, i) => ((0xffff - random16(seed, offset, 0, BigInt(i))) << 16) >>> 0,
         );
-        const own = { ...input, rounding: "stochastic", randomBits: undefined } as const;
-        const given = { ...own, randomBits: fromCodes("u32", input.x.shape, bits) };
-        const [ours, theirs] = [own, given].map((each) => encodeOperation.run(backend(), each));
-        assertSameAnswer(ours as Answer, theirs as Answer);
+        const generatedInput = { ...input, rounding: "stochastic", randomBits: undefined } as const;
+        const suppliedInput = { ...generatedInput, randomBits: fromCodes("u32", input.x.shape, bits) };
+        const [generatedCodes, suppliedCodes] = [generatedInput, suppliedInput].map((encodeInput) =>
+          encodeOperation.run(backend(), encodeInput),
+        );
+        assertSameAnswer(generatedCodes as Answer, suppliedCodes as Answer);
       }),
       { numRuns: draws(300), seed: derivedSeed(5) },
     );
   });
 
   testInScope(
-    "go up where their sum with the fraction carries out of 32 bits, and 2^-32 less does not",
+    "round up where their sum with the fraction carries out of 32 bits, and not if it is 1 less",
     () => {
       // 1 + k/2^23 has the fraction k/2^16 in bf16; 2^-19 and 2^-31 are 2^-10 and 2^-22 of the smallest e4m3
-      const at = [1 + 2 ** -23, 1 + 2 ** -8, 1 + 3 * 2 ** -9];
-      const x = upload(backend(), fromCodes("f32", [3], new Uint32Array(Float32Array.from(at).buffer)));
+      const values = [1 + 2 ** -23, 1 + 2 ** -8, 1 + 3 * 2 ** -9];
+      const x = upload(backend(), fromCodes("f32", [3], new Uint32Array(Float32Array.from(values).buffer)));
       const codes = (format: string, bits: readonly number[]) => [
-        ...encode(x, { format, rounding: "stochastic", randomBits: words(bits) }).dataSync(),
+        ...encode(x, { format, rounding: "stochastic", randomBits: wordsTensor(bits) }).dataSync(),
       ];
       expect(codes("bf16", [0xffff0000, 0x80000000, 0x40000000])).toEqual([0x3f81, 0x3f81, 0x3f81]);
       expect(codes("bf16", [0xfffeffff, 0x7fffffff, 0x3fffffff])).toEqual([0x3f80, 0x3f80, 0x3f80]);
-      const small = upload(backend(), fromCodes("f32", [2], [0x36000000, 0x30000000]));
+      const smallValues = upload(backend(), fromCodes("f32", [2], [0x36000000, 0x30000000]));
       const least = (bits: readonly number[]) => [
-        ...encode(small, { format: "e4m3", rounding: "stochastic", randomBits: words(bits) }).dataSync(),
+        ...encode(smallValues, {
+          format: "e4m3",
+          rounding: "stochastic",
+          randomBits: wordsTensor(bits),
+        }).dataSync(),
       ];
       expect(least([0xffc00000, 0xfffffc00])).toEqual([1, 1]);
       expect(least([0xffbfffff, 0xfffffbff])).toEqual([0, 0]);
@@ -120,11 +133,11 @@ describe("random bits that the caller gives", () => {
     const random = new RandomState(1n, 7n);
     const quantizer = new MXFP8Quantizer({ ...BOTH, stochastic: true, random });
     const x = zeros(backend(), "bf16", [32, 64]);
-    const bits = { randomBits: words([], [0]), randomBitsColumnwise: words([], [0]) };
-    const all = zeros(backend(), "u32", [32, 64]);
-    const made = quantizer.quantize(x, { randomBits: all, randomBitsColumnwise: all });
+    const bits = { randomBits: wordsTensor([], [0]), randomBitsColumnwise: wordsTensor([], [0]) };
+    const zeroBits = zeros(backend(), "u32", [32, 64]);
+    const quantized = quantizer.quantize(x, { randomBits: zeroBits, randomBitsColumnwise: zeroBits });
     expect(random.offset).toBe(7n);
-    quantizer.updateQuantized(x, made, { randomBits: all, randomBitsColumnwise: all });
+    quantizer.updateQuantized(x, quantized, { randomBits: zeroBits, randomBitsColumnwise: zeroBits });
     expect(random.offset).toBe(7n);
     expect(() => quantizer.quantize(x, bits)).toThrow(ShapeError);
     quantizer.quantize(x);
@@ -135,7 +148,7 @@ describe("random bits that the caller gives", () => {
     ]) {
       quantizer
         .setUsage(usage)
-        .quantize(x, usage.rowwise ? { randomBits: all } : { randomBitsColumnwise: all });
+        .quantize(x, usage.rowwise ? { randomBits: zeroBits } : { randomBitsColumnwise: zeroBits });
       expect(random.offset).toBe(8n);
     }
   });
@@ -146,21 +159,25 @@ describe("random bits that the caller gives", () => {
     const columnwise = zeros(backend(), "u32", [32, 32]);
     const stochastic = new MXFP4Quantizer({ ...BOTH, stochastic: true });
     stochastic.quantize(x, { randomBits: rowwise, randomBitsColumnwise: columnwise });
-    const refused = (what: () => unknown, type: typeof ArgumentError | typeof ShapeError, text: RegExp) => {
-      expect(what).toThrow(type);
-      expect(what).toThrow(text);
+    const expectRefusal = (
+      call: () => unknown,
+      type: typeof ArgumentError | typeof ShapeError,
+      text: RegExp,
+    ) => {
+      expect(call).toThrow(type);
+      expect(call).toThrow(text);
     };
-    refused(
+    expectRefusal(
       () => new MXFP4Quantizer().quantize(x, { randomBits: rowwise }),
       ArgumentError,
       /rounds to nearest/,
     );
-    refused(
+    expectRefusal(
       () => stochastic.quantize(x, { randomBits: rowwise }),
       ArgumentError,
       /randomBitsColumnwise are missing, and a columnwise copy is made/,
     );
-    refused(
+    expectRefusal(
       () =>
         new MXFP4Quantizer({ stochastic: true }).quantize(x, {
           randomBits: rowwise,
@@ -169,12 +186,12 @@ describe("random bits that the caller gives", () => {
       ArgumentError,
       /randomBitsColumnwise are given, and no columnwise copy is made/,
     );
-    refused(
+    expectRefusal(
       () => stochastic.quantize(x, { randomBits: rowwise, randomBitsColumnwise: rowwise }),
       ShapeError,
       /the columnwise copy has 1024 elements/,
     );
-    refused(
+    expectRefusal(
       () => encode(x, { format: "e4m3", randomBits: rowwise }),
       ArgumentError,
       /the rounding is tiesToEven/,
@@ -189,10 +206,10 @@ describe("stochastic rounding of MX formats", () => {
   it("is among the specs that are drawn, of each format and tile, by each rule", () => {
     for (const name of ["mxfp8", "mxfp6", "mxfp4"] as const) {
       const { elements, tiles, rules } = blockFormat(name);
-      const drawn = STOCHASTIC.filter(
+      const names = STOCHASTIC.filter(
         ({ quantizer, elementScaling }) => quantizer === name && elementScaling === "multiply",
       );
-      expect(drawn).toHaveLength(elements.length * tiles.length * rules.length);
+      expect(names).toHaveLength(elements.length * tiles.length * rules.length);
     }
   });
 
@@ -222,17 +239,21 @@ describe("stochastic rounding of MX formats", () => {
       const value = 1 + share * 2 ** -mantissaBits;
       const values = Float32Array.from({ length: rows * columns }, (_, i) => (i % 32 === 0 ? max : value));
       const x = upload(backend(), fromCodes("f32", [rows, columns], new Uint32Array(values.buffer)));
-      const made = quantizerNamed(name, { format, stochastic: true, random: new RandomState(11n) }).quantize(
-        x,
-      );
-      const found = made.dequantize("f32").dataSync();
-      const ups = found.filter((each, i) => i % 32 !== 0 && each > value).length;
+      const quantized = quantizerNamed(name, {
+        format,
+        stochastic: true,
+        random: new RandomState(11n),
+      }).quantize(x);
+      const decodedValues = quantized.dequantize("f32").dataSync();
+      const ups = decodedValues.filter((element, i) => i % 32 !== 0 && element > value).length;
       const count = (rows * columns * 31) / 32;
       const error = Math.sqrt(share * (1 - share) * count);
       expect(Math.abs(ups - share * count)).toBeLessThan(5 * error);
-      expect(found.every((each, i) => i % 32 === 0 || each === 1 || each === 1 + 2 ** -mantissaBits)).toBe(
-        true,
-      );
+      expect(
+        decodedValues.every(
+          (element, i) => i % 32 === 0 || element === 1 || element === 1 + 2 ** -mantissaBits,
+        ),
+      ).toBe(true);
     }
   });
 });

@@ -28,10 +28,10 @@ const backend = useBackend();
 const MAX_RANKS = 3;
 
 /** The tensors of one call: the full tensors, or a rank's parts of them. */
-interface Given {
+interface RankInputs {
   readonly x: Tensor<WideDType>;
   /** A tensor with twice as many columns. */
-  readonly double: Tensor<WideDType>;
+  readonly gatedInput: Tensor<WideDType>;
   /** A tensor of one row. It is not divided among rows. */
   readonly gamma: Tensor<WideDType>;
   readonly beta: Tensor<WideDType>;
@@ -45,7 +45,7 @@ interface Method {
   readonly columns: boolean;
   readonly run: (
     quantizer: Quantizer,
-    given: Given,
+    inputs: RankInputs,
     reduce: Reduce,
   ) => { readonly out: QuantizedTensor; readonly rows?: readonly (Tensor | undefined)[] };
 }
@@ -101,12 +101,12 @@ const METHODS: Readonly<Record<string, Method>> = {
   },
   "a gated activation": {
     columns: false,
-    run: (q, { double }) => ({ out: q.activationQuantize(double, { kind: "silu", gated: true }) }),
+    run: (q, { gatedInput }) => ({ out: q.activationQuantize(gatedInput, { kind: "silu", gated: true }) }),
   },
   "the gradient of a gated activation": {
     columns: false,
-    run: (q, { x, double }) => ({
-      out: q.activationQuantize(double, { kind: "silu", gated: true, grad: x }),
+    run: (q, { x, gatedInput }) => ({
+      out: q.activationQuantize(gatedInput, { kind: "silu", gated: true, grad: x }),
     }),
   },
   RMSNorm: {
@@ -139,7 +139,7 @@ interface Drawn {
 }
 
 /** For half of the specs, ranks share amaxes or random bits. */
-const drawn: fc.Arbitrary<Drawn> = fc
+const choices: fc.Arbitrary<Drawn> = fc
   .oneof(
     quantizeSpec(),
     quantizeSpec(["nvfp4"]),
@@ -187,11 +187,11 @@ const unitOf = ({ spec }: Drawn): number =>
 function quantizerOf(plan: Drawn, random: RandomState, shard?: Shard): Quantizer {
   const { quantizer, compact: _, rhtSigns: __, ...settings } = plan.spec;
   const { options } = BLOCK_FORMATS[quantizer] as { readonly options: readonly string[] };
-  const own = Object.fromEntries(
+  const ownQuantizers = Object.fromEntries(
     Object.entries(settings).filter(([name]) => name === "format" || options.includes(name)),
   );
   return quantizerNamed(quantizer, {
-    ...own,
+    ...ownQuantizers,
     ...{ rowwise: !plan.columnwise, columnwise: plan.columnwise, shard },
     ...(quantizer === "fp8-delayed" ? { scale: tensor(backend(), [3]) } : {}),
     ...(options.includes("stochastic") ? { random } : {}),
@@ -200,11 +200,11 @@ function quantizerOf(plan: Drawn, random: RandomState, shard?: Shard): Quantizer
 
 /** The rows or columns of the full tensor that a rank has, in order. */
 function indicesOf({ ranks, dimension, pieces }: Drawn, rank: number, count: number): readonly number[] {
-  const each = count / (dimension === "rows" ? 1 : pieces);
-  const width = each / ranks;
+  const rowsPerPiece = count / (dimension === "rows" ? 1 : pieces);
+  const width = rowsPerPiece / ranks;
   return Array.from({ length: count / ranks }, (_, i) => {
     const piece = Math.floor(i / width);
-    return piece * each + rank * width + (i % width);
+    return piece * rowsPerPiece + rank * width + (i % width);
   });
 }
 
@@ -216,23 +216,23 @@ function partOf(
   divides = plan.dimension,
 ): Tensor<WideDType> {
   const [rows, columns] = x.shape as [number, number];
-  const all = (count: number): readonly number[] => Array.from({ length: count }, (_, i) => i);
-  const r = divides === "rows" ? indicesOf(plan, rank, rows) : all(rows);
-  const c = divides === "columns" ? indicesOf(plan, rank, columns) : all(columns);
+  const indicesUpTo = (count: number): readonly number[] => Array.from({ length: count }, (_, i) => i);
+  const rowIndices = divides === "rows" ? indicesOf(plan, rank, rows) : indicesUpTo(rows);
+  const columnIndices = divides === "columns" ? indicesOf(plan, rank, columns) : indicesUpTo(columns);
   const data = x.dataSync();
-  const codes = r.flatMap((i) => c.map((j) => data[i * columns + j] as number));
+  const codes = rowIndices.flatMap((i) => columnIndices.map((j) => data[i * columns + j] as number));
   const bits = x.dtype === "f32" ? Float32Array.from(codes) : Uint16Array.from(codes);
-  return tensor(x.backend, bits, [r.length, c.length], x.dtype) as Tensor<WideDType>;
+  return tensor(x.backend, bits, [rowIndices.length, columnIndices.length], x.dtype) as Tensor<WideDType>;
 }
 
 /** Sets each tensor to the maximum of the values at its position. */
 function setMaxima(tensors: readonly Tensor<"f32">[], ranks: readonly (readonly number[])[]): void {
-  for (const [i, each] of tensors.entries())
-    each.write(Float32Array.of(Math.max(...ranks.map((values) => values[i] as number))));
+  for (const [i, tensor] of tensors.entries())
+    tensor.write(Float32Array.of(Math.max(...ranks.map((values) => values[i] as number))));
 }
 
 /** Calls the method for each rank twice: to find the amaxes that it shares, and with their maxima over all ranks. */
-function partsBy(method: Method, plan: Drawn, given: readonly Given[], offset: bigint) {
+function partsBy(method: Method, plan: Drawn, inputs: readonly RankInputs[], offset: bigint) {
   const shared: number[][] = [];
   let calls = 0;
   const call = (rank: number, reduce: Reduce) => {
@@ -245,18 +245,18 @@ function partsBy(method: Method, plan: Drawn, given: readonly Given[], offset: b
     const group = { rank, size: plan.ranks, reduceMax };
     const quantizer = quantizerOf(plan, random, { group, dimension: plan.dimension, pieces: plan.pieces });
     expect(quantizer.shard === undefined).toBe(plan.ranks === 1);
-    const before = backend().memoryUse().blocks;
-    const result = method.run(quantizer, given[rank] as Given, reduceMax);
-    const made = [...result.out.members, ...(result.rows ?? [])].filter((each) => each !== undefined);
-    expect(backend().memoryUse().blocks - before).toBe(made.length);
+    const blocksBefore = backend().memoryUse().blocks;
+    const result = method.run(quantizer, inputs[rank] as RankInputs, reduceMax);
+    const tensors = [...result.out.members, ...(result.rows ?? [])].filter((tensor) => tensor !== undefined);
+    expect(backend().memoryUse().blocks - blocksBefore).toBe(tensors.length);
     expect(random.offset).toBe(offset + (plan.spec.stochastic ? 1n : 0n));
     return result;
   };
-  for (const rank of given.keys())
+  for (const rank of inputs.keys())
     call(rank, (amaxes) => {
-      shared[rank] = amaxes.map((each) => Number(each.dataSync()[0]));
+      shared[rank] = amaxes.map((amax) => Number(amax.dataSync()[0]));
     });
-  const results = [...given.keys()].map((rank) => call(rank, (amaxes) => setMaxima(amaxes, shared)));
+  const results = [...inputs.keys()].map((rank) => call(rank, (amaxes) => setMaxima(amaxes, shared)));
   expect(calls).toBe(plan.ranks > 1 && hasTensorAmax(plan.spec) ? 2 * plan.ranks : 0);
   return results;
 }
@@ -270,51 +270,53 @@ function bitsOf(x: Tensor): readonly number[] {
 describe("the parts of a tensor on several ranks", () => {
   it.each(Object.entries(METHODS))("are by %s those of the whole", (_, method) => {
     fc.assert(
-      fc.property(drawn, (any) => {
+      fc.property(choices, (testCase) => {
         using _scope = new Scope();
         const plan: Drawn = method.columns
-          ? { ...any, pieces: any.dimension === "rows" ? 1 : any.pieces }
-          : { ...any, dimension: "rows", pieces: 1 };
+          ? { ...testCase, pieces: testCase.dimension === "rows" ? 1 : testCase.pieces }
+          : { ...testCase, dimension: "rows", pieces: 1 };
         const unit = unitOf(plan);
-        const [rows, columns] = [plan.ranks, plan.ranks * plan.pieces].map((divided, i) =>
-          (i === 0) === (plan.dimension === "rows") ? divided * unit : unit,
+        const [rows, columns] = [plan.ranks, plan.ranks * plan.pieces].map((factor, i) =>
+          (i === 0) === (plan.dimension === "rows") ? factor * unit : unit,
         ) as [number, number];
-        const [x, double] = [columns, 2 * columns].map((width, i) => {
-          const made = drawnTensor(backend(), plan.seed + i, [rows, width], "f32");
+        const [x, gatedInput] = [columns, 2 * columns].map((width, i) => {
+          const fullInput = drawnTensor(backend(), plan.seed + i, [rows, width], "f32");
           // one value of the full tensor determines its amax
-          const data = made.dataSync().slice() as Float32Array;
+          const data = fullInput.dataSync().slice() as Float32Array;
           data[plan.outlier % data.length] = plan.magnitude;
-          return castTo(made.write(data), plan.dtype);
+          return castTo(fullInput.write(data), plan.dtype);
         }) as [Tensor<WideDType>, Tensor<WideDType>];
         const [gamma, beta] = [2, 3].map((i) =>
           drawnTensor(backend(), plan.seed + i, [columns], plan.dtype, 1),
         ) as [Tensor<WideDType>, Tensor<WideDType>];
-        const given = Array.from({ length: plan.ranks }, (_, rank): Given => {
-          const [own, wide] = [
+        const inputs = Array.from({ length: plan.ranks }, (_, rank): RankInputs => {
+          const [ownInput, wide] = [
             partOf(plan, rank, x),
-            plan.dimension === "rows" ? partOf(plan, rank, double) : double,
+            plan.dimension === "rows" ? partOf(plan, rank, gatedInput) : gatedInput,
           ];
-          return { x: own, double: wide, gamma, beta };
+          return { x: ownInput, gatedInput: wide, gamma, beta };
         });
         const offset = BigInt(plan.seed);
-        const whole = method.run(
+        const fullResult = method.run(
           quantizerOf(plan, new RandomState(5n, offset)),
-          { x, double, gamma, beta },
+          { x, gatedInput, gamma, beta },
           () => expect.unreachable(),
         );
-        const values = whole.out.dequantize("f32");
-        for (const [rank, part] of partsBy(method, plan, given, offset).entries()) {
-          expect(part.out.dtype).toBe(whole.out.dtype);
+        const values = fullResult.out.dequantize("f32");
+        for (const [rank, part] of partsBy(method, plan, inputs, offset).entries()) {
+          expect(part.out.dtype).toBe(fullResult.out.dtype);
           expect(bitsOf(part.out.dequantize("f32"))).toEqual(bitsOf(partOf(plan, rank, values)));
-          const [own, all] = [part.out, whole.out].map(
+          const [ownBits, fullBits] = [part.out, fullResult.out].map(
             ({ rowwise, columnwise }) => (rowwise ?? columnwise)?.amax,
           );
-          expect(own?.dataSync()).toEqual(all?.dataSync());
-          for (const [i, each] of (whole.rows ?? []).entries()) {
-            const here = part.rows?.[i];
-            expect(here === undefined).toBe(each === undefined);
-            if (each && here)
-              expect(bitsOf(here)).toEqual(indicesOf(plan, rank, rows).map((row) => bitsOf(each)[row]));
+          expect(ownBits?.dataSync()).toEqual(fullBits?.dataSync());
+          for (const [i, expectedRow] of (fullResult.rows ?? []).entries()) {
+            const rankRow = part.rows?.[i];
+            expect(rankRow === undefined).toBe(expectedRow === undefined);
+            if (expectedRow && rankRow)
+              expect(bitsOf(rankRow)).toEqual(
+                indicesOf(plan, rank, rows).map((row) => bitsOf(expectedRow)[row]),
+              );
           }
         }
       }),
@@ -335,11 +337,15 @@ describe("the parts of a tensor on several ranks", () => {
     for (const [i, quantizer] of make({ group, dimension: "rows" }).entries()) {
       expect(quantizer.amaxesOf(x)).toEqual([]);
       const twice = tensor(backend(), [...x.dataSync(), ...x.dataSync()].map(Number), [64, 32]);
-      const both = bitsOf((wholes[i] as Quantizer).quantize(twice).dequantize("f32"));
-      const own = [quantizer.quantize(x), quantizer.quantizeBy(x, [])];
-      expect(bitsOf((own[0] as QuantizedTensor).dequantize("f32"))).toEqual(both.slice(both.length / 2));
-      for (const each of own)
-        expect(each.copy("rowwise").scaleInv.dataSync()).toEqual(own[0]?.copy("rowwise").scaleInv.dataSync());
+      const fullBits = bitsOf((wholes[i] as Quantizer).quantize(twice).dequantize("f32"));
+      const results = [quantizer.quantize(x), quantizer.quantizeBy(x, [])];
+      expect(bitsOf((results[0] as QuantizedTensor).dequantize("f32"))).toEqual(
+        fullBits.slice(fullBits.length / 2),
+      );
+      for (const result of results)
+        expect(result.copy("rowwise").scaleInv.dataSync()).toEqual(
+          results[0]?.copy("rowwise").scaleInv.dataSync(),
+        );
     }
   });
 
@@ -348,16 +354,16 @@ describe("the parts of a tensor on several ranks", () => {
     () => {
       const x = drawnTensor(backend(), 3, [32, 32], "bf16");
       const group = { rank: 1, size: 2, reduceMax: () => expect.unreachable() };
-      const found = [true, false].map((randomSigns) => {
+      const codes = [true, false].map((randomSigns) => {
         const quantizer = new NVFP4Quantizer({ rht: true, randomSigns, shard: { group, dimension: "rows" } });
         const transformed = castTo(hadamard(x, randomSigns ? RHT_SIGNS : 0), "f32").dataSync();
         const expected = [castTo(x, "f32").dataSync(), transformed].map((values) =>
           Math.max(...Array.from(values, (value) => Math.abs(Number(value)))),
         );
-        expect(quantizer.amaxesOf(x).map((each) => each.dataSync()[0])).toEqual(expected);
+        expect(quantizer.amaxesOf(x).map((amax) => amax.dataSync()[0])).toEqual(expected);
         return expected;
       });
-      expect(found[0]).not.toEqual(found[1]);
+      expect(codes[0]).not.toEqual(codes[1]);
     },
   );
 });

@@ -36,16 +36,16 @@ const SHARDS: Readonly<Record<string, unknown>> = {
 };
 refusals("a shard is refused", [
   ...Object.entries(NO_GROUPS).map(
-    ([what, group]): Refusal => [
-      `of a group ${what}`,
+    ([description, group]): Refusal => [
+      `of a group ${description}`,
       () => new MXFP8Quantizer({ shard: { group, dimension: "rows" } as never }),
       ArgumentError,
       ["MXFP8Quantizer", "group"],
     ],
   ),
   ...Object.entries(SHARDS).map(
-    ([what, shard]): Refusal => [
-      what,
+    ([description, shard]): Refusal => [
+      description,
       () => new MXFP8Quantizer({ shard } as never),
       ArgumentError,
       ["MXFP8Quantizer", "shard"],

@@ -65,15 +65,15 @@ describe.each(FORMATS)("a chain of $dtype", ({ dtype, lowest, bits }) => {
     const core = new TensorCore(depth);
     fc.assert(
       fc.property(pairs, fc.nat(8), ([a, b], steps) => {
-        const place = depth * steps;
-        const part = ({ values, exponents }: Line, from: number, to?: number): Line => ({
+        const begin = depth * steps;
+        const partOf = ({ values, exponents }: Line, from: number, to?: number): Line => ({
           values: values.subarray(from, to),
           exponents: exponents.subarray(from, to),
         });
         const [x, w] = [lineOf(a), lineOf(b)];
-        const start = core.chain(0, part(x, 0, place), part(w, 0, place));
-        const rest = core.chain(start, part(x, place), part(w, place));
-        expect(bitsOf(rest)).toBe(bitsOf(core.chain(0, lineOf(a), lineOf(b))));
+        const start = core.chain(0, partOf(x, 0, begin), partOf(w, 0, begin));
+        const result = core.chain(start, partOf(x, begin), partOf(w, begin));
+        expect(bitsOf(result)).toBe(bitsOf(core.chain(0, lineOf(a), lineOf(b))));
       }),
       { numRuns: draws(300) },
     );

@@ -17,7 +17,7 @@ const numberOf = (value: Value | undefined): number =>
   new Float32Array((value as Value).bytes.slice().buffer)[0] as number;
 
 it("var_mean has the definition's bits for every correction, also one above the number of elements", () => {
-  const drawn = fc.record({
+  const choices = fc.record({
     // averages of one, two and four multiples of 12 are exact
     numbers: fc.constantFrom(1, 2, 4).chain((length) => {
       const number = fc.integer({ min: -9, max: 9 });
@@ -26,15 +26,15 @@ it("var_mean has the definition's bits for every correction, also one above the 
     correction: fc.constantFrom(0, 0.5, 1, 2, 3, 4, 5, 100),
   });
   fc.assert(
-    fc.property(drawn, ({ numbers, correction }) => {
-      const x = numbers.map((each) => 12 * each);
+    fc.property(choices, ({ numbers, correction }) => {
+      const x = numbers.map((number) => 12 * number);
       const bytes = new Uint8Array(Float32Array.from(x).buffer);
       const value: Value = { dtype: "F32", shape: [1, x.length], bytes };
       const [variance, mean] = varianceAndMean(
         new Call(backend, ["self", "dim"], [value, [1]], { correction }),
       );
-      const average = x.reduce((sum, each) => sum + each, 0) / x.length;
-      const squares = x.reduce((sum, each) => sum + (each - average) ** 2, 0);
+      const average = x.reduce((sum, value) => sum + value, 0) / x.length;
+      const squares = x.reduce((sum, value) => sum + (value - average) ** 2, 0);
       expect(numberOf(mean)).toBe(average);
       expect(numberOf(variance)).toBe(Math.fround(squares / Math.max(x.length - correction, 0)));
     }),

@@ -21,23 +21,23 @@ import { draws } from "../../harness/draws.js";
 import { testInScope, useBackend } from "../../harness/suite.js";
 
 const backend = useBackend();
-let other: Backend;
+let otherBackend: Backend;
 beforeAll(async () => {
-  other = await openBackend("wasm", { threads: 1 });
+  otherBackend = await openBackend("wasm", { threads: 1 });
 });
-afterAll(() => other.dispose());
+afterAll(() => otherBackend.dispose());
 
 /** Expects `body` to throw that error, and the live memory and the bytes of `guards` to be unchanged. */
-function refused(
+function expectRefusal(
   body: () => unknown,
   type: new (...args: never[]) => LockstepError,
   guards: readonly Tensor[] = [],
 ): void {
   const { live, blocks } = backend().memoryUse();
-  const before = guards.map((guard) => Uint8Array.from(bytesIn(guard)));
+  const bytesBefore = guards.map((guard) => Uint8Array.from(bytesIn(guard)));
   expect(body).toThrow(type);
   expect(backend().memoryUse()).toMatchObject({ live, blocks });
-  expect(guards.map(bytesIn)).toEqual(before);
+  expect(guards.map(bytesIn)).toEqual(bytesBefore);
 }
 
 function bytesIn({ backend: { memory }, address, byteLength: bytes }: Tensor): Uint8Array {
@@ -45,7 +45,7 @@ function bytesIn({ backend: { memory }, address, byteLength: bytes }: Tensor): U
 }
 
 /** Any value as an argument of type T, as plain JavaScript can pass it. */
-const wrong = <T>(value: unknown): T => value as T;
+const untyped = <T>(value: unknown): T => value as T;
 
 const NO_SIZES: readonly unknown[] = [
   Number.NaN,
@@ -120,7 +120,7 @@ describe("a shape", () => {
         if (shape === undefined) continue;
         const { live, blocks } = backend().memoryUse();
         using _scope = new Scope();
-        expect(() => make(wrong(shape)), typeof shape).toThrow(ShapeError);
+        expect(() => make(untyped(shape)), typeof shape).toThrow(ShapeError);
         _scope.dispose();
         expect(backend().memoryUse()).toMatchObject({ live, blocks });
       }
@@ -131,7 +131,12 @@ describe("a shape", () => {
     "and an element type cannot be assigned to a tensor, so neither can disagree with its memory",
     () => {
       const x = zeros(backend(), "u8", [4]);
-      for (const change of [{ shape: [400] }, { dtype: "f32" }, { backend: other }, { byteLength: 400 }])
+      for (const change of [
+        { shape: [400] },
+        { dtype: "f32" },
+        { backend: otherBackend },
+        { byteLength: 400 },
+      ])
         expect(() => Object.assign(x, change)).toThrow(TypeError);
       expect(x).toMatchObject({ shape: [4], dtype: "u8", byteLength: 4 });
     },
@@ -143,7 +148,7 @@ describe("a shape", () => {
     expect(x.shape).toEqual(shape);
     expect(x.shape).not.toBe(shape);
     expect(Object.isFrozen(x.shape)).toBe(true);
-    refused(() => empty(backend(), "u8", Object.freeze([2, -3])), ShapeError);
+    expectRefusal(() => empty(backend(), "u8", Object.freeze([2, -3])), ShapeError);
   });
 
   testInScope("is read once, so that a size that changes between two reads cannot pass the check", () => {
@@ -165,12 +170,12 @@ describe("a shape", () => {
     fc.assert(
       fc.property(fc.constantFrom(...DTYPES), fc.array(size, { maxLength: 6 }), (dtype, shape) => {
         const bits = BigInt(8 * byteLength(dtype, [2])) / 2n;
-        const extent = shape.reduce((product, n) => product * BigInt(n || 1), bits);
-        const exact = shape.reduce((product, n) => product * BigInt(n), bits) / 8n;
+        const extent = shape.reduce((product, size) => product * BigInt(size || 1), bits);
+        const exactBytes = shape.reduce((product, size) => product * BigInt(size), bits) / 8n;
         const odd = bits < 8n && (shape.at(-1) ?? 1) % 2 !== 0;
         if (odd || extent > 8n * BigInt(MAX_BYTES))
           expect(() => byteLength(dtype, shape)).toThrow(ShapeError);
-        else expect(BigInt(byteLength(dtype, shape))).toBe(exact);
+        else expect(BigInt(byteLength(dtype, shape))).toBe(exactBytes);
       }),
       {
         examples: [
@@ -207,13 +212,13 @@ describe("an unknown element type", () => {
     it(`is refused wherever a tensor is made: ${String(dtype)} (${typeof dtype})`, () => {
       const guard = tensor(backend(), [1, 2]);
       for (const make of [
-        () => new Tensor(backend(), wrong<"f32">(dtype), [1]),
-        () => empty(backend(), wrong<"f32">(dtype), [1]),
-        () => zeros(backend(), wrong<"f32">(dtype), [0]),
-        () => fromBytes(backend(), new Uint8Array(4), [1], wrong<"f32">(dtype)),
+        () => new Tensor(backend(), untyped<"f32">(dtype), [1]),
+        () => empty(backend(), untyped<"f32">(dtype), [1]),
+        () => zeros(backend(), untyped<"f32">(dtype), [0]),
+        () => fromBytes(backend(), new Uint8Array(4), [1], untyped<"f32">(dtype)),
       ])
-        refused(make, DTypeError, [guard]);
-      refused(() => tensor(backend(), [1], [1], wrong<"f32">(dtype)), DTypeError, [guard]);
+        expectRefusal(make, DTypeError, [guard]);
+      expectRefusal(() => tensor(backend(), [1], [1], untyped<"f32">(dtype)), DTypeError, [guard]);
       guard.dispose();
     });
   }
@@ -243,10 +248,11 @@ describe("values that are written to a tensor", () => {
         for (const array of ARRAYS) {
           const data: unknown = Reflect.construct(array, [new ArrayBuffer(x.byteLength)]);
           const fits = array.name === arrayOf(dtype);
-          if (fits) tensor(backend(), wrong<TensorData>(data), [16], dtype);
-          else refused(() => tensor(backend(), wrong<TensorData>(data), [16], dtype), DTypeError, [x]);
-          if (fits || array === Uint8Array) x.write(wrong<TensorData>(data));
-          else refused(() => x.write(wrong<TensorData>(data)), DTypeError, [x]);
+          if (fits) tensor(backend(), untyped<TensorData>(data), [16], dtype);
+          else
+            expectRefusal(() => tensor(backend(), untyped<TensorData>(data), [16], dtype), DTypeError, [x]);
+          if (fits || array === Uint8Array) x.write(untyped<TensorData>(data));
+          else expectRefusal(() => x.write(untyped<TensorData>(data)), DTypeError, [x]);
         }
         expect(x.dataSync().constructor.name).toBe(arrayOf(dtype));
       },
@@ -256,10 +262,10 @@ describe("values that are written to a tensor", () => {
       const x = zeros(backend(), dtype, [16]);
       for (const data of [x.dataSync(), new Uint8Array(x.byteLength)]) {
         structuredClone(data, { transfer: [data.buffer as ArrayBuffer] });
-        refused(() => x.write(wrong<TensorData>(data)), ArgumentError, [x]);
+        expectRefusal(() => x.write(untyped<TensorData>(data)), ArgumentError, [x]);
         if (data.constructor.name !== arrayOf(dtype)) continue;
         for (const shape of [undefined, [0], [16]])
-          refused(() => tensor(backend(), data, shape, dtype), ArgumentError, [x]);
+          expectRefusal(() => tensor(backend(), data, shape, dtype), ArgumentError, [x]);
       }
     });
   }
@@ -286,9 +292,12 @@ describe("values that are written to a tensor", () => {
   it("may be plain numbers only for f32, since converting to another type is encoding", () => {
     using x = tensor(backend(), [1, 2], [2], "f32");
     expect(x.dtype).toBe("f32");
-    for (const dtype of DTYPES.filter((each) => each !== "f32"))
+    for (const dtype of DTYPES.filter((dtype) => dtype !== "f32"))
       for (const count of [0, 2, 8])
-        refused(() => tensor(backend(), new Array<number>(count).fill(1), [count], dtype), ArgumentError);
+        expectRefusal(
+          () => tensor(backend(), new Array<number>(count).fill(1), [count], dtype),
+          ArgumentError,
+        );
   });
 
   it("are refused if they are not an array of numbers: nested, sparse, text, null", () => {
@@ -307,15 +316,15 @@ describe("values that are written to a tensor", () => {
       [true],
       [{}],
     ])
-      refused(() => tensor(backend(), wrong<number[]>(data)), ArgumentError);
+      expectRefusal(() => tensor(backend(), untyped<number[]>(data)), ArgumentError);
     for (const data of ["12", 5, null, undefined, {}, new ArrayBuffer(8), new Set([1]), true, 1n])
-      refused(() => tensor(backend(), wrong<number[]>(data)), DTypeError);
-    expect(() => tensor(backend(), wrong<number[]>(nested))).toThrow("data.flat()");
+      expectRefusal(() => tensor(backend(), untyped<number[]>(data)), DTypeError);
+    expect(() => tensor(backend(), untyped<number[]>(nested))).toThrow("data.flat()");
   });
 
   testInScope("are refused if their number differs from the tensor's, and leave the tensor unchanged", () => {
     const x = tensor(backend(), [1, 2, 3]);
-    for (const length of [0, 2, 4]) refused(() => x.write(new Float32Array(length)), ShapeError, [x]);
+    for (const length of [0, 2, 4]) expectRefusal(() => x.write(new Float32Array(length)), ShapeError, [x]);
     for (const value of [
       null,
       undefined,
@@ -324,7 +333,7 @@ describe("values that are written to a tensor", () => {
       [1, 2, 3],
       { byteLength: 12, buffer: new ArrayBuffer(12), byteOffset: 0 },
     ])
-      refused(() => x.write(wrong<TensorData>(value)), DTypeError, [x]);
+      expectRefusal(() => x.write(untyped<TensorData>(value)), DTypeError, [x]);
   });
 });
 
@@ -334,8 +343,8 @@ describe("slice, view and paste", () => {
       backend(),
       Float32Array.from({ length: 256 }, (_, i) => i),
     );
-    const one = tensor(backend(), [-1]);
-    for (const first of [
+    const oneElement = tensor(backend(), [-1]);
+    for (const firstIndex of [
       Number.NaN,
       -1,
       -0,
@@ -351,34 +360,34 @@ describe("slice, view and paste", () => {
       [0],
       {},
     ]) {
-      refused(() => x.slice(wrong(first), [1]), ShapeError, [x]);
-      refused(() => x.view(wrong(first), [1]), ShapeError, [x]);
-      refused(() => x.paste(one, wrong(first)), ShapeError, [x, one]);
+      expectRefusal(() => x.slice(untyped(firstIndex), [1]), ShapeError, [x]);
+      expectRefusal(() => x.view(untyped(firstIndex), [1]), ShapeError, [x]);
+      expectRefusal(() => x.paste(oneElement, untyped(firstIndex)), ShapeError, [x, oneElement]);
     }
   });
 
   testInScope("refuse a pasted tensor of another type", () => {
     for (const dtype of DTYPES) {
       const target = zeros(backend(), dtype, [16]);
-      for (const of of DTYPES) {
-        const source = zeros(backend(), of, [16]);
-        if (dtype === of) target.paste(wrong(source), 0);
-        else refused(() => target.paste(wrong(source), 0), DTypeError, [target]);
+      for (const type of DTYPES) {
+        const source = zeros(backend(), type, [16]);
+        if (dtype === type) target.paste(untyped(source), 0);
+        else expectRefusal(() => target.paste(untyped(source), 0), DTypeError, [target]);
       }
     }
   });
 
   testInScope("refuse a pasted tensor of another backend", () => {
     const x = tensor(backend(), [1, 2]);
-    using foreign = tensor(other, [3, 4]);
-    refused(() => x.paste(foreign, 0), ArgumentError, [x]);
+    using foreign = tensor(otherBackend, [3, 4]);
+    expectRefusal(() => x.paste(foreign, 0), ArgumentError, [x]);
     for (const source of [null, undefined, [1, 2], Float32Array.of(1, 2), {}, { dtype: "f32", shape: [2] }])
-      refused(() => x.paste(wrong(source), 0), DTypeError, [x]);
+      expectRefusal(() => x.paste(untyped(source), 0), DTypeError, [x]);
   });
 
   testInScope("refuse to paste elements over some of themselves", () => {
     fc.assert(
-      fc.property(fc.nat(3), fc.nat(3), fc.nat(200), fc.nat(200), (from, to, length, at) => {
+      fc.property(fc.nat(3), fc.nat(3), fc.nat(200), fc.nat(200), (from, to, length, position) => {
         using _scope = new Scope();
         const x = tensor(
           backend(),
@@ -386,11 +395,11 @@ describe("slice, view and paste", () => {
         );
         const source = x.view(64 * from, [length]);
         const target = x.view(64 * to, [512 - 64 * to]);
-        const first = Math.min(at, target.size - length);
-        const start = 64 * to + first;
-        const apart = start + length <= 64 * from || 64 * from + length <= start || length === 0;
-        const paste = () => target.paste(source, first);
-        if (!apart) return refused(paste, ArgumentError, [x]);
+        const begin = Math.min(position, target.size - length);
+        const start = 64 * to + begin;
+        const areSeparate = start + length <= 64 * from || 64 * from + length <= start || length === 0;
+        const paste = () => target.paste(source, begin);
+        if (!areSeparate) return expectRefusal(paste, ArgumentError, [x]);
         const expected = x.dataSync();
         expected.copyWithin(start, 64 * from, 64 * from + length);
         paste();
@@ -402,37 +411,39 @@ describe("slice, view and paste", () => {
   it("refuse a disposed tensor, even while a view of it lives", () => {
     const x = tensor(backend(), [1, 2, 3, 4]);
     const empties = zeros(backend(), "f32", [0]);
-    const held = [x.reshape([2, 2]), empties.reshape([0, 3])];
-    for (const gone of [x, empties]) {
-      gone.dispose();
+    const views = [x.reshape([2, 2]), empties.reshape([0, 3])];
+    for (const disposedTensor of [x, empties]) {
+      disposedTensor.dispose();
       for (const use of [
-        () => gone.reshape(gone.shape),
-        () => gone.view(0, gone.shape),
-        () => gone.slice(0, [0]),
-        () => gone.clone(),
-        () => gone.paste(held[0] as Tensor<"f32">, 0),
-        () => (held[0] as Tensor<"f32">).paste(gone, 0),
-        () => gone.write(new Float32Array(gone.size)),
-        () => gone.dataSync(),
+        () => disposedTensor.reshape(disposedTensor.shape),
+        () => disposedTensor.view(0, disposedTensor.shape),
+        () => disposedTensor.slice(0, [0]),
+        () => disposedTensor.clone(),
+        () => disposedTensor.paste(views[0] as Tensor<"f32">, 0),
+        () => (views[0] as Tensor<"f32">).paste(disposedTensor, 0),
+        () => disposedTensor.write(new Float32Array(disposedTensor.size)),
+        () => disposedTensor.dataSync(),
       ])
-        refused(use, DisposedError, held);
+        expectRefusal(use, DisposedError, views);
     }
-    expect(held[0]?.dataSync()).toEqual(Float32Array.of(1, 2, 3, 4));
-    for (const view of held) view.dispose();
+    expect(views[0]?.dataSync()).toEqual(Float32Array.of(1, 2, 3, 4));
+    for (const view of views) view.dispose();
     expect(elementCount(x.shape)).toBe(4);
   });
 });
 
 it("a value that is not a backend is refused wherever a tensor is made", () => {
-  for (const none of [undefined, null, "wasm", 5, {}, { memory: {} }, openBackend])
+  for (const nonBackend of [undefined, null, "wasm", 5, {}, { memory: {} }, openBackend])
     for (const make of [
-      () => new Tensor(wrong(none), "f32", [1]),
-      () => empty(wrong(none), "f32", [1]),
-      () => zeros(wrong(none), "f32", [1]),
-      () => tensor(wrong(none), [1]),
-      () => fromBytes(wrong(none), new Uint8Array(4), [1], "f32"),
+      () => new Tensor(untyped(nonBackend), "f32", [1]),
+      () => empty(untyped(nonBackend), "f32", [1]),
+      () => zeros(untyped(nonBackend), "f32", [1]),
+      () => tensor(untyped(nonBackend), [1]),
+      () => fromBytes(untyped(nonBackend), new Uint8Array(4), [1], "f32"),
     ])
-      refused(make, ArgumentError);
-  const none = wrong<Backend>({});
-  expect(() => fromBytes(none, new Uint8Array(4), [1], "f32")).toThrow(/^tensor: backend is a plain object/);
+      expectRefusal(make, ArgumentError);
+  const invalidBackend = untyped<Backend>({});
+  expect(() => fromBytes(invalidBackend, new Uint8Array(4), [1], "f32")).toThrow(
+    /^tensor: backend is a plain object/,
+  );
 });

@@ -19,27 +19,27 @@ function wordAt(seed: number, i: number): number {
   return (x ^ (x >>> 16)) >>> 0;
 }
 
-const spread = (word: number): number => Math.imul(word, 0x85ebca6b) >>> 0;
-const golden = (word: number): number => Math.imul(word, 0x9e3779b9) >>> 0;
+const spreadBits = (bits: number): number => Math.imul(bits, 0x85ebca6b) >>> 0;
+const goldenBits = (bits: number): number => Math.imul(bits, 0x9e3779b9) >>> 0;
 const float = new Float32Array(1);
 const bits = new Uint32Array(float.buffer);
 
 /** The sum of the centred bytes of a word, divided by 128: nearly normal. If it is not zero, thirteen more bits follow. */
-function bell(word: number): number {
+function bellBits(word: number): number {
   const sum = (word & 0xff) + ((word >>> 8) & 0xff) + ((word >>> 16) & 0xff) + (word >>> 24) - 510;
   float[0] = sum / 128;
   const pattern = bits[0] as number;
-  return sum === 0 ? pattern : pattern | (spread(word) >>> 19);
+  return sum === 0 ? pattern : pattern | (spreadBits(word) >>> 19);
 }
 
-function outliers(word: number): number {
-  const pattern = bell(word);
-  const large = golden(word) >>> 26 === 0 && (pattern & 0x7fffffff) !== 0;
-  return large ? pattern + ((5 + (word & 7)) << 23) : pattern;
+function outlierBits(bits: number): number {
+  const pattern = bellBits(bits);
+  const isLarge = goldenBits(bits) >>> 26 === 0 && (pattern & 0x7fffffff) !== 0;
+  return isLarge ? pattern + ((5 + (bits & 7)) << 23) : pattern;
 }
 
-function zeros(word: number, i: number): number {
-  const sign = word & SIGN;
+function zeros(bits: number, i: number): number {
+  const sign = bits & SIGN;
   switch (wordAt(77, i >>> 4) % 5) {
     case 0:
       return 0;
@@ -48,58 +48,58 @@ function zeros(word: number, i: number): number {
     case 2:
       return sign;
     case 3:
-      return (word & 15) === 0 ? sign | 0x00010000 : sign;
+      return (bits & 15) === 0 ? sign | 0x00010000 : sign;
     default:
-      return bell(word);
+      return bellBits(bits);
   }
 }
 
-const wide = (word: number): number =>
-  (word & SIGN) | ((((word >>> 8) & 31) + 111) << 23) | (spread(word) & 0x7fffff);
+const wideBits = (bits: number): number =>
+  (bits & SIGN) | ((((bits >>> 8) & 31) + 111) << 23) | (spreadBits(bits) & 0x7fffff);
 
-const tiny = (word: number): number => (word & SIGN) | ((word & 0xffffff) + (((word >>> 24) & 3) << 23));
+const tinyBits = (bits: number): number => (bits & SIGN) | ((bits & 0xffffff) + (((bits >>> 24) & 3) << 23));
 
-const huge = (word: number): number =>
-  (word & SIGN) |
-  ((word & 0xff) === 0 ? LARGEST : ((239 + ((word >>> 8) & 15)) << 23) | (spread(word) & 0x7fffff));
+const hugeBits = (bits: number): number =>
+  (bits & SIGN) |
+  ((bits & 0xff) === 0 ? LARGEST : ((239 + ((bits >>> 8) & 15)) << 23) | (spreadBits(bits) & 0x7fffff));
 
-const salted = (pattern: number) => (word: number) =>
-  golden(word) >>> 24 === 0 ? (word & SIGN) | pattern : bell(word);
+const saltedWith = (pattern: number) => (bits: number) =>
+  goldenBits(bits) >>> 24 === 0 ? (bits & SIGN) | pattern : bellBits(bits);
 
 const VALUES: Readonly<
-  Record<string, readonly [seed: number, pattern: (word: number, i: number) => number]>
+  Record<string, readonly [seed: number, pattern: (bits: number, i: number) => number]>
 > = {
-  normal: [101, bell],
-  outliers: [102, outliers],
-  wide: [103, wide],
+  normal: [101, bellBits],
+  outliers: [102, outlierBits],
+  wide: [103, wideBits],
   zeros: [104, zeros],
-  zero: [105, (word) => word & SIGN],
-  tiny: [106, tiny],
-  huge: [107, huge],
-  nan: [108, salted(0x7fc00000)],
-  infinity: [109, salted(0x7f800000)],
-  ragged: [101, bell],
+  zero: [105, (bits) => bits & SIGN],
+  tiny: [106, tinyBits],
+  huge: [107, hugeBits],
+  nan: [108, saltedWith(0x7fc00000)],
+  infinity: [109, saltedWith(0x7f800000)],
+  ragged: [101, bellBits],
 };
 
 /** A fraction that is a tie at three, two or one bits, one unit from such a tie, or arbitrary. */
-function fraction(word: number, ulp: number): number {
-  const [kind, low] = [word & 15, word >>> 9];
+function fraction(bits: number, ulp: number): number {
+  const [kind, low] = [bits & 15, bits >>> 9];
   const three = (((low & 7) << 4) | 8) << 16;
-  const two = (((low & 3) << 5) | 16) << 16;
-  const one = (((low & 1) << 6) | 32) << 16;
-  if (kind >= 12) return spread(word) & (ulp === 1 ? 0x7fffff : 0x7f0000);
+  const twoBits = (((low & 3) << 5) | 16) << 16;
+  const oneBits = (((low & 1) << 6) | 32) << 16;
+  if (kind >= 12) return spreadBits(bits) & (ulp === 1 ? 0x7fffff : 0x7f0000);
   if (kind <= 3) return three;
-  if (kind <= 6) return one;
-  return [two, three + ulp, three - ulp, one + ulp, one - ulp][kind - 7] as number;
+  if (kind <= 6) return oneBits;
+  return [twoBits, three + ulp, three - ulp, oneBits + ulp, oneBits - ulp][kind - 7] as number;
 }
 
 /** A pattern at most `amax`, some binades below it. */
-function below(amax: number, word: number, ulp: number): number {
-  const near = (word >>> 4) & 31;
-  const binades = near < 16 ? near & 3 : near < 28 ? near & 7 : near - 10;
+function valueBelow(amax: number, bits: number, ulp: number): number {
+  const nearValue = (bits >>> 4) & 31;
+  const binades = nearValue < 16 ? nearValue & 3 : nearValue < 28 ? nearValue & 7 : nearValue - 10;
   const exponent = Math.max((amax >>> 23) - binades, 0);
-  const pattern = (word & 15) === 0 ? 0 : ((exponent << 23) | fraction(word, ulp)) >>> 0;
-  return Math.min(pattern, amax) | (word & SIGN);
+  const pattern = (bits & 15) === 0 ? 0 : ((exponent << 23) | fraction(bits, ulp)) >>> 0;
+  return Math.min(pattern, amax) | (bits & SIGN);
 }
 
 function stepAmax(row: number): number {
@@ -122,8 +122,8 @@ function patternOf(kind: string, dtype: DrawnDType, columns: number): (i: number
     const [seed, amaxOf] = sweep;
     const ulp = dtype === "f32" ? 1 : 1 << 16;
     return (i) => {
-      const [amax, word] = [amaxOf(Math.floor(i / columns)), wordAt(seed, i)];
-      return i % columns === 0 ? amax | (word & SIGN) : below(amax, word, ulp);
+      const [amax, bits] = [amaxOf(Math.floor(i / columns)), wordAt(seed, i)];
+      return i % columns === 0 ? amax | (bits & SIGN) : valueBelow(amax, bits, ulp);
     };
   }
   const row = VALUES[kind];
@@ -133,7 +133,7 @@ function patternOf(kind: string, dtype: DrawnDType, columns: number): (i: number
 }
 
 /** The bit patterns of a case, in row-major order. */
-export function drawn(
+export function drawValues(
   kind: string,
   dtype: DrawnDType,
   [rows, columns]: readonly [number, number],

@@ -66,8 +66,8 @@ export function recordedPackages(): RecordedPackage[] {
 }
 
 /** An array of the binary file. */
-function stored({ bytes }: RecordedPackage, [at, length]: Stored, elementBytes: number): Uint8Array {
-  const planes = inflateRawSync(bytes.subarray(at, at + length));
+function storedBytes({ bytes }: RecordedPackage, [offset, length]: Stored, elementBytes: number): Uint8Array {
+  const planes = inflateRawSync(bytes.subarray(offset, offset + length));
   const count = planes.length / elementBytes;
   const out = new Uint8Array(planes.length);
   for (let plane = 0; plane < elementBytes; plane++)
@@ -79,7 +79,7 @@ export const sha256 = (bytes: Uint8Array): string => createHash("sha256").update
 
 /** The bytes of the recorded rows: all of them, or each `everyRow`-th. */
 export function recordedRows(from: RecordedPackage, result: RecordedResult): Uint8Array {
-  return stored(from, result.rows, ELEMENT_BYTES[result.type]);
+  return storedBytes(from, result.rows, ELEMENT_BYTES[result.type]);
 }
 
 /** The number of rows of a result, and the bytes of a row. A result of one dimension has rows of one element. */
@@ -106,24 +106,27 @@ export function difference(
   let isWhole = true;
   const { rows, rowBytes } = rowsOf(result);
   if (bytes.length !== rows * rowBytes) return `${bytes.length} bytes, of ${rows * rowBytes}`;
-  const kept = recordedRows(from, result);
+  const recordedSubset = recordedRows(from, result);
   for (let row = 0; row < rows; row += result.everyRow) {
     if (leftOut(row)) continue;
     for (let i = 0; i < rowBytes; i++) {
-      const [expected, actual] = [kept[(row / result.everyRow) * rowBytes + i], bytes[row * rowBytes + i]];
+      const [expected, actual] = [
+        recordedSubset[(row / result.everyRow) * rowBytes + i],
+        bytes[row * rowBytes + i],
+      ];
       if (expected !== actual) {
         const element = Math.floor(i / ELEMENT_BYTES[result.type]);
         return `row ${row}, element ${element}: byte ${expected} recorded, ${actual} given`;
       }
     }
   }
-  const runs = new DataView(stored(from, result.runs, 4).buffer);
+  const runs = new DataView(storedBytes(from, result.runs, 4).buffer);
   for (let run = 0; run < runs.byteLength / 4; run++) {
-    const [first, past] = [run * result.rowsPerRun, Math.min((run + 1) * result.rowsPerRun, rows)];
-    const isLeftOut = Array.from({ length: past - first }, (_, i) => first + i).some(leftOut);
+    const [begin, past] = [run * result.rowsPerRun, Math.min((run + 1) * result.rowsPerRun, rows)];
+    const isLeftOut = Array.from({ length: past - begin }, (_, i) => begin + i).some(leftOut);
     if (isLeftOut) isWhole = false;
-    else if (crc32(bytes.subarray(first * rowBytes, past * rowBytes)) !== runs.getUint32(4 * run, true))
-      return `rows ${first} to ${past - 1}, none of the recorded ones`;
+    else if (crc32(bytes.subarray(begin * rowBytes, past * rowBytes)) !== runs.getUint32(4 * run, true))
+      return `rows ${begin} to ${past - 1}, none of the recorded ones`;
   }
   return isWhole ? "the SHA-256 alone: the recorded runs of rows contradict it" : undefined;
 }

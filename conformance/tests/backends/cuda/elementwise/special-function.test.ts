@@ -41,8 +41,8 @@ it.each(NAMES.filter(hasTwoArguments))(
 );
 
 it("is refused before compute capability 9.0 for the instructions that ptxas has only from sm_90 on", () => {
-  const refused = NAMES.filter((name) => supportOn("GPU", [8, 9], name)?.ok === false);
-  expect(refused).toEqual(["ex2.approx.ftz.bf16", "tanh.approx.bf16"]);
+  const refusedNames = NAMES.filter((name) => supportOn("GPU", [8, 9], name)?.ok === false);
+  expect(refusedNames).toEqual(["ex2.approx.ftz.bf16", "tanh.approx.bf16"]);
   expect(supportOn("GPU", [8, 9], "tanh.approx.bf16")).toEqual({
     ok: false,
     reason: "tanh.approx.bf16 needs compute capability 9.0; this GPU has 8.9",

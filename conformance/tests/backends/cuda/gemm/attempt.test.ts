@@ -45,13 +45,15 @@ describe("cuBLASLt", () => {
   );
 
   testInScope("is not given beta = 1 where it adds in place, because it would round twice", () => {
-    const apart = gemmArgs(backend(), "bf16", [64, 32, 96], { out: "bf16", c: "bf16", beta: 1 });
-    expect(run(apart).callsOf("gemmPlan")[0]).toMatchObject({ deviceScalars: false });
-    const c = apart.out as NonNullable<GemmArgs["c"]>;
-    const gpu = run({ ...apart, c });
+    const separateArgs = gemmArgs(backend(), "bf16", [64, 32, 96], { out: "bf16", c: "bf16", beta: 1 });
+    expect(run(separateArgs).callsOf("gemmPlan")[0]).toMatchObject({ deviceScalars: false });
+    const c = separateArgs.out as NonNullable<GemmArgs["c"]>;
+    const gpu = run({ ...separateArgs, c });
     expect(gpu.launches()).toEqual(["gemmAlpha", "gemm"]);
     expect(gpu.callsOf("gemmPlan")[0]).toMatchObject({ deviceScalars: true });
-    expect(run({ ...apart, c, beta: 0.5 }).callsOf("gemmPlan")[0]).toMatchObject({ deviceScalars: false });
+    expect(run({ ...separateArgs, c, beta: 0.5 }).callsOf("gemmPlan")[0]).toMatchObject({
+      deviceScalars: false,
+    });
   });
 
   testInScope("takes factors of FP8 operands on the device with alpha, where beta is hidden from it", () => {

@@ -26,10 +26,10 @@ it("a batch is one product with a stride from each matrix to the next", () => {
 
 describe("a product on a GPU", () => {
   const run = productRunner(backend);
-  const fresh = (): FakeGpu => new FakeGpu([fakeAlgorithm(66)]);
+  const makeTensor = (): FakeGpu => new FakeGpu([fakeAlgorithm(66)]);
 
   testInScope("of a batch is one call as well, matrix after matrix", () => {
-    const gpu = fresh();
+    const gpu = makeTensor();
     run(gpu, "bf16", [64, 32, 96], { batch: 5, out: "bf16" });
     run(gpu, "bf16", [64, 32, 96], { batch: 5, out: "bf16", transposed: true });
     run(gpu, "bf16", [64, 32, 96], { out: "bf16" });
@@ -41,7 +41,7 @@ describe("a product on a GPU", () => {
   });
 
   testInScope("of a ragged batch is padded by one call, and rounded by one call", () => {
-    const gpu = fresh();
+    const gpu = makeTensor();
     run(gpu, "bf16", [5, 7, 9], { batch: 3, out: "bf16" });
     expect(gpu.launches()).toEqual(["gemmOperand", "gemmOperand", "gemm", "gemmEpilogue"]);
     expect(gpu.callsOf("gemmOperand")[0]).toMatchObject({ lines: 15, depth: 9, outLines: 15, outPitch: 32 });
@@ -53,12 +53,12 @@ describe("a product on a GPU", () => {
       sumsSkipped: 0,
     });
 
-    const across = fresh();
-    const { x } = run(across, "bf16", [5, 7, 9], { batch: 3, out: "bf16", transposed: true });
+    const transposedArgs = makeTensor();
+    const { x } = run(transposedArgs, "bf16", [5, 7, 9], { batch: 3, out: "bf16", transposed: true });
     const item = { batch: 3, lines: 5, outLines: 5, data: x.data };
-    expect(across.callsOf("gemmOperand")[0]).toMatchObject(item);
+    expect(transposedArgs.callsOf("gemmOperand")[0]).toMatchObject(item);
 
-    const tiled = fresh();
+    const tiled = makeTensor();
     tiled.minimumRows = 16;
     const { out } = run(tiled, "bf16", [5, 7, 9], { batch: 2, out: "bf16" });
     expect(tiled.callsOf("gemmOperand")[0]).toMatchObject({ batch: 2, lines: 5, outLines: 16 });
@@ -83,13 +83,13 @@ describe("a product on a GPU", () => {
         (rows, columns, depth, { format, transposed, smallest, batch }) => {
           using _scope = new Scope();
           const datapath = format === "f32" ? "fp32" : "hopper";
-          const launched = (options: FakeOptions): readonly string[] => {
-            const gpu = fresh();
+          const launchCounts = (options: FakeOptions): readonly string[] => {
+            const gpu = makeTensor();
             gpu.minimumRows = smallest;
             run(gpu, format, [rows, columns, depth], { transposed, datapath, out: "f32", ...options });
             return gpu.launches();
           };
-          expect(launched({ batch })).toEqual(launched({}));
+          expect(launchCounts({ batch })).toEqual(launchCounts({}));
         },
       ),
       { seed: 1 },
@@ -97,7 +97,7 @@ describe("a product on a GPU", () => {
   });
 
   testInScope("of a batch of f32 is our own kernel once", () => {
-    const gpu = fresh();
+    const gpu = makeTensor();
     run(gpu, "f32", [4, 3, 8], { batch: 6, out: "f32", datapath: "fp32" });
     expect(gpu.launches()).toEqual(["gemmPlain", "gemmEpilogue"]);
     expect(gpu.callsOf("gemmPlain")[0]).toMatchObject({ batch: 6, rows: 4, columns: 3, depth: 8 });

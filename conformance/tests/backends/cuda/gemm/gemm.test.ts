@@ -14,10 +14,10 @@ const backend = useBackend();
 
 describe("a product on a GPU", () => {
   const run = productRunner(backend);
-  const fresh = (): FakeGpu => new FakeGpu([fakeAlgorithm(66)]);
+  const makeTensor = (): FakeGpu => new FakeGpu([fakeAlgorithm(66)]);
 
   testInScope("whose output cuBLASLt can write is one call", () => {
-    const gpu = fresh();
+    const gpu = makeTensor();
     const { x, w, out, bias } = run(gpu, "bf16", [64, 32, 96], { out: "bf16", bias: "bf16" });
     expect(gpu.launches()).toEqual(["gemm"]);
     expect(gpu.callsOf("gemm")[0]).toMatchObject({
@@ -30,7 +30,7 @@ describe("a product on a GPU", () => {
   });
 
   testInScope("is W times X for cuBLASLt, which is column-major", () => {
-    const gpu = fresh();
+    const gpu = makeTensor();
     run(gpu, "e4m3", [64, 32, 256], { out: "bf16" });
     expect(gpu.callsOf("gemmPlan")[0]).toMatchObject({
       m: 32,
@@ -50,7 +50,7 @@ describe("a product on a GPU", () => {
   });
 
   testInScope("of transposed bf16 operands needs no copy; FP8 does", () => {
-    const half = fresh();
+    const half = makeTensor();
     run(half, "bf16", [64, 32, 96], { out: "f32", transposed: true });
     expect(half.launches()).toEqual(["gemm"]);
     expect(half.callsOf("gemmPlan")[0]).toMatchObject({
@@ -59,7 +59,7 @@ describe("a product on a GPU", () => {
       aPitch: 32,
       bPitch: 64,
     });
-    const fp8 = fresh();
+    const fp8 = makeTensor();
     run(fp8, "e4m3", [64, 32, 96], { out: "f32", transposed: true });
     expect(fp8.launches()).toEqual(["gemmOperand", "gemmOperand", "gemm"]);
     expect(fp8.callsOf("gemmOperand")[0]).toMatchObject({
@@ -71,15 +71,15 @@ describe("a product on a GPU", () => {
   });
 
   testInScope("of ragged K or N is padded with zeros, and rounded by our epilogue", () => {
-    const gpu = fresh();
+    const gpu = makeTensor();
     run(gpu, "e4m3", [5, 7, 100], { out: "bf16" });
     expect(gpu.launches()).toEqual(["gemmOperand", "gemmOperand", "gemm", "gemmEpilogue"]);
     expect(gpu.callsOf("gemmPlan")[0]).toMatchObject({ m: 7, n: 5, k: 112, dType: 0, dPitch: 8 });
     expect(gpu.callsOf("gemmEpilogue")[0]).toMatchObject({ rows: 5, columns: 7, sumsPitch: 8, split: false });
   });
 
-  testInScope("that cuBLASLt takes only in whole tiles is padded to those", () => {
-    const gpu = fresh();
+  testInScope("that cuBLASLt accepts only in whole tiles is padded to whole tiles", () => {
+    const gpu = makeTensor();
     gpu.minimumRows = 16;
     run(gpu, "e4m3", [5, 7, 100], { out: "bf16" });
     expect(gpu.callsOf("gemmPlan").at(-1)).toMatchObject({ m: 16, n: 16, k: 128 });
@@ -91,14 +91,14 @@ describe("a product on a GPU", () => {
     });
   });
 
-  testInScope("with an epilogue that was not measured is rounded by ours", () => {
+  testInScope("with an epilogue that was not measured is rounded by our kernel", () => {
     for (const options of [
       { out: "e4m3" },
       { out: "bf16", bias: "f32" },
       { out: "f32", c: "bf16", beta: 1 },
       { out: "bf16", alpha: 0 },
     ] as const) {
-      const gpu = fresh();
+      const gpu = makeTensor();
       run(gpu, "e4m3", [64, 32, 256], options);
       expect(gpu.launches()).toEqual(["gemm", "gemmEpilogue"]);
       expect(gpu.callsOf("gemm")[0]).toMatchObject({ alpha: 1, beta: 0 });
@@ -106,7 +106,7 @@ describe("a product on a GPU", () => {
   });
 
   testInScope("with K = 0 applies its epilogue to zeros", () => {
-    const gpu = fresh();
+    const gpu = makeTensor();
     run(gpu, "bf16", [4, 3, 0], { out: "f32" });
     run(gpu, "bf16", [0, 3, 16], { out: "f32" });
     expect(gpu.launches()).toEqual(["gemmEpilogue", "gemmEpilogue"]);
@@ -114,7 +114,7 @@ describe("a product on a GPU", () => {
   });
 
   testInScope("of f32 is our own kernel under fp32", () => {
-    const gpu = fresh();
+    const gpu = makeTensor();
     const args = run(gpu, "f32", [4, 3, 8], { out: "f32", datapath: "fp32" });
     expect(gpu.launches()).toEqual(["gemmPlain", "gemmEpilogue"]);
     expect(gpu.callsOf("gemmPlain")[0]).toMatchObject({ x: args.x.data, xPitch: 8, depth: 8 });
@@ -122,7 +122,7 @@ describe("a product on a GPU", () => {
   });
 
   testInScope("with GELU fused is one call that says it approximates", () => {
-    const gpu = fresh();
+    const gpu = makeTensor();
     const args = gemmArgs(backend(), "bf16", [64, 32, 96], { out: "bf16", preGelu: "bf16", bias: "bf16" });
     const approximate = expect.stringMatching(/approximation/);
     expect(lowering.supports?.(args, gpu.context)).toMatchObject({ ok: true, agrees: { approximate } });
@@ -132,7 +132,7 @@ describe("a product on a GPU", () => {
     expect(gpu.callsOf("gemm")[0]).toMatchObject({ aux: args.preGelu?.address, d: args.out.address });
   });
 
-  testInScope("with GELU fused is refused where cuBLASLt has none", () => {
+  testInScope("with GELU fused is refused where cuBLASLt has no such epilogue", () => {
     const refusals = [
       [[64, 32, 96], { out: "e4m3", preGelu: "bf16" }, /geluEpilogue exact/],
       [[64, 32, 96], { out: "f32", preGelu: "bf16" }, /in the same type/],
@@ -141,19 +141,19 @@ describe("a product on a GPU", () => {
       [[64, 32, 96], { out: "f32", preGelu: "f32", datapath: "fp32" }, /fp32/],
     ] as const;
     for (const [size, options, reason] of refusals) {
-      const answer = lowering.supports?.(gemmArgs(backend(), "bf16", size, options), fresh().context);
+      const answer = lowering.supports?.(gemmArgs(backend(), "bf16", size, options), makeTensor().context);
       expect(answer).toMatchObject({ ok: false, reason: expect.stringMatching(reason) });
     }
   });
 
   testInScope("frees all its temporary memory", () => {
-    const gpu = fresh();
+    const gpu = makeTensor();
     run(gpu, "e4m3", [5, 7, 100], { out: "bf16" });
     expect(gpu.liveTemporaries).toBe(0);
   });
 
   testInScope("in parts that cuBLASLt does not offer is a product for each part, added in order", () => {
-    const gpu = fresh();
+    const gpu = makeTensor();
     gpu.canConfigure = false;
     const args = run(gpu, "bf16", [64, 32, 330], { out: "bf16", splitK: 4 });
     expect(gpu.launches()).toEqual(["gemmOperand", "gemmOperand", "gemm", "gemm", "gemm", "gemmEpilogue"]);
@@ -192,16 +192,16 @@ describe("a product on a GPU", () => {
     "with scales for each 128 reads them in place if they have cuBLASLt's layout, and copies others to it",
     () => {
       for (const scaleLayout of ["padded", "logical"] as const) {
-        const gpu = fresh();
+        const gpu = makeTensor();
         const input = new Float8BlockQuantizer({ scaleLayout });
         const weight = new Float8BlockQuantizer({ scaleLayout, tile: "128x128" });
         const operands = quantized(input, weight, [64, 256, 384]);
         run(gpu, "e4m3", [64, 256, 384], { operands, out: "bf16", splitAccumulator: true });
-        const padded = scaleLayout === "padded";
-        expect(gpu.launches()).toEqual(padded ? ["gemm"] : ["relayout", "relayout", "gemm"]);
+        const isPadded = scaleLayout === "padded";
+        expect(gpu.launches()).toEqual(isPadded ? ["gemm"] : ["relayout", "relayout", "gemm"]);
         const plan = { aScaleMode: 5, bScaleMode: 4, fastAccumulation: false, deviceScalars: false };
         expect(gpu.callsOf("gemmPlan")[0]).toMatchObject(plan);
-        if (padded)
+        if (isPadded)
           expect(gpu.callsOf("gemm")[0]).toMatchObject({ aScale: operands.w.blockScales?.tensor.address });
         else {
           expect(gpu.callsOf("relayout")[0]).toMatchObject({
@@ -217,7 +217,7 @@ describe("a product on a GPU", () => {
   );
 
   testInScope("of NVFP4 operands is bf16 on Hopper, with alpha made on the device", () => {
-    const gpu = fresh();
+    const gpu = makeTensor();
     const operands = quantized(new NVFP4Quantizer(), new NVFP4Quantizer(), [64, 32, 64]);
     run(gpu, "bf16", [64, 32, 64], { operands, out: "bf16" });
     expect(gpu.launches()).toEqual(["gemmOperand", "gemmOperand", "gemmAlpha", "gemm"]);
@@ -255,8 +255,8 @@ describe("a product on a GPU", () => {
   });
 
   testInScope("of two e5m2 operands, and under exact, is refused", () => {
-    const answer = (...given: [Parameters<typeof gemmArgs>[1], object]) =>
-      lowering.supports?.(gemmArgs(backend(), given[0], [16, 16, 32], given[1]), fresh().context);
+    const answer = (...args: [Parameters<typeof gemmArgs>[1], object]) =>
+      lowering.supports?.(gemmArgs(backend(), args[0], [16, 16, 32], args[1]), makeTensor().context);
     expect(answer("e5m2", {})).toMatchObject({ ok: false, reason: /no product of e5m2 and e5m2/ });
     expect(answer("e4m3", { datapath: "exact" })).toMatchObject({ ok: false, reason: /datapath exact/ });
   });

@@ -53,11 +53,11 @@ function breakWorker(k: number, fault: (real: Spawn) => Spawn): () => number {
   vi.spyOn(platform, "spawn").mockImplementation((body, data) => {
     const worker = started++ === k ? fault(real)(body, data) : real(body, data);
     running++;
-    let counted = true;
+    let isCounted = true;
     const terminate = async (): Promise<void> => {
       await worker.terminate();
-      if (counted) running--;
-      counted = false;
+      if (isCounted) running--;
+      isCounted = false;
     };
     return { ...worker, terminate };
   });
@@ -101,10 +101,10 @@ describe("a worker that", () => {
     });
     const backend = await openBackend("wasm", { threads: 3 });
     const x = tensor(backend, new Float32Array(1 << 20).fill(1));
-    for (let left = 2; left >= 0; left--) {
-      expect(backend.threads).toBe(left + 1);
+    for (let remaining = 2; remaining >= 0; remaining--) {
+      expect(backend.threads).toBe(remaining + 1);
       expect(new Set(encode(x, { format: "e4m3" }).dataSync())).toEqual(new Set([0x38]));
-      await workers[left - 1]?.terminate();
+      await workers[remaining - 1]?.terminate();
     }
     await backend.dispose();
   });
@@ -177,11 +177,11 @@ describe("a backend that is disposed of", () => {
 
   for (const threads of [1, 3]) {
     it(`frees its address space, even while its tensors are referenced: ${threads} threads`, async () => {
-      const held: Tensor[] = [];
+      const tensors: Tensor[] = [];
       const openAndDispose = async (): Promise<WeakRef<WebAssembly.Memory>> => {
         const instance = await openInstance();
         const backend = await openWasmOver(instance, { threads });
-        held.push(encode(tensor(backend, new Float32Array(1 << 19)), { format: "e4m3" }));
+        tensors.push(encode(tensor(backend, new Float32Array(1 << 19)), { format: "e4m3" }));
         await backend.dispose();
         expect(backend.memoryUse().reserved).toBe(0);
         return new WeakRef(instance.memory);
@@ -192,7 +192,7 @@ describe("a backend that is disposed of", () => {
         collect();
       }
       expect(memory.deref()).toBeUndefined();
-      for (const each of held) each.dispose();
+      for (const tensor of tensors) tensor.dispose();
     });
   }
 });

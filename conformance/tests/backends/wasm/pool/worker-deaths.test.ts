@@ -44,7 +44,7 @@ const cases: fc.Arbitrary<Case> = fc
     jobs: fc.nat(2),
     op: fc.constantFrom("encode", "add", "gemm", "quantize"),
   })
-  .map((c) => ({ ...c, worker: c.worker % (c.threads - 1) }));
+  .map((testCase) => ({ ...testCase, worker: testCase.worker % (testCase.threads - 1) }));
 
 /**
  * The source of a process in which a worker dies in this way. It prints one line for each property that a law checks.
@@ -124,7 +124,7 @@ function script(death: string, { threads, worker, jobs, op }: Case, dispose: boo
 }
 
 /** Runs the module in a process and returns its output. A process that does not end is killed. */
-function printed(source: string): Promise<{ stdout: string; stderr: string; ended: boolean }> {
+function runScript(source: string): Promise<{ stdout: string; stderr: string; ended: boolean }> {
   const cwd = new URL("../../../../..", import.meta.url);
   return new Promise((resolve) => {
     const args = ["--input-type=module", "--eval", source];
@@ -138,8 +138,8 @@ describe("a worker that during a job", () => {
   for (const [name, death] of sampleCases(Object.entries(DEATHS))) {
     it(`${name}: the call throws an error that names it, and the backend refuses later calls`, async () => {
       await fc.assert(
-        fc.asyncProperty(cases, fc.boolean(), async (drawn, dispose) => {
-          const { stdout, stderr, ended } = await printed(script(death, drawn, dispose));
+        fc.asyncProperty(cases, fc.boolean(), async (testCase, dispose) => {
+          const { stdout, stderr, ended } = await runScript(script(death, testCase, dispose));
           const [inTime, error, ...rest] = stdout.trimEnd().split("\n");
           expect({ inTime, rest, stderr, ended }).toEqual({
             inTime: "in time true",
@@ -148,7 +148,7 @@ describe("a worker that during a job", () => {
             ended: true,
           });
           expect(error).toMatch(
-            new RegExp(`^BACKEND wasm: worker ${drawn.worker + 1} of ${drawn.threads - 1} `),
+            new RegExp(`^BACKEND wasm: worker ${testCase.worker + 1} of ${testCase.threads - 1} `),
           );
           expect(error).toMatch(/open another/);
         }),

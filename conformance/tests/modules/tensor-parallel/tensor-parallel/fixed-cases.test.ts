@@ -51,35 +51,40 @@ const RANKS = 2;
 // all ranks run in one turn of the event loop, so a rank that waits for another fails
 const groups = useRanks(RANKS, "exact", 1000);
 
-const cases = RECIPES.flatMap(([recipe, unit, rows], r) =>
-  LAYERS.flatMap((layer, l) =>
-    ROWS.flatMap(({ sequence, whole }, s) =>
-      [0, 1].map((o): ParallelCase => {
+const cases = RECIPES.flatMap(([recipe, unit, rows], recipeIndex) =>
+  LAYERS.flatMap((layer, layerIndex) =>
+    ROWS.flatMap(({ sequence, whole: wholeRows }, sequenceIndex) =>
+      [0, 1].map((optionIndex): ParallelCase => {
         const { dtype, ...options } = OPTIONS[
-          (r + l + s + 2 * o) % OPTIONS.length
+          (recipeIndex + layerIndex + sequenceIndex + 2 * optionIndex) % OPTIONS.length
         ] as (typeof OPTIONS)[number];
-        const pieces = unit === 16 && (l + s) % 2 === 0 && layer !== "row" && layer !== "mlp" ? 3 : 1;
-        const divided = RANKS * unit * pieces;
+        const pieces =
+          unit === 16 && (layerIndex + sequenceIndex) % 2 === 0 && layer !== "row" && layer !== "mlp" ? 3 : 1;
+        const dividedSize = RANKS * unit * pieces;
         return {
           ...options,
           layer,
           recipe,
           ranks: RANKS,
           sequence,
-          overlap: (r + l + s + o) % 2 === 0,
-          rows: RANKS * (whole ? rows : 3),
-          inFeatures: layer === "row" ? divided : unit,
-          outFeatures: layer === "row" ? unit : divided,
+          overlap: (recipeIndex + layerIndex + sequenceIndex + optionIndex) % 2 === 0,
+          rows: RANKS * (wholeRows ? rows : 3),
+          inFeatures: layer === "row" ? dividedSize : unit,
+          outFeatures: layer === "row" ? unit : dividedSize,
           pieces,
           activation:
-            (["swiglu", "gelu", "geglu"] as const satisfies StepActivation[])[(r + s) % 3] ?? "gelu",
-          normalization: (l + s + o) % 2 === 0 ? "LayerNorm" : "RMSNorm",
+            (["swiglu", "gelu", "geglu"] as const satisfies StepActivation[])[
+              (recipeIndex + sequenceIndex) % 3
+            ] ?? "gelu",
+          normalization: (layerIndex + sequenceIndex + optionIndex) % 2 === 0 ? "LayerNorm" : "RMSNorm",
           dtype: recipe === "nvfp4" ? "bf16" : dtype,
           savesOriginal: options.savesOriginal && !recipe.startsWith("delayed"),
-          calls: CALLS[(r + l + 2 * s + o) % CALLS.length] as ParallelCase["calls"],
-          rewrites: (l + s + o) % 2 === 0,
-          outlier: o === 0 ? (r + l) % RANKS : undefined,
-          seed: 100 * r + 10 * l + s,
+          calls: CALLS[
+            (recipeIndex + layerIndex + 2 * sequenceIndex + optionIndex) % CALLS.length
+          ] as ParallelCase["calls"],
+          rewrites: (layerIndex + sequenceIndex + optionIndex) % 2 === 0,
+          outlier: optionIndex === 0 ? (recipeIndex + layerIndex) % RANKS : undefined,
+          seed: 100 * recipeIndex + 10 * layerIndex + sequenceIndex,
         };
       }),
     ),
@@ -89,6 +94,6 @@ const cases = RECIPES.flatMap(([recipe, unit, rows], r) =>
 describe("a divided layer", () => {
   it.each(sampleCases(cases))(
     "is the model's: $layer under $recipe, sequence $sequence, $rows rows, bias $bias, $dtype, fuses $fuses, saves $savesOriginal",
-    (drawn) => assertShared(drawn, groups(RANKS), "exact"),
+    (parallelCase) => assertShared(parallelCase, groups(RANKS), "exact"),
   );
 });

@@ -46,26 +46,26 @@ const cases = fc
 
 it("TP x DP and TP x FSDP have the parameters of TP whose samples are summed in rank order", async () => {
   await fc.assert(
-    fc.asyncProperty(cases, async ({ dtype, sharded, ...drawn }) => {
-      const { recipe, mesh } = drawn;
+    fc.asyncProperty(cases, async ({ dtype, sharded, ...parallelCase }) => {
+      const { recipe, mesh } = parallelCase;
       const { tp } = mesh;
       const form = (): ParallelForm => ({
         dtype,
         parametersOnly: true,
         recipe: DETERMINISTIC_RECIPES[recipe]?.(),
       });
-      const plan = { ...drawn, recipe: "bf16" } as const;
+      const plan = { ...parallelCase, recipe: "bf16" } as const;
       const together = await rankSteps(
         groups(meshSize(mesh)),
-        sharded ? ({ ...plan, task: `sharded ${drawn.task}` } as const) : plan,
+        sharded ? ({ ...plan, task: `sharded ${parallelCase.task}` } as const) : plan,
         STEPS,
         form(),
       );
-      const alone = await rankSteps(groups(tp), plan, STEPS, { ...form(), accumulates: true });
-      const said = JSON.stringify({ dtype, sharded, ...drawn });
+      const tpSteps = await rankSteps(groups(tp), plan, STEPS, { ...form(), accumulates: true });
+      const description = JSON.stringify({ dtype, sharded, ...parallelCase });
       for (const [step, hashes] of together.entries())
         for (const [rank, hash] of hashes.entries())
-          expect(hash, `rank ${rank} after step ${step} of ${said}`).toBe(alone[step]?.[rank % tp]);
+          expect(hash, `rank ${rank} after step ${step} of ${description}`).toBe(tpSteps[step]?.[rank % tp]);
     }),
     { numRuns: draws(5) },
   );

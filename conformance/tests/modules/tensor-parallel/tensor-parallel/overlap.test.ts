@@ -35,14 +35,14 @@ let calls = 0;
 beforeEach(() => {
   calls = 0;
   for (const name of EXCHANGES) {
-    const own = ProcessGroup.prototype[name] as (...given: unknown[]) => unknown;
+    const method = ProcessGroup.prototype[name] as (...args: unknown[]) => unknown;
     vi.spyOn(ProcessGroup.prototype, name).mockImplementation(function (
       this: ProcessGroup,
-      ...given: unknown[]
+      ...args: unknown[]
     ) {
-      const isMaximum = (given[1] as { reduction?: string } | undefined)?.reduction === "max";
+      const isMaximum = (args[1] as { reduction?: string } | undefined)?.reduction === "max";
       if (this.rank === 0 && !isMaximum) calls++;
-      return own.apply(this, given) as never;
+      return method.apply(this, args) as never;
     });
   }
 });
@@ -73,14 +73,14 @@ describe("a layer whose exchanges overlap its products", () => {
   it.each([
     ...cases.filter(isPlain),
     ...sampleCases(
-      cases.filter((each) => !isPlain(each)),
+      cases.filter((parallelCase) => !isPlain(parallelCase)),
       1,
     ),
   ])(
-    "has the bits of one whose exchanges do not: $layer under $recipe, sequence $sequence",
+    "has the bits of a layer whose exchanges do not: $layer under $recipe, sequence $sequence",
     async ({ recipe, unit, layer, sequence }) => {
       const ranks = recipe.startsWith("block") ? RANKS : 3;
-      const drawn: ParallelCase = {
+      const parallelCase: ParallelCase = {
         ...{ layer, recipe, ranks, sequence, pieces: 1, activation: "swiglu", normalization: "LayerNorm" },
         rows: ranks * 2 * unit,
         inFeatures: layer === "row" ? ranks * unit : 128,
@@ -98,20 +98,22 @@ describe("a layer whose exchanges overlap its products", () => {
           calls: ["alone", "alone"],
         },
       };
-      const all = groups(ranks);
+      const rankGroups = groups(ranks);
       const run = async (overlap: boolean) => {
         calls = 0;
-        const results = await Promise.all(all.map((group) => ranked({ ...drawn, overlap }, group)));
+        const results = await Promise.all(
+          rankGroups.map((group) => ranked({ ...parallelCase, overlap }, group)),
+        );
         return { results, calls };
       };
-      const [whole, cut] = [await run(false), await run(true)];
-      for (const [rank, seen] of cut.results.entries())
-        expect(difference(seen, whole.results[rank] as typeof seen), `rank ${rank}`).toBeUndefined();
-      expect(cut.calls).toBeGreaterThan(whole.calls);
+      const [wholeRun, cutRun] = [await run(false), await run(true)];
+      for (const [rank, result] of cutRun.results.entries())
+        expect(difference(result, wholeRun.results[rank] as typeof result), `rank ${rank}`).toBeUndefined();
+      expect(cutRun.calls).toBeGreaterThan(wholeRun.calls);
     },
   );
 
-  interface Asked {
+  interface ExchangeCase {
     readonly rows: number;
     readonly overlap?: boolean;
     readonly parallelMode?: "column" | "row";
@@ -119,25 +121,25 @@ describe("a layer whose exchanges overlap its products", () => {
     readonly recipe?: Recipe;
   }
   /** The number of exchanges of a forward pass. */
-  async function exchanges({ rows, recipe, ...asked }: Asked): Promise<number> {
-    const all = groups(RANKS);
+  async function exchanges({ rows, recipe, ...layerCase }: ExchangeCase): Promise<number> {
+    const rankGroups = groups(RANKS);
     calls = 0;
-    const results = all.map((group) => {
+    const results = rankGroups.map((group) => {
       using scope = new Scope();
       const usual = { parallelMode: "column", sequenceParallel: true, bias: false } as const;
-      using layer = new Linear(group.backend, 64, 64, { ...usual, ...asked, group });
-      const columns = asked.parallelMode === "row" ? 64 / RANKS : 64;
+      using layer = new Linear(group.backend, 64, 64, { ...usual, ...layerCase, group });
+      const columns = layerCase.parallelMode === "row" ? 64 / RANKS : 64;
       const x = new Variable(zeros(group.backend, "bf16", [rows, columns]), true);
       const y = autocast(recipe ? { recipe } : { enabled: false }, () => layer.forward(x));
       return scope.keep(y.tensor);
     });
-    await Promise.all(results.map((each) => each.data()));
+    await Promise.all(results.map((result) => result.data()));
     for (const result of results) result.dispose();
     return calls;
   }
 
-  it("is one with 8192 rows or more of a rank, unless its option says otherwise", async () => {
-    for (const [asked, count] of [
+  it("has 8192 rows or more of a rank, unless its option says otherwise", async () => {
+    for (const [layerCase, count] of [
       [{ rows: 8192 }, 2],
       [{ rows: 8191 }, 1],
       [{ rows: 8190 }, 1],
@@ -145,23 +147,26 @@ describe("a layer whose exchanges overlap its products", () => {
       [{ rows: 16, overlap: true }, 2],
       [{ rows: 15, overlap: true }, 1],
     ] as const)
-      expect(await exchanges(asked), JSON.stringify(asked)).toBe(count);
+      expect(await exchanges(layerCase), JSON.stringify(layerCase)).toBe(count);
   });
 
-  it("is not one by default without sequence parallelism, or with scales of blocks", async () => {
-    const [whole, recipe] = [
+  it("has sequence parallelism and no scales of blocks, unless its option says otherwise", async () => {
+    const [wholeForm, recipe] = [
       { parallelMode: "row", sequenceParallel: false } as const,
       new MXFP8BlockScaling(),
     ];
-    for (const [asked, count] of [
-      [{ rows: 8192, ...whole }, 1],
-      [{ rows: 64, ...whole, overlap: true }, 2],
+    for (const [layerCase, count] of [
+      [{ rows: 8192, ...wholeForm }, 1],
+      [{ rows: 64, ...wholeForm, overlap: true }, 2],
       [{ rows: 8192, recipe }, 1],
       [{ rows: 64, recipe, overlap: true }, 2],
       [{ rows: 16384, parallelMode: "row", recipe }, 1],
       [{ rows: 128, parallelMode: "row", recipe, overlap: true }, 2],
     ] as const)
-      expect(await exchanges(asked), JSON.stringify({ ...asked, recipe: "recipe" in asked })).toBe(count);
+      expect(
+        await exchanges(layerCase),
+        JSON.stringify({ ...layerCase, recipe: "recipe" in layerCase }),
+      ).toBe(count);
   });
 
   it("does not cut a block", async () => {
@@ -181,15 +186,15 @@ describe("a layer whose exchanges overlap its products", () => {
     ),
   );
   it.each(custom)(
-    "has the bits of one whose exchanges do not, and by columns those of one rank: $mode under $name, sequence $sequence",
+    "has the bits of a layer whose exchanges do not, and if divided by columns the bits of one rank: $mode under $name, sequence $sequence",
     async ({ quantizer, mode, sequence }) => {
       const recipe = new CustomRecipe({ quantizerFactory: () => quantizer });
       const [rows, inFeatures, outFeatures] = [64, 64, 128];
       const [values, grads] = [1, 2].map((seed) =>
         normal({ seed: BigInt(seed), offset: 0n }, rows * outFeatures, 1),
       );
-      const run = async (all: readonly ProcessGroup[], overlap?: boolean) => {
-        const kept = all.map((group) => {
+      const run = async (rankGroups: readonly ProcessGroup[], overlap?: boolean) => {
+        const keptTensors = rankGroups.map((group) => {
           using scope = new Scope();
           const options = {
             group,
@@ -199,39 +204,51 @@ describe("a layer whose exchanges overlap its products", () => {
           } as const;
           const random = new RandomState(3n);
           using layer = new Linear(group.backend, inFeatures, outFeatures, { ...options, random, overlap });
-          const part = (x: Float32Array, columns: number, held: "rows" | "columns" | "all") => {
-            const count = (all: number, by: boolean) => (by ? all / group.size : all);
-            const [m, n] = [count(rows, held === "rows"), count(columns, held === "columns")];
-            const [r, c] = [held === "rows" ? group.rank * m : 0, held === "columns" ? group.rank * n : 0];
-            const own = Float32Array.from(
-              { length: m * n },
-              (_, i) => x[(r + Math.floor(i / n)) * columns + c + (i % n)] as number,
+          const partOf = (x: Float32Array, columns: number, heldDimension: "rows" | "columns" | "all") => {
+            const count = (total: number, isDivided: boolean) => (isDivided ? total / group.size : total);
+            const [sumRows, sumColumns] = [
+              count(rows, heldDimension === "rows"),
+              count(columns, heldDimension === "columns"),
+            ];
+            const [rowCount, columnCount] = [
+              heldDimension === "rows" ? group.rank * sumRows : 0,
+              heldDimension === "columns" ? group.rank * sumColumns : 0,
+            ];
+            const ownInput = Float32Array.from(
+              { length: sumRows * sumColumns },
+              (_, i) =>
+                x[
+                  (rowCount + Math.floor(i / sumColumns)) * columns + columnCount + (i % sumColumns)
+                ] as number,
             );
-            return wideTensor(group.backend, own, [m, n], "bf16");
+            return wideTensor(group.backend, ownInput, [sumRows, sumColumns], "bf16");
           };
           const flow = sequence && group.size > 1 ? "rows" : "all";
           const x = new Variable(
-            part(values as Float32Array, inFeatures, mode === "row" ? "columns" : flow),
+            partOf(values as Float32Array, inFeatures, mode === "row" ? "columns" : flow),
             true,
           );
           const y = autocast({ recipe }, () => layer.forward(x));
-          y.backward(part(grads as Float32Array, outFeatures, mode === "row" ? flow : "columns"));
-          const made = [y.tensor, x.grad as Tensor, layer.weight.grad as Tensor].map((each) =>
-            scope.keep(each.clone()),
+          y.backward(partOf(grads as Float32Array, outFeatures, mode === "row" ? flow : "columns"));
+          const results = [y.tensor, x.grad as Tensor, layer.weight.grad as Tensor].map((tensor) =>
+            scope.keep(tensor.clone()),
           );
           x.zeroGrad();
-          return made;
+          return results;
         });
-        const results = await Promise.all(kept.map(async (each) => Promise.all(each.map((x) => x.data()))));
-        for (const each of kept.flat()) each.dispose();
+        const results = await Promise.all(
+          keptTensors.map(async (tensors) => Promise.all(tensors.map((x) => x.data()))),
+        );
+        for (const tensor of keptTensors.flat()) tensor.dispose();
         return results;
       };
       const all = groups(RANKS);
-      const whole = await run(all, false);
-      expect(await run(all, true)).toEqual(whole);
+      const wholeResults = await run(all, false);
+      expect(await run(all, true)).toEqual(wholeResults);
       if (mode === "row") return;
-      const weights = (all: typeof whole) => all.flatMap(([, , weight]) => [...(weight as Uint16Array)]);
-      expect(weights(whole)).toEqual(weights(await run(groups(1))));
+      const weights = (rankResults: typeof wholeResults) =>
+        rankResults.flatMap(([, , weight]) => [...(weight as Uint16Array)]);
+      expect(weights(wholeResults)).toEqual(weights(await run(groups(1))));
     },
   );
 
@@ -246,7 +263,7 @@ describe("a layer whose exchanges overlap its products", () => {
   });
 });
 
-describe("beside its products", () => {
+describe("concurrently with its products", () => {
   const EXCHANGED = ["none", "current", "block", "mxfp8", "nvfp4"] as const;
   let watched: WatchedGroup;
   beforeEach(async () => {
@@ -255,7 +272,7 @@ describe("beside its products", () => {
   afterEach(() => watched.dispose());
 
   /** Runs a layer forward and backward. Returns the record of both, and the live bytes at each product. */
-  function trained(mode: "column" | "row", recipe: RecipeName, overlap: boolean) {
+  function trainLayer(mode: "column" | "row", recipe: RecipeName, overlap: boolean) {
     const { group, record, liveAtProducts } = watched;
     const { backend } = group;
     record.length = 0;
@@ -264,16 +281,16 @@ describe("beside its products", () => {
     const options = { group, parallelMode: mode, sequenceParallel: true, bias: false, overlap } as const;
     using layer = new Linear(backend, 512, 512, options);
     const x = new Variable(zeros(backend, "bf16", mode === "column" ? [256, 512] : [512, 256]), true);
-    const own = libraryRecipe(RECIPE_OPTIONS[recipe]);
-    const y = autocast(own ? { recipe: own } : { enabled: false }, () => layer.forward(x));
+    const ownRecipe = libraryRecipe(RECIPE_OPTIONS[recipe]);
+    const y = autocast(ownRecipe ? { recipe: ownRecipe } : { enabled: false }, () => layer.forward(x));
     record.push("backward");
     y.backward(zeros(backend, "bf16", y.shape));
     // all except reductions of amaxes
-    const seen = record.filter((each) => each !== "main allReduce");
+    const events = record.filter((event) => event !== "main allReduce");
     const live = [...liveAtProducts];
     x.zeroGrad();
     layer.weight.zeroGrad();
-    return { seen, live };
+    return { seen: events, live };
   }
 
   it.each(sampleCases(EXCHANGED, 1))(
@@ -283,13 +300,13 @@ describe("beside its products", () => {
       const wait = recipe === "none" || recipe === "current" ? "gemm" : "relayout";
       const products = [`wait for a use by ${wait}`, "main gemm", "main gemm"];
       const reduced = ["main gemm", "main gemm", "side reduceScatter"];
-      expect(trained("column", recipe, true).seen).toEqual([
+      expect(trainLayer("column", recipe, true).seen).toEqual([
         ...["side allGather", "side allGather", ...products, ...products],
         ...["backward", "side allGather", ...reduced, ...reduced, "wait for a use by gemm", "main gemm"],
       ]);
       // the rows of the gradient are gathered once, and a second time if its columnwise copy has other scales
       const isCopied = wait === "relayout";
-      expect(trained("row", recipe, true).seen.filter((each) => !each.startsWith("wait"))).toEqual([
+      expect(trainLayer("row", recipe, true).seen.filter((event) => !event.startsWith("wait"))).toEqual([
         ...[...reduced, ...reduced, "backward", "side allGather", "side allGather"],
         ...(isCopied ? ["side allGather"] : []),
         ...["main gemm", "main gemm", "main gemm", "main gemm", "main gemm"],
@@ -298,19 +315,19 @@ describe("beside its products", () => {
   );
 
   it.each(sampleCases(EXCHANGED, 1, 1))(
-    "memory that ranks exchange is freed without a wait, but for the last product: %s",
+    "memory that ranks exchange is freed without a wait, except at the last product: %s",
     (recipe) => {
       for (const mode of ["column", "row"] as const) {
-        const { seen } = trained(mode, recipe, true);
+        const { seen: events } = trainLayer(mode, recipe, true);
         // the last two are a wait for the exchange that the product needs, and the product
-        expect(seen.slice(0, -2)).not.toContain("wait for a free");
+        expect(events.slice(0, -2)).not.toContain("wait for a free");
       }
     },
   );
 
   it("the rows of a gradient with square blocks are gathered at once, since both copies have the same codes", () => {
-    const { seen } = trained("row", "block, square gradients", true);
-    expect(seen.slice(seen.indexOf("backward"))).toEqual([
+    const { seen: events } = trainLayer("row", "block, square gradients", true);
+    expect(events.slice(events.indexOf("backward"))).toEqual([
       "backward",
       "main allGather",
       "main gemm",
@@ -319,11 +336,14 @@ describe("beside its products", () => {
   });
 
   it.each(sampleCases(EXCHANGED, 1, 2))(
-    "no product has more memory live than one with whole exchanges, but for the rows of a gather: %s",
+    "no product has more live memory than with unchunked exchanges, except the rows of a gather: %s",
     (recipe) => {
       for (const mode of ["column", "row"] as const) {
-        const [whole, cut] = [trained(mode, recipe, false).live, trained(mode, recipe, true).live];
-        expect(Math.max(...cut)).toBeLessThanOrEqual(Math.max(...whole) + 2 * 256 * 512 * 2);
+        const [wholeLive, cutLive] = [
+          trainLayer(mode, recipe, false).live,
+          trainLayer(mode, recipe, true).live,
+        ];
+        expect(Math.max(...cutLive)).toBeLessThanOrEqual(Math.max(...wholeLive) + 2 * 256 * 512 * 2);
       }
     },
   );

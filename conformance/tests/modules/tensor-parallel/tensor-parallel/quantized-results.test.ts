@@ -1,4 +1,4 @@
-/** `fp8Output` and `fp8Grad` of divided layers: codes and gradients are those of one rank, or of the wide result. */
+/** `fp8Output` and `fp8Grad` of divided layers: codes and gradients equal the ones of one rank, or of the wide result. */
 import { describe, expect, it } from "vitest";
 import { autocast } from "../../../../../src/autocast.js";
 import type { Backend } from "../../../../../src/backends/backend.js";
@@ -31,55 +31,59 @@ const PER_TENSOR = ["delayed", "current"];
 
 type Bits = readonly number[];
 /** A matrix of codes or numbers, by rows. */
-interface Seen {
+interface Observation {
   readonly bits: Bits;
   readonly columns: number;
 }
 
 /** Runs `body` in a scope of each rank, and reads the tensors that it returns. */
-async function read(tensors: readonly Tensor[]): Promise<readonly Seen[]> {
-  const seen: Seen[] = [];
+async function readAll(tensors: readonly Tensor[]): Promise<readonly Observation[]> {
+  const observations: Observation[] = [];
   for (const tensor of tensors) {
-    seen.push({ bits: Array.from((await tensor.data()) as Uint16Array), columns: tensor.shape.at(-1) ?? 1 });
+    observations.push({
+      bits: Array.from((await tensor.data()) as Uint16Array),
+      columns: tensor.shape.at(-1) ?? 1,
+    });
     tensor.dispose();
   }
-  return seen;
+  return observations;
 }
 
-type Own = <M extends { dispose(): void }>(each: M) => M;
-type Body = (b: Backend, group: ProcessGroup | undefined, own: Own) => readonly Tensor[];
+type Register = <M extends { dispose(): void }>(disposable: M) => M;
+type Body = (b: Backend, group: ProcessGroup | undefined, register: Register) => readonly Tensor[];
 
-async function run(b: Backend, group: ProcessGroup | undefined, body: Body): Promise<readonly Seen[]> {
+async function run(b: Backend, group: ProcessGroup | undefined, body: Body): Promise<readonly Observation[]> {
   const owned: { dispose(): void }[] = [];
-  const own: Own = (each) => {
-    owned.push(each);
-    return each;
+  const register: Register = (disposable) => {
+    owned.push(disposable);
+    return disposable;
   };
   let tensors: readonly Tensor[];
   {
     using scope = new Scope();
-    tensors = body(b, group, own).map((each) => scope.keep(each));
+    tensors = body(b, group, register).map((tensor) => scope.keep(tensor));
   }
-  const seen = await read(tensors);
-  for (const each of owned) each.dispose();
-  return seen;
+  const observations = await readAll(tensors);
+  for (const disposable of owned) disposable.dispose();
+  return observations;
 }
 
 const onRanks = (body: Body) =>
   Promise.all(loopbackOver(backends.slice(0, RANKS)).map((group) => run(group.backend, group, body)));
 const onOne = (body: Body) => run(backends[RANKS] as Backend, undefined, body);
 
-/** Columns of rank `rank`, or rows if `by` is "rows". */
-function part({ bits, columns }: Seen, rank: number, by: "rows" | "columns"): Bits {
-  if (by === "rows") return bits.slice((rank * bits.length) / RANKS, ((rank + 1) * bits.length) / RANKS);
+/** Columns of rank `rank`, or rows if `dimension` is "rows". */
+function part({ bits, columns }: Observation, rank: number, dimension: "rows" | "columns"): Bits {
+  if (dimension === "rows")
+    return bits.slice((rank * bits.length) / RANKS, ((rank + 1) * bits.length) / RANKS);
   const width = columns / RANKS;
   return bits.filter((_bit, i) => Math.floor((i % columns) / width) === rank);
 }
 
 const partOf = (x: PlainTensor<"bf16">, rank: number): PlainTensor<"bf16"> => {
   const [rows = 0, columns = 0] = x.shape;
-  const all = { bits: Array.from(x.data as Uint16Array), columns };
-  const data = Uint16Array.from(part(all, rank, "columns"));
+  const input = { bits: Array.from(x.data as Uint16Array), columns };
+  const data = Uint16Array.from(part(input, rank, "columns"));
   return Object.assign(Object.create(Object.getPrototypeOf(x)), {
     ...x,
     shape: [rows, columns / RANKS],
@@ -108,23 +112,23 @@ describe("codes of a layer that is divided by columns are those of one rank", ()
     it.each(sampleCases(Object.keys(QUANTIZED), 2, Number(sequenceParallel)))(
       `under %s, sequenceParallel ${sequenceParallel}`,
       async (name) => {
-        const body: Body = (b, group, own) => {
+        const body: Body = (b, group, register) => {
           const { region } = regionOf(name);
           const options: LinearOptions = group ? { group, parallelMode: "column", sequenceParallel } : {};
-          const layer = own(layerOf(b, [SIZE, MIDDLE], 1n, options));
+          const layer = register(layerOf(b, [SIZE, MIDDLE], 1n, options));
           const rows = drawnValues(1, [ROWS, SIZE]);
-          const all = upload(b, rows);
+          const input = upload(b, rows);
           const isPart = group && sequenceParallel;
           const count = ROWS / RANKS;
-          const x = isPart ? all.slice(group.rank * count * SIZE, [count, SIZE]) : all;
+          const x = isPart ? input.slice(group.rank * count * SIZE, [count, SIZE]) : input;
           // the second step has other scales under delayed scaling
           const results = [0, 1].map(() => region(() => layer.forward(x, { fp8Output: true })));
           return results.map(valuesOf);
         };
-        const [ranks, one] = [await onRanks(body), await onOne(body)];
-        for (const [rank, seen] of ranks.entries())
-          for (const [step, { bits }] of seen.entries())
-            expect(bits).toEqual(part(one[step] as Seen, rank, "columns"));
+        const [ranks, oneRank] = [await onRanks(body), await onOne(body)];
+        for (const [rank, observations] of ranks.entries())
+          for (const [step, { bits }] of observations.entries())
+            expect(bits).toEqual(part(oneRank[step] as Observation, rank, "columns"));
       },
     );
 });
@@ -139,28 +143,29 @@ describe("codes of a layer that is divided by rows are those of its wide result"
       ),
     )(`under %s, sequenceParallel ${sequenceParallel}`, async (name) => {
       const x = drawnValues(1, [ROWS, MIDDLE]);
-      const result = (fp8Output: boolean) => (b: Backend, group: ProcessGroup | undefined, own: Own) => {
-        const { region } = regionOf(name);
-        const options = { group: group as ProcessGroup, parallelMode: "row", sequenceParallel } as const;
-        const layer = own(layerOf(b, [MIDDLE, SIZE], 1n, options));
-        const input = upload(b, partOf(x, options.group.rank));
-        const y = region(() => layer.forward(input, { fp8Output }));
-        return [fp8Output ? valuesOf(y) : y.tensor];
-      };
+      const result =
+        (fp8Output: boolean) => (b: Backend, group: ProcessGroup | undefined, register: Register) => {
+          const { region } = regionOf(name);
+          const options = { group: group as ProcessGroup, parallelMode: "row", sequenceParallel } as const;
+          const layer = register(layerOf(b, [MIDDLE, SIZE], 1n, options));
+          const input = upload(b, partOf(x, options.group.rank));
+          const y = region(() => layer.forward(input, { fp8Output }));
+          return [fp8Output ? valuesOf(y) : y.tensor];
+        };
       const [codes, wide] = [await onRanks(result(true)), await onRanks(result(false))];
-      const full = sequenceParallel ? wide.flatMap(([each]) => each?.bits ?? []) : wide[0]?.[0]?.bits;
+      const fullBits = sequenceParallel ? wide.flatMap(([member]) => member?.bits ?? []) : wide[0]?.[0]?.bits;
       const [expected] = await onOne((b) => {
         const { recipe } = regionOf(name);
         const quantizer = quantizerFor(recipe, "output", {
           ...{ scale: undefined, random: new RandomState(0n), shard: undefined },
         });
         const y = upload(b, drawnValues(1, [ROWS, SIZE]));
-        y.write(Uint16Array.from(full as Bits) as never);
+        y.write(Uint16Array.from(fullBits as Bits) as never);
         return [dequantize(quantizer.setUsage({ rowwise: true, columnwise: false }).quantize(y))];
       });
-      for (const [rank, [seen]] of codes.entries())
-        expect(seen?.bits).toEqual(
-          sequenceParallel ? part(expected as Seen, rank, "rows") : (expected as Seen).bits,
+      for (const [rank, [observation]] of codes.entries())
+        expect(observation?.bits).toEqual(
+          sequenceParallel ? part(expected as Observation, rank, "rows") : (expected as Observation).bits,
         );
     });
 });
@@ -179,45 +184,51 @@ describe("a layer divided by columns, then one divided by rows, pass codes as on
   it.each(sampleCases(PAIRS.map((row, i) => [`${i}: ${JSON.stringify(row)}`, row] as const)))(
     "%s",
     async (_name, row) => {
-      const body: Body = (b, group, own) => {
+      const body: Body = (b, group, register) => {
         const { region } = regionOf(row.recipe);
-        const first = own(layerOf(b, [SIZE, MIDDLE], 1n, group ? { group, parallelMode: "column" } : {}));
-        const second = own(layerOf(b, [MIDDLE, SIZE], 2n, group ? { group, parallelMode: "row" } : {}));
-        for (const each of [first, second]) each.weight.requiresGrad = row.trains;
+        const firstLayer = register(
+          layerOf(b, [SIZE, MIDDLE], 1n, group ? { group, parallelMode: "column" } : {}),
+        );
+        const secondLayer = register(
+          layerOf(b, [MIDDLE, SIZE], 2n, group ? { group, parallelMode: "row" } : {}),
+        );
+        for (const layer of [firstLayer, secondLayer]) layer.weight.requiresGrad = row.trains;
         const steps: Tensor[] = [];
         for (let step = 0; step < 2; step++) {
           const x = new Variable(upload(b, drawnValues(10 + step, [ROWS, SIZE])), true);
           const y = region(() => {
-            const h = first.forward(x, { fp8Output: row.fp8Output });
-            return second.forward(h, { fp8Grad: row.fp8Grad });
+            const hidden = firstLayer.forward(x, { fp8Output: row.fp8Output });
+            return secondLayer.forward(hidden, { fp8Grad: row.fp8Grad });
           });
           y.backward(upload(b, drawnValues(20 + step, [ROWS, SIZE])));
           x.zeroGrad();
-          second.bias?.zeroGrad();
-          steps.push(takeGrad(first.bias as Variable));
-          if (row.trains) steps.push(takeGrad(first.weight), takeGrad(second.weight));
+          secondLayer.bias?.zeroGrad();
+          steps.push(takeGrad(firstLayer.bias as Variable));
+          if (row.trains) steps.push(takeGrad(firstLayer.weight), takeGrad(secondLayer.weight));
         }
         return steps;
       };
-      const [ranks, one] = [await onRanks(body), await onOne(body)];
-      const divided = row.trains ? (["rows", "rows", "columns"] as const) : (["rows"] as const);
-      for (const [rank, seen] of ranks.entries())
-        for (const [i, { bits }] of seen.entries())
-          expect(bits).toEqual(part(one[i] as Seen, rank, divided[i % divided.length] as "rows"));
+      const [ranks, oneRank] = [await onRanks(body), await onOne(body)];
+      const dimensions = row.trains ? (["rows", "rows", "columns"] as const) : (["rows"] as const);
+      for (const [rank, observations] of ranks.entries())
+        for (const [i, { bits }] of observations.entries())
+          expect(bits).toEqual(
+            part(oneRank[i] as Observation, rank, dimensions[i % dimensions.length] as "rows"),
+          );
     },
   );
 });
 
 it("a layer that gathers the rows of its gradient takes it in high precision only", async () => {
-  const seen = await onRanks((b, group, own) => {
+  const observations = await onRanks((b, group, register) => {
     const { region } = regionOf("current");
-    const divided = { group: group as ProcessGroup, sequenceParallel: true };
-    const first = own(layerOf(b, [MIDDLE, SIZE], 1n, { ...divided, parallelMode: "row" }));
-    const second = own(layerOf(b, [SIZE, MIDDLE], 2n, { ...divided, parallelMode: "column" }));
-    const x = upload(b, partOf(drawnValues(1, [ROWS, MIDDLE]), divided.group.rank));
-    const y = region(() => second.forward(first.forward(x), { fp8Grad: true }));
+    const division = { group: group as ProcessGroup, sequenceParallel: true };
+    const firstLayer = register(layerOf(b, [MIDDLE, SIZE], 1n, { ...division, parallelMode: "row" }));
+    const secondLayer = register(layerOf(b, [SIZE, MIDDLE], 2n, { ...division, parallelMode: "column" }));
+    const x = upload(b, partOf(drawnValues(1, [ROWS, MIDDLE]), division.group.rank));
+    const y = region(() => secondLayer.forward(firstLayer.forward(x), { fp8Grad: true }));
     expect(() => y.backward(zeros(b, "bf16", y.shape))).toThrow(DTypeError);
     return [y.tensor];
   });
-  expect(seen.length).toBe(RANKS);
+  expect(observations.length).toBe(RANKS);
 });

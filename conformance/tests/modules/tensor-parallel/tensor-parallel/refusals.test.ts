@@ -30,23 +30,28 @@ describe("a divided layer refuses", () => {
 
   type Case = readonly [
     what: string,
-    call: (group: ProcessGroup, other: ProcessGroup) => unknown,
+    call: (group: ProcessGroup, otherGroup: ProcessGroup) => unknown,
     error: typeof ArgumentError | typeof ShapeError,
     words: RegExp,
   ];
   const call = (layer: Linear | LayerNormMLP, shape: readonly number[]): unknown =>
     layer.forward(zeros(layer.backend, "f32", shape));
   const cases: readonly Case[] = [
-    ["parallelMode without group", (g) => new Linear(g.backend, 4, 4, COLUMN), ArgumentError, /give group/],
+    [
+      "parallelMode without group",
+      (foreign) => new Linear(foreign.backend, 4, 4, COLUMN),
+      ArgumentError,
+      /give group/,
+    ],
     [
       "sequenceParallel without group",
-      (g) => new Linear(g.backend, 4, 4, { sequenceParallel: true }),
+      (foreign) => new Linear(foreign.backend, 4, 4, { sequenceParallel: true }),
       ArgumentError,
       /give group/,
     ],
     [
       "sequenceParallel of a norm without group",
-      (g) => new LayerNorm(g.backend, 4, { sequenceParallel: true }),
+      (foreign) => new LayerNorm(foreign.backend, 4, { sequenceParallel: true }),
       ArgumentError,
       /give group/,
     ],
@@ -58,19 +63,19 @@ describe("a divided layer refuses", () => {
     ],
     [
       "a group of another backend",
-      (g, group) => new Linear(g.backend, 4, 4, { ...COLUMN, group }),
+      (foreign, group) => new Linear(foreign.backend, 4, 4, { ...COLUMN, group }),
       ArgumentError,
       /another backend/,
     ],
     [
       "an MLP's group of another backend",
-      (g, group) => new LayerNormMLP(g.backend, 4, 4, { group }),
+      (foreign, group) => new LayerNormMLP(foreign.backend, 4, 4, { group }),
       ArgumentError,
       /another backend/,
     ],
     [
       "what is no group",
-      (g) => new Linear(g.backend, 4, 4, { ...COLUMN, group: {} as ProcessGroup }),
+      (foreign) => new Linear(foreign.backend, 4, 4, { ...COLUMN, group: {} as ProcessGroup }),
       ArgumentError,
       /a ProcessGroup/,
     ],
@@ -180,16 +185,16 @@ describe("a divided layer refuses", () => {
       /shard/,
     ],
   ];
-  it.each(cases)("%s", (_what, refused, type, words) => {
+  it.each(cases)("%s", (_what, call, type, message) => {
     using _ = new Scope();
-    const [group, other] = groups as [ProcessGroup, ProcessGroup];
+    const [group, otherGroup] = groups as [ProcessGroup, ProcessGroup];
     let error: LockstepError | undefined;
     try {
-      refused(group, other);
-    } catch (thrown) {
-      error = thrown as LockstepError;
+      call(group, otherGroup);
+    } catch (reason) {
+      error = reason as LockstepError;
     }
     expect(error).toBeInstanceOf(type);
-    expect(error?.message).toMatch(words);
+    expect(error?.message).toMatch(message);
   });
 });

@@ -21,10 +21,10 @@ import { differenceOf } from "../../../../values/difference.js";
 import { fromCodes, type PlainTensor } from "../../../../values/plain.js";
 import { rounded } from "../../../../values/rounded.js";
 import { draws } from "../../../harness/draws.js";
-import { read, useRanks } from "../ranks.js";
+import { readPlain, useRanks } from "../ranks.js";
 
 const MOST = 8;
-const f = Math.fround;
+const fround = Math.fround;
 const groups = useRanks(MOST, "exact");
 
 const common = {
@@ -35,13 +35,13 @@ const common = {
 };
 
 /** The tensors that a program keeps. They are read when the other ranks have joined its collectives. */
-async function readAll(kept: readonly Tensor[]): Promise<PlainTensor[]> {
-  const seen: PlainTensor[] = [];
-  for (const each of kept) {
-    seen.push(await read(each));
-    each.dispose();
+async function readAll(tensors: readonly Tensor[]): Promise<PlainTensor[]> {
+  const results: PlainTensor[] = [];
+  for (const tensor of tensors) {
+    results.push(await readPlain(tensor));
+    tensor.dispose();
   }
-  return seen;
+  return results;
 }
 
 /** Copies a gradient or result, so that it outlives its scope. */
@@ -56,32 +56,32 @@ describe("an embedding divided by vocabulary", () => {
       batch: fc.integer({ min: 1, max: 3 }),
       length: fc.integer({ min: 0, max: 5 }),
     })
-    .chain((drawn) => {
-      const count = drawn.ranks * drawn.batch * drawn.length;
-      const last = drawn.ranks * drawn.each;
+    .chain((sizes) => {
+      const count = sizes.ranks * sizes.batch * sizes.length;
+      const last = sizes.ranks * sizes.each;
       const id = fc.oneof(
         { weight: 8, arbitrary: fc.nat(last - 1) },
         fc.constantFrom(-1, last, 2 ** 31 - 1, -(2 ** 31)),
       );
       return fc.record({
-        drawn: fc.constant(drawn),
+        drawn: fc.constant(sizes),
         ids: fc.array(id, { minLength: count, maxLength: count }),
       });
     });
   type Case = typeof cases extends fc.Arbitrary<infer C> ? C : never;
 
   /** Values that include zeros of both signs, infinities and NaN. */
-  const valuesOf = ({ drawn: { seed, ranks, each, columns } }: Case): Float32Array =>
-    normal({ seed: BigInt(seed), offset: 0n }, ranks * each * columns, 1).map((x, i) =>
+  const valuesOf = ({ drawn: { seed, ranks, each: classesPerRank, columns } }: Case): Float32Array =>
+    normal({ seed: BigInt(seed), offset: 0n }, ranks * classesPerRank * columns, 1).map((x, i) =>
       i % 5 === 0 ? [-0, 0, Number.NaN, -1 / 0, 1e-30][(i / 5) % 5]! : x,
     );
 
   function program({ drawn, ids }: Case, group: ProcessGroup): () => Promise<PlainTensor[]> {
-    const { each, columns, dtype, ranks, batch, length, seed } = drawn;
+    const { each: rowsPerRank, columns, dtype, ranks, batch, length, seed } = drawn;
     const { backend, rank, size } = group;
     const sequence = size > 1 && drawn.sequence;
     using scope = new Scope();
-    using layer = new Embedding(backend, ranks * each, columns, {
+    using layer = new Embedding(backend, ranks * rowsPerRank, columns, {
       ...{ group, sequenceParallel: sequence, dtype, random: new RandomState(1n) },
       initMethod: () => valuesOf({ drawn, ids }),
     });
@@ -89,29 +89,33 @@ describe("an embedding divided by vocabulary", () => {
     const grads = normal({ seed: BigInt(seed), offset: 9n }, ids.length * columns, 1);
     const rows = sequence ? batch : ranks * batch;
     const begin = sequence ? rank * rows * length * columns : 0;
-    const own = grads.slice(begin, begin + rows * length * columns);
-    out.backward(wideTensor(backend, own, [rows, length, columns], dtype));
-    const kept = [keep(scope, out.tensor), keep(scope, layer.weight.grad)];
+    const ownGrads = grads.slice(begin, begin + rows * length * columns);
+    out.backward(wideTensor(backend, ownGrads, [rows, length, columns], dtype));
+    const keptTensors = [keep(scope, out.tensor), keep(scope, layer.weight.grad)];
     layer.weight.zeroGrad();
-    return () => readAll(kept);
+    return () => readAll(keptTensors);
   }
 
   /** Returns a rank's part of a tensor whose first dimension is divided. */
   function share(x: PlainTensor, count: number, rank: number): PlainTensor {
     const [rows = 0, ...rest] = x.shape;
-    const each = x.data.length / count;
-    return fromCodes(x.dtype, [rows / count, ...rest], [...x.codes.subarray(rank * each, (rank + 1) * each)]);
+    const rowLength = x.data.length / count;
+    return fromCodes(
+      x.dtype,
+      [rows / count, ...rest],
+      [...x.codes.subarray(rank * rowLength, (rank + 1) * rowLength)],
+    );
   }
 
-  it("gives the rows and gradients of the whole table, to the bit", async () => {
+  it("gives the rows and gradients of the full table, to the bit", async () => {
     await fc.assert(
-      fc.asyncProperty(cases, async (given) => {
-        const { ranks, sequence } = given.drawn;
-        const [whole] = await Promise.all(groups(1).map((group) => program(given, group)()));
-        const [out, grad] = whole as [PlainTensor, PlainTensor];
+      fc.asyncProperty(cases, async (vocabularyCase) => {
+        const { ranks, sequence } = vocabularyCase.drawn;
+        const [wholeResult] = await Promise.all(groups(1).map((group) => program(vocabularyCase, group)()));
+        const [out, grad] = wholeResult as [PlainTensor, PlainTensor];
         const results = await Promise.all(
           groups(ranks)
-            .map((group) => program(given, group))
+            .map((group) => program(vocabularyCase, group))
             .map((run) => run()),
         );
         for (const [rank, [ownOut, ownGrad]] of results.entries()) {
@@ -138,23 +142,23 @@ describe("a cross-entropy loss divided by classes", () => {
       /** Rows with some special logits. One case has -infinity for all classes of a rank. */
       special: fc.constantFrom("none", "some", "a rank without numbers", "a rank of -infinity"),
     })
-    .chain((drawn) => {
-      const last = drawn.ranks * drawn.each;
+    .chain((sizes) => {
+      const last = sizes.ranks * sizes.each;
       const target = fc.oneof(
         { weight: 8, arbitrary: fc.nat(Math.max(last - 1, 0)) },
         fc.constantFrom(-1, -100, last, 2 ** 31 - 1, -(2 ** 31)),
       );
       return fc.record({
-        drawn: fc.constant(drawn),
-        targets: fc.array(target, { minLength: drawn.rows, maxLength: drawn.rows }),
+        drawn: fc.constant(sizes),
+        targets: fc.array(target, { minLength: sizes.rows, maxLength: sizes.rows }),
       });
     });
   type Case = typeof cases extends fc.Arbitrary<infer C> ? C : never;
 
-  function logitsOf({ drawn: { seed, rows, ranks, each, dtype, special } }: Case): Matrix {
-    const columns = ranks * each;
+  function logitsOf({ drawn: { seed, rows, ranks, each: classesPerRank, dtype, special } }: Case): Matrix {
+    const columns = ranks * classesPerRank;
     const data = normal({ seed: BigInt(seed), offset: 0n }, rows * columns, 4).map((x, i) => {
-      const rank = Math.floor((i % columns) / each);
+      const rank = Math.floor((i % columns) / classesPerRank);
       if (special === "some" && i % 7 === seed % 7) return LOGITS[(i + seed) % LOGITS.length] as number;
       if (rank === seed % ranks && special === "a rank without numbers") return Number.NaN;
       if (rank === seed % ranks && special === "a rank of -infinity") return -1 / 0;
@@ -163,42 +167,47 @@ describe("a cross-entropy loss divided by classes", () => {
     return cast({ data, shape: [rows, columns], dtype: "f32" }, dtype);
   }
 
-  function program(given: Case, group: ProcessGroup): () => Promise<PlainTensor[]> {
+  function program(lossCase: Case, group: ProcessGroup): () => Promise<PlainTensor[]> {
     const { backend, rank } = group;
-    const { each, dtype, smoothing, ignore, rows } = given.drawn;
+    const { each: classesPerRank, dtype, smoothing, ignore, rows } = lossCase.drawn;
     using scope = new Scope();
-    const part = rowsOf(logitsOf(given)).flatMap((row) => row.slice(rank * each, (rank + 1) * each));
-    const logits = new Variable(wideTensor(backend, Float32Array.from(part), [rows, each], dtype), true);
-    const targets = tensor(backend, Int32Array.from(given.targets), [rows], "i32");
+    const ownLogits = rowsOf(logitsOf(lossCase)).flatMap((row) =>
+      row.slice(rank * classesPerRank, (rank + 1) * classesPerRank),
+    );
+    const logits = new Variable(
+      wideTensor(backend, Float32Array.from(ownLogits), [rows, classesPerRank], dtype),
+      true,
+    );
+    const targets = tensor(backend, Int32Array.from(lossCase.targets), [rows], "i32");
     const loss = crossEntropyLoss(logits, targets, { group, smoothing, ignore });
     loss.backward(tensor(backend, [3]));
-    const kept = [keep(scope, loss.tensor), keep(scope, logits.grad)];
+    const keptTensors = [keep(scope, loss.tensor), keep(scope, logits.grad)];
     logits.zeroGrad();
-    return () => readAll(kept);
+    return () => readAll(keptTensors);
   }
 
   /** The definition (numerics.md §7.4), in plain numbers. */
-  function defined(given: Case): { loss: PlainTensor; dx: PlainTensor[] } {
-    const { ranks, each, dtype, rows, smoothing, ignore } = given.drawn;
-    const classes = ranks * each;
-    const parts = Array.from({ length: ranks }, (_, rank) =>
-      rowsOf(logitsOf(given)).map((row) => row.slice(rank * each, (rank + 1) * each)),
+  function defined(lossCase: Case): { loss: PlainTensor; dx: PlainTensor[] } {
+    const { ranks, each: classesPerRank, dtype, rows, smoothing, ignore } = lossCase.drawn;
+    const classes = ranks * classesPerRank;
+    const rankLogits = Array.from({ length: ranks }, (_, rank) =>
+      rowsOf(logitsOf(lossCase)).map((row) => row.slice(rank * classesPerRank, (rank + 1) * classesPerRank)),
     );
-    const tops = largest(parts.map((part) => part.map(maximumOf)));
-    const sums = parts.map((part, rank) =>
-      part.flatMap((row, i) =>
+    const tops = largest(rankLogits.map((logits) => logits.map(maximumOf)));
+    const sums = rankLogits.map((logits, rank) =>
+      logits.flatMap((row, i) =>
         sumsOf(row, {
-          target: given.targets[i] as number,
-          first: rank * each,
+          target: lossCase.targets[i] as number,
+          first: rank * classesPerRank,
           maximum: tops[i] as number,
         }),
       ),
     );
-    const added = rankedSum(sums, f);
-    const losses = given.targets.map((target, i) =>
+    const added = rankedSum(sums, fround);
+    const losses = lossCase.targets.map((target, i) =>
       lossOfSums(added.slice(3 * i, 3 * i + 3), target, { classes, smoothing, ignore }),
     );
-    const share = f(1 / rows);
+    const share = fround(1 / rows);
     const [total] = columnSums(
       ofRows(
         losses.map((loss) => [loss]),
@@ -207,27 +216,27 @@ describe("a cross-entropy loss divided by classes", () => {
       ),
       "f32",
     ).data;
-    const dx = parts.map((part, rank) => {
-      const values = part.flatMap((row, i) => {
-        const target = given.targets[i] as number;
+    const dx = rankLogits.map((logits, rank) => {
+      const values = logits.flatMap((row, i) => {
+        const target = lossCase.targets[i] as number;
         if (target === ignore) return row.map(() => 0);
         if (target < 0 || target >= classes) return row.map(() => Number.NaN);
-        const shifted = row.map((x) => f(x - (tops[i] as number)));
-        const where = { total: added[3 * i] as number, target: target - rank * each, classes };
-        return computeGradient(shifted, where, f(smoothing)).map((x) => f(x * f(3 * share)));
+        const shifted = row.map((x) => fround(x - (tops[i] as number)));
+        const where = { total: added[3 * i] as number, target: target - rank * classesPerRank, classes };
+        return computeGradient(shifted, where, fround(smoothing)).map((x) => fround(x * fround(3 * share)));
       });
-      return rounded(dtype, [rows, each], values);
+      return rounded(dtype, [rows, classesPerRank], values);
     });
-    return { loss: rounded("f32", [1], [f((total as number) * share)]), dx };
+    return { loss: rounded("f32", [1], [fround((total as number) * share)]), dx };
   }
 
   it("equals its definition to the bit, and so does its gradient", async () => {
     await fc.assert(
-      fc.asyncProperty(cases, async (given) => {
-        const { loss, dx } = defined(given);
+      fc.asyncProperty(cases, async (lossCase) => {
+        const { loss, dx } = defined(lossCase);
         const results = await Promise.all(
-          groups(given.drawn.ranks)
-            .map((group) => program(given, group))
+          groups(lossCase.drawn.ranks)
+            .map((group) => program(lossCase, group))
             .map((run) => run()),
         );
         for (const [rank, [ownLoss, ownDx]] of results.entries()) {
@@ -251,31 +260,35 @@ describe("ranks with different numbers of ids or classes", () => {
       sequence: fc.boolean(),
       of: fc.constantFrom("embedding", "loss"),
     })
-    .filter(({ each, other }) => each !== other);
+    .filter(({ each: rowsPerRank, other: otherRows }) => rowsPerRank !== otherRows);
 
   it("all throw a disagreement", async () => {
     await fc.assert(
-      fc.asyncProperty(cases, async ({ ranks, odd, each, other, sequence, of }) => {
-        const outcomes = groups(ranks).map((group) => {
-          using scope = new Scope();
-          const { backend, rank } = group;
-          const count = rank === odd % ranks ? other : each;
-          const ids = tensor(backend, new Int32Array(ranks), [ranks], "i32");
-          const make = (rows: number, columns: number): Tensor =>
-            wideTensor(backend, new Float32Array(rows * columns), [rows, columns], "f32");
-          const call = (): Variable =>
-            of === "embedding"
-              ? lookUp(make(count, 2), ids, { group, sequenceParallel: sequence })
-              : crossEntropyLoss(make(ranks, count), ids, { group });
-          try {
-            const result = scope.keep(call().tensor);
-            return () => result.data().finally(() => result.dispose());
-          } catch (error) {
-            return () => Promise.reject(error);
-          }
-        });
-        for (const outcome of outcomes) await expect(outcome()).rejects.toThrow(/(ids|classes) on each rank/);
-      }),
+      fc.asyncProperty(
+        cases,
+        async ({ ranks, odd, each: rowsPerRank, other: otherRows, sequence, of: targetRank }) => {
+          const outcomes = groups(ranks).map((group) => {
+            using scope = new Scope();
+            const { backend, rank } = group;
+            const count = rank === odd % ranks ? otherRows : rowsPerRank;
+            const ids = tensor(backend, new Int32Array(ranks), [ranks], "i32");
+            const make = (rows: number, columns: number): Tensor =>
+              wideTensor(backend, new Float32Array(rows * columns), [rows, columns], "f32");
+            const call = (): Variable =>
+              targetRank === "embedding"
+                ? lookUp(make(count, 2), ids, { group, sequenceParallel: sequence })
+                : crossEntropyLoss(make(ranks, count), ids, { group });
+            try {
+              const result = scope.keep(call().tensor);
+              return () => result.data().finally(() => result.dispose());
+            } catch (error) {
+              return () => Promise.reject(error);
+            }
+          });
+          for (const outcome of outcomes)
+            await expect(outcome()).rejects.toThrow(/(ids|classes) on each rank/);
+        },
+      ),
       { numRuns: draws(30) },
     );
   });

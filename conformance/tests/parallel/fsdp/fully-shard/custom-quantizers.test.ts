@@ -65,19 +65,19 @@ describe("a sharded weight under custom quantizers", () => {
         () => new Linear(backend, FROM, TO, { initMethod, bias: false }),
       );
     const layers = groups.map(({ backend }) => layerOn(backend));
-    const whole = layerOn(backends[0] as Backend);
-    const [y, dx, dw] = pass(whole);
+    const wholeLayer = layerOn(backends[0] as Backend);
+    const [y, dx, dw] = pass(wholeLayer);
     // all ranks have the same samples, so that their mean gradient is the gradient
     for (const [i, layer] of layers.entries()) fullyShard(layer, groups[i] as (typeof groups)[number]);
-    const seen = layers.map(pass);
+    const results = layers.map(pass);
     const data = async (x: Tensor | undefined): Promise<number[]> =>
       Array.from((await x?.data()) as Uint16Array);
-    for (const each of seen) {
-      expect(await data(each[0])).toEqual(await data(y));
-      expect(await data(each[1])).toEqual(await data(dx));
+    for (const result of results) {
+      expect(await data(result[0])).toEqual(await data(y));
+      expect(await data(result[1])).toEqual(await data(dx));
     }
-    expect((await Promise.all(seen.map((each) => data(each[2])))).flat()).toEqual(await data(dw));
-    for (const each of [...seen.flat(), y, dx, dw, ...layers, whole]) each?.dispose();
+    expect((await Promise.all(results.map((result) => data(result[2])))).flat()).toEqual(await data(dw));
+    for (const disposable of [...results.flat(), y, dx, dw, ...layers, wholeLayer]) disposable?.dispose();
   });
 });
 
@@ -85,7 +85,7 @@ describe("the rows of a weight that stays quantized", () => {
   it("are values of any type, and keep their codes where a flag says so, also after a pass", async () => {
     const recipe = new DelayedScaling();
     const groups = loopbackOver(backends, 1000);
-    const kept = groups.map((group) => {
+    const snapshots = groups.map((group) => {
       using scope = new Scope();
       const { backend } = group;
       const layer = quantizedModelInit(
@@ -94,26 +94,26 @@ describe("the rows of a weight that stays quantized", () => {
       );
       fullyShard(layer, group);
       noGrad(() => autocast({ recipe }, () => layer.forward(zeros(backend, "bf16", [ROWS, FROM]))));
-      const own = layer.weight.sharding?.localValue as Value;
-      if (!(own instanceof QuantizedTensor)) throw new Error("the weight is not quantized");
-      expect(own.dequantize("f32").dtype).toBe("f32");
-      const [codes] = own.members as [Tensor];
-      const before = scope.keep(codes.clone());
+      const localValue = layer.weight.sharding?.localValue as Value;
+      if (!(localValue instanceof QuantizedTensor)) throw new Error("the weight is not quantized");
+      expect(localValue.dequantize("f32").dtype).toBe("f32");
+      const [codes] = localValue.members as [Tensor];
+      const codesBefore = scope.keep(codes.clone());
       const source = wideTensor(
         backend,
-        values(3, (own.shape[0] as number) * FROM),
-        [own.shape[0] as number, FROM],
+        values(3, (localValue.shape[0] as number) * FROM),
+        [localValue.shape[0] as number, FROM],
         "bf16",
       );
-      own.quantize_(source, { noop: tensor(backend, new Float32Array([1])) });
-      const after = scope.keep((own.members[0] as Tensor).clone());
-      own.quantize_(source);
-      return [before, after, scope.keep((own.members[0] as Tensor).clone()), layer] as const;
+      localValue.quantize_(source, { noop: tensor(backend, new Float32Array([1])) });
+      const codesAfter = scope.keep((localValue.members[0] as Tensor).clone());
+      localValue.quantize_(source);
+      return [codesBefore, codesAfter, scope.keep((localValue.members[0] as Tensor).clone()), layer] as const;
     });
-    for (const [before, after, changed] of kept) {
-      expect(await after.data()).toEqual(await before.data());
-      expect(await changed.data()).not.toEqual(await before.data());
+    for (const [codesBefore, codesAfter, isChanged] of snapshots) {
+      expect(await codesAfter.data()).toEqual(await codesBefore.data());
+      expect(await isChanged.data()).not.toEqual(await codesBefore.data());
     }
-    for (const each of kept.flat()) each.dispose();
+    for (const tensor of snapshots.flat()) tensor.dispose();
   });
 });

@@ -82,7 +82,7 @@ class TestModel {
   /** Runs passes in one autocast region. */
   region(passes: readonly Pass[]): void {
     autocast({ recipe: this.#recipe }, () => {
-      for (const each of passes) this.#run(each);
+      for (const pass of passes) this.#run(pass);
     });
   }
 
@@ -105,14 +105,14 @@ class TestModel {
   }
 
   /** Returns the results of all passes, and all scales and amax histories. Call it after all ranks have run their passes. */
-  async read(): Promise<{ readonly results: readonly string[]; readonly scales: readonly string[] }> {
+  async readAll(): Promise<{ readonly results: readonly string[]; readonly scales: readonly string[] }> {
     const results: string[] = [];
     for (const x of this.#results.splice(0)) {
       results.push(String(await x.data()));
       x.dispose();
     }
-    const scales = [...this.model.namedQuantizations()].map(([name, each]) => {
-      const { forward, backward } = each.snapshotSync() ?? {};
+    const scales = [...this.model.namedQuantizations()].map(([name, quantization]) => {
+      const { forward, backward } = quantization.snapshotSync() ?? {};
       return `${name}: ${forward?.scale}; ${forward?.amaxHistory}; ${backward?.scale}; ${backward?.amaxHistory}`;
     });
     return { results, scales };
@@ -125,16 +125,16 @@ describe("scales of sharded layers under delayed scaling", () => {
       ...{ weightAmax: amax, inputAmax: amax, backward: true, recomputes: false, first: undefined },
     }));
     await fc.assert(
-      fc.asyncProperty(fc.integer({ min: 2, max: MAX_RANKS }), regions, async (ranks, all) => {
+      fc.asyncProperty(fc.integer({ min: 2, max: MAX_RANKS }), regions, async (ranks, regionPasses) => {
         const groups = loopbackOver(backends.slice(0, ranks), 20_000);
         const unsharded = new TestModel(backends[0] as Backend);
         const models = groups.map(({ backend }) => new TestModel(backend));
         for (const [i, { model }] of models.entries()) fullyShard(model, groups[i] as (typeof groups)[0]);
         try {
-          for (const passes of all) {
-            for (const each of [unsharded, ...models]) each.region(passes);
-            const expected = await unsharded.read();
-            for (const model of models) expect(await model.read()).toEqual(expected);
+          for (const passes of regionPasses) {
+            for (const model of [unsharded, ...models]) model.region(passes);
+            const expected = await unsharded.readAll();
+            for (const model of models) expect(await model.readAll()).toEqual(expected);
           }
         } finally {
           for (const { model } of [unsharded, ...models]) model.dispose();

@@ -55,13 +55,13 @@ const WAYS: Readonly<Record<string, Partial<Case>>> = {
 };
 
 describe("states of low precision", () => {
-  const ways = ["momentum of f16", "adamw of e4m3"] as const;
-  it.each(ways.flatMap((optimizer) => [1, 32].map((rowMultiple) => ({ optimizer, rowMultiple }))))(
+  const stateOptions = ["momentum of f16", "adamw of e4m3"] as const;
+  it.each(stateOptions.flatMap((optimizer) => [1, 32].map((rowMultiple) => ({ optimizer, rowMultiple }))))(
     "of $optimizer, in multiples of $rowMultiple rows: are those of one process",
-    async (how) => {
-      const given: Case = { ...PLAIN, layers: ["normed", "bare"], ...how };
-      expect(await shardedRun(backends, given, STEPS)).toEqual(
-        await oneProcess(backends[0] as Backend, given, STEPS),
+    async (changes) => {
+      const testCase: Case = { ...PLAIN, layers: ["normed", "bare"], ...changes };
+      expect(await shardedRun(backends, testCase, STEPS)).toEqual(
+        await oneProcess(backends[0] as Backend, testCase, STEPS),
       );
     },
   );
@@ -70,10 +70,15 @@ describe("states of low precision", () => {
 describe.each(RECIPE_NAMES)("a sharded weight that is quantized under %s", (recipe) => {
   it.each(sampleCases(Object.entries(WAYS), 1, RECIPE_NAMES.indexOf(recipe)))(
     "%s: is that of one process",
-    async (_way, how) => {
-      const given = { ...PLAIN, ...how, recipe, quantized: how.quantized === true && recipe !== "bf16" };
-      expect(await shardedRun(backends, given, STEPS)).toEqual(
-        await oneProcess(backends[0] as Backend, given, STEPS),
+    async (_way, changes) => {
+      const testCase = {
+        ...PLAIN,
+        ...changes,
+        recipe,
+        quantized: changes.quantized === true && recipe !== "bf16",
+      };
+      expect(await shardedRun(backends, testCase, STEPS)).toEqual(
+        await oneProcess(backends[0] as Backend, testCase, STEPS),
       );
     },
   );

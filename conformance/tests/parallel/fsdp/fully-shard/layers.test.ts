@@ -35,7 +35,7 @@ const REDUCED = {
 /** Layers with the options. A router reads numbers of tokens at once, which ranks of one process cannot. */
 const LAYERS = rowsWhere(
   ({ takes, routerWeights }) =>
-    takes.some((each) => each === "fuseWgradAccumulation" || each === "delayWgradCompute") && !routerWeights,
+    takes.some((take) => take === "fuseWgradAccumulation" || take === "delayWgradCompute") && !routerWeights,
 ).map(([name]) => name);
 
 const CASES = testedCases(
@@ -68,15 +68,15 @@ function setMainGrads({ module }: BuiltModule): void {
 }
 
 /** Runs the microbatches of a step. The passes before the last one run inside `noSync`. */
-function run(built: BuiltModule, given: Case, noSync: (body: () => void) => void): void {
-  const recipe = DETERMINISTIC_RECIPES[given.recipe]?.();
+function run(builtModule: BuiltModule, layerCase: Case, noSync: (body: () => void) => void): void {
+  const recipe = DETERMINISTIC_RECIPES[layerCase.recipe]?.();
   const pass = (index: number): void => {
     using _ = new Scope();
-    const inputs = createInputs(built.module.backend, built, { rows: ROWS, seed: 10 + index });
-    const call = given.microbatches ? { isFirstMicrobatch: index === 0 } : {};
-    step(built, inputs, recipe, { call, seed: 20 + index });
+    const inputs = createInputs(builtModule.module.backend, builtModule, { rows: ROWS, seed: 10 + index });
+    const call = layerCase.microbatches ? { isFirstMicrobatch: index === 0 } : {};
+    step(builtModule, inputs, recipe, { call, seed: 20 + index });
     for (const input of inputs) input.zeroGrad();
-    built.module.backwardDw();
+    builtModule.module.backwardDw();
   };
   for (let index = 0; index < MICROBATCHES - 1; index++) noSync(() => pass(index));
   pass(MICROBATCHES - 1);
@@ -86,42 +86,42 @@ const numbersOf = async (x: Tensor | undefined): Promise<readonly number[]> =>
   x ? Array.from((await x.data()) as Float32Array | Uint16Array) : [];
 
 describe("the gradients of a layer", () => {
-  it.each(CASES.map((each, i) => [`${i}: ${JSON.stringify(each)}`, each] as const))(
+  it.each(CASES.map((layerCase, i) => [`${i}: ${JSON.stringify(layerCase)}`, layerCase] as const))(
     "%s",
-    async (_, given) => {
-      const { ranks, mesh } = REDUCED[given.reduced];
-      const whole = layerOn(backends[0] as Backend, given);
-      setMainGrads(whole);
-      run(whole, given, (body) => body());
+    async (_, layerCase) => {
+      const { ranks, mesh } = REDUCED[layerCase.reduced];
+      const wholeLayer = layerOn(backends[0] as Backend, layerCase);
+      setMainGrads(wholeLayer);
+      run(wholeLayer, layerCase, (body) => body());
       const layers = (loopbackOver(backends.slice(0, ranks), 20_000) as ProcessGroup[]).map((group) => {
-        const built = layerOn(group.backend, given);
-        const { module } = built;
-        if (given.reduced === "DataParallel") {
+        const builtModule = layerOn(group.backend, layerCase);
+        const { module } = builtModule;
+        if (layerCase.reduced === "DataParallel") {
           using parallel = new DataParallel(module, group);
-          setMainGrads(built);
-          run(built, given, (body) => parallel.noSync(body));
-          return built;
+          setMainGrads(builtModule);
+          run(builtModule, layerCase, (body) => parallel.noSync(body));
+          return builtModule;
         }
         const sharded = fullyShard(module, group, { mesh });
-        setMainGrads(built);
-        run(built, given, (body) => sharded.noSync(body));
-        return built;
+        setMainGrads(builtModule);
+        run(builtModule, layerCase, (body) => sharded.noSync(body));
+        return builtModule;
       });
-      const shard = given.reduced === "DataParallel" ? 1 : 2;
-      for (const [i, parameter] of whole.module.parameters().entries()) {
+      const shard = layerCase.reduced === "DataParallel" ? 1 : 2;
+      for (const [i, parameter] of wholeLayer.module.parameters().entries()) {
         const expected = await numbersOf(parameter.mainGrad ?? parameter.grad);
         for (let copy = 0; copy < ranks; copy += shard) {
-          const parts = await Promise.all(
+          const resultParts = await Promise.all(
             layers.slice(copy, copy + shard).map(({ module }) => {
               const { mainGrad, grad } = module.parameters()[i] as typeof parameter;
               return numbersOf(mainGrad ?? grad);
             }),
           );
-          expect(parts.flat(), `parameter ${i}, ranks from ${copy}`).toEqual(expected);
+          expect(resultParts.flat(), `parameter ${i}, ranks from ${copy}`).toEqual(expected);
         }
       }
       for (const { module } of layers) module.dispose();
-      whole.module.dispose();
+      wholeLayer.module.dispose();
     },
   );
 });

@@ -96,7 +96,7 @@ const cases: fc.Arbitrary<Case> = fc
     reduction: fc.constantFrom("mean", "sum"),
     actions: fc.array(action, { minLength: 1, maxLength: 6 }),
   })
-  .map((drawn) => ({ ...drawn, quantized: drawn.quantized && drawn.recipe !== "none" }));
+  .map((choices) => ({ ...choices, quantized: choices.quantized && choices.recipe !== "none" }));
 
 /** A layer with a main gradient, and its passes. */
 class Program {
@@ -106,10 +106,10 @@ class Program {
 
   constructor(
     readonly backend: Backend,
-    readonly given: Case,
+    readonly testCase: Case,
     readonly rank: number,
   ) {
-    const { rows, quantized, recipe, delayed } = given;
+    const { rows, quantized, recipe, delayed } = testCase;
     const options = { bias: false, random: new RandomState(1n), fuseWgradAccumulation: true };
     this.#recipe = RECIPES[recipe]?.();
     this.layer = quantizedModelInit(
@@ -131,14 +131,14 @@ class Program {
 
   pass({ first }: { readonly first: boolean | undefined }): void {
     using _ = new Scope();
-    const { layer, given } = this;
+    const { layer, testCase } = this;
     this.#passes++;
     const call = first === undefined ? {} : { isFirstMicrobatch: first };
     const x = this.#values(2n, FROM);
     const y = this.#recipe
       ? autocast({ recipe: this.#recipe }, () => layer.forward(x, call))
       : layer.forward(x, call);
-    y.backward(this.#values(3n, given.rows));
+    y.backward(this.#values(3n, testCase.rows));
   }
 
   /** A pass through an embedding whose table is the weight. */
@@ -199,16 +199,16 @@ class Definition {
       this.total = this.total.map(() => 0);
       this.#clear();
     } else if (action.kind === "backwardDw") {
-      const ran = programs.map((each) => each.backwardDw());
+      const ran = programs.map((program) => program.backwardDw());
       if (ran[0]) await this.#added(this.#waiting.shift() === true, action.synced);
     } else {
       const isFirst = action.first === true;
-      for (const each of programs) each.pass(action);
+      for (const program of programs) program.pass(action);
       if (this.given.delayed) this.#waiting.push(isFirst);
       else await this.#added(isFirst, action.synced);
       const isTied = action.tied && !this.given.quantized;
       if (!isTied) return;
-      for (const each of programs) each.tiedPass();
+      for (const program of programs) program.tiedPass();
       if (!this.given.delayed && action.synced) await this.#reduce();
     }
   }
@@ -222,10 +222,10 @@ class Definition {
   /** Reduces within each copy of the parameters, then over the copies, and adds to the total or overwrites it. */
   async #reduce(): Promise<void> {
     const { replicate, shard } = this.given.mesh;
-    const inputs = await Promise.all(this.programs.map((each) => each.localGrad()));
-    const sumOf = (parts: readonly (readonly number[])[]): number[] => {
-      const sums = rankedSum(parts, Math.fround);
-      return this.given.reduction === "mean" ? meanOfSums(sums, parts.length, Math.fround) : sums;
+    const inputs = await Promise.all(this.programs.map((program) => program.localGrad()));
+    const sumOf = (terms: readonly (readonly number[])[]): number[] => {
+      const sums = rankedSum(terms, Math.fround);
+      return this.given.reduction === "mean" ? meanOfSums(sums, terms.length, Math.fround) : sums;
     };
     const copies = Array.from({ length: replicate }, (_, i) =>
       sumOf(inputs.slice(i * shard, (i + 1) * shard)),
@@ -251,9 +251,9 @@ class Definition {
 class ShardedProgram extends Program {
   readonly #sharded;
 
-  constructor(group: ProcessGroup, given: Case) {
-    super(group.backend, given, group.rank);
-    const options: FullyShardOptions = { mesh: given.mesh, reduction: given.reduction };
+  constructor(group: ProcessGroup, testCase: Case) {
+    super(group.backend, testCase, group.rank);
+    const options: FullyShardOptions = { mesh: testCase.mesh, reduction: testCase.reduction };
     this.#sharded = fullyShard(this.layer, group, options);
     this.setMainGrad();
   }
@@ -267,7 +267,7 @@ class ShardedProgram extends Program {
       if (action.kind === "backwardDw") this.backwardDw();
       else {
         this.pass(action);
-        if (action.tied && !this.given.quantized) this.tiedPass();
+        if (action.tied && !this.testCase.quantized) this.tiedPass();
       }
     };
     if (action.synced) body();
@@ -277,9 +277,9 @@ class ShardedProgram extends Program {
   /** The range of this rank's elements in the weight. */
   get range(): readonly [number, number] {
     const counts = this.#sharded.rowsOf(this.layer.weight);
-    const own = this.rank % this.given.mesh.shard;
-    const first = counts.slice(0, own).reduce((sum, each) => sum + each, 0);
-    return [first * FROM, (first + (counts[own] as number)) * FROM];
+    const shardIndex = this.rank % this.testCase.mesh.shard;
+    const begin = counts.slice(0, shardIndex).reduce((sum, count) => sum + count, 0);
+    return [begin * FROM, (begin + (counts[shardIndex] as number)) * FROM];
   }
 }
 
@@ -307,13 +307,13 @@ const CLEARED: Case = {
 describe("the mainGrad of a sharded weight", () => {
   it("is the sum of what all ranks have accumulated in f32, reduced in each pass that is not inside noSync", async () => {
     await fc.assert(
-      fc.asyncProperty(cases, async (given) => {
-        const definition = new Definition(given);
+      fc.asyncProperty(cases, async (testCase) => {
+        const definition = new Definition(testCase);
         const programs = groupsOf(definition.programs.length).map(
-          (group) => new ShardedProgram(group, given),
+          (group) => new ShardedProgram(group, testCase),
         );
         try {
-          for (const action of given.actions) {
+          for (const action of testCase.actions) {
             for (const program of programs) program.run(action);
             await definition.run(action);
             for (const { layer, range, rank } of programs) {
@@ -338,8 +338,8 @@ describe("the mainGrad of a sharded weight", () => {
 
   it("has the shape of this rank's rows, or the backward pass throws and leaves no gradient", () => {
     const [group] = groupsOf(1) as [ProcessGroup];
-    const given = { ...OVERWRITTEN, mesh: { replicate: 1, shard: 1 }, actions: [] };
-    const program = new ShardedProgram(group, given);
+    const testCase = { ...OVERWRITTEN, mesh: { replicate: 1, shard: 1 }, actions: [] };
+    const program = new ShardedProgram(group, testCase);
     const { weight } = program.layer;
     weight.mainGrad?.dispose();
     weight.mainGrad = undefined;

@@ -37,9 +37,9 @@ class Network extends Module {
 
   constructor({ backend }: ProcessGroup) {
     super(backend);
-    const of = { bias: false, random: new RandomState(3n) };
+    const options = { bias: false, random: new RandomState(3n) };
     this.#layers = Array.from({ length: LAYERS }, (_, i) =>
-      this.addModule(`${i}`, new Linear(backend, WIDTH, OUTWARD, of)),
+      this.addModule(`${i}`, new Linear(backend, WIDTH, OUTWARD, options)),
     );
   }
 
@@ -57,7 +57,7 @@ function rowsOn({ backend, rank }: ProcessGroup, width = WIDTH): Tensor<"bf16"> 
 }
 
 /** Counts the bytes of this rank's rows that are sent by gathers. */
-function counted(group: ProcessGroup): { bytes: number } {
+function countTraffic(group: ProcessGroup): { bytes: number } {
   const count = { bytes: 0 };
   const gather = group.allGatherCoalesced.bind(group);
   group.allGatherCoalesced = (requests) => {
@@ -69,8 +69,8 @@ function counted(group: ProcessGroup): { bytes: number } {
 
 const live = (): number[] => backends.map((backend) => backend.memoryUse().live);
 
-function forward(model: Network, x: Variable, recipe: Recipe | undefined, first?: boolean): Variable {
-  const call = first === undefined ? {} : { isFirstMicrobatch: first };
+function forward(model: Network, x: Variable, recipe: Recipe | undefined, isFirst?: boolean): Variable {
+  const call = isFirst === undefined ? {} : { isFirstMicrobatch: isFirst };
   return autocast(recipe ? { recipe } : { enabled: false }, () => model.forward(x, call));
 }
 
@@ -95,8 +95,8 @@ describe("memory and exchanges of a sharded module", () => {
         for (const out of outs) await out.tensor.data();
         // results, inputs that are kept for the backward pass, a copy of this rank's rows of weights, and optimizer states
         const results = (2 * LAYERS - 1) * ROWS * OUTWARD * 2;
-        const kept = results + LAYERS * 1.1 * rows + 1.1 * (WEIGHTS / RANKS) + 4096;
-        for (const bytes of live()) expect(bytes - stored).toBeLessThan(kept);
+        const keptBytes = results + LAYERS * 1.1 * rows + 1.1 * (WEIGHTS / RANKS) + 4096;
+        for (const bytes of live()) expect(bytes - stored).toBeLessThan(keptBytes);
         for (const [i, out] of outs.entries()) out.backward(rowsOn(groups[i] as ProcessGroup, OUTWARD));
         for (const model of models) await model.parameters()[0]?.grad?.data();
       }
@@ -107,14 +107,15 @@ describe("memory and exchanges of a sharded module", () => {
       for (const optimizer of optimizers) optimizer.zeroGrad();
       for (const model of models) await model.parameters()[0]?.tensor.data();
       expect(live()).toEqual(backends.map(() => stored + states));
-      for (const each of [...optimizers, ...models, ...xs.map(({ value }) => value)]) each.dispose();
+      for (const disposable of [...optimizers, ...models, ...xs.map(({ value }) => value)])
+        disposable.dispose();
     },
   );
 
   it("gathers codes and scales, little more than half of the bytes of bf16", async () => {
-    const sent = async (recipe: () => Recipe | undefined): Promise<number> => {
+    const sentBytes = async (recipe: () => Recipe | undefined): Promise<number> => {
       const groups = loopbackOver(backends, 20_000);
-      const counts = groups.map(counted);
+      const counts = groups.map(countTraffic);
       const models = groups.map(network);
       const xs = groups.map((group) => new Variable(rowsOn(group), true));
       for (const [i, group] of groups.entries()) fullyShard(models[i] as Network, group);
@@ -123,41 +124,41 @@ describe("memory and exchanges of a sharded module", () => {
       for (const [i, out] of outs.entries()) out.backward(rowsOn(groups[i] as ProcessGroup, OUTWARD));
       for (const model of models) await model.parameters()[0]?.grad?.data();
       for (const x of xs) x.zeroGrad();
-      for (const each of [...models, ...xs.map(({ value }) => value)]) each.dispose();
+      for (const disposable of [...models, ...xs.map(({ value }) => value)]) disposable.dispose();
       expect(new Set(counts.map(({ bytes }) => bytes)).size).toBe(1);
       return counts[0]?.bytes as number;
     };
     // one gather per layer in the forward pass, and one in the backward pass
     const gathers = (2 * WEIGHTS) / RANKS;
-    expect(await sent(() => undefined)).toBe(2 * gathers);
+    expect(await sentBytes(() => undefined)).toBe(2 * gathers);
     for (const name of ["delayed", "current"] as const)
-      expect(await sent(() => RECIPES_UNDER_TEST[name]())).toBe(gathers);
-    expect(await sent(() => RECIPES_UNDER_TEST.block())).toBe(gathers * (1 + 4 / 128 ** 2));
-    expect(await sent(() => RECIPES_UNDER_TEST.mxfp8())).toBe(gathers * (1 + 1 / 32));
-    expect(await sent(() => RECIPES_UNDER_TEST.nvfp4())).toBe(gathers * (1 / 2 + 1 / 16));
+      expect(await sentBytes(() => RECIPES_UNDER_TEST[name]())).toBe(gathers);
+    expect(await sentBytes(() => RECIPES_UNDER_TEST.block())).toBe(gathers * (1 + 4 / 128 ** 2));
+    expect(await sentBytes(() => RECIPES_UNDER_TEST.mxfp8())).toBe(gathers * (1 + 1 / 32));
+    expect(await sentBytes(() => RECIPES_UNDER_TEST.nvfp4())).toBe(gathers * (1 / 2 + 1 / 16));
   });
 
   it("quantizes a weight once for several microbatches and gathers it for each of them", async () => {
     const groups = loopbackOver(backends, 20_000);
-    const counts = groups.map(counted);
+    const counts = groups.map(countTraffic);
     const models = groups.map(network);
     const xs = groups.map((group) => new Variable(rowsOn(group), true));
     for (const [i, group] of groups.entries()) fullyShard(models[i] as Network, group);
-    const before = live();
+    const liveBefore = live();
     {
       using _ = new Scope();
       const outs = models.flatMap((model, i) =>
-        [true, false, false].map((first) =>
-          forward(model, xs[i] as Variable, new MXFP8BlockScaling(), first),
+        [true, false, false].map((isFirst) =>
+          forward(model, xs[i] as Variable, new MXFP8BlockScaling(), isFirst),
         ),
       );
       for (const out of outs) await out.tensor.data();
     }
     // this rank's cached rows, in both copies
     const cached = (WEIGHTS / RANKS) * 2 * (1 + 1 / 32);
-    expect(live()).toEqual(before.map((bytes) => bytes + cached));
+    expect(live()).toEqual(liveBefore.map((bytes) => bytes + cached));
     expect(counts[0]?.bytes).toBe(3 * (WEIGHTS / RANKS) * (1 + 1 / 32));
     for (const x of xs) x.zeroGrad();
-    for (const each of [...models, ...xs.map(({ value }) => value)]) each.dispose();
+    for (const disposable of [...models, ...xs.map(({ value }) => value)]) disposable.dispose();
   });
 });

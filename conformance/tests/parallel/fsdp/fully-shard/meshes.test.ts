@@ -69,7 +69,7 @@ const OPTIONS = {
 } as const;
 
 const next = splitmix32(SEED);
-const PAIRS = pairwise(OPTIONS, (n) => next() % n);
+const PAIRS = pairwise(OPTIONS, (bound) => next() % bound);
 
 /** Every combination of these has a case. */
 const LAYERS = product({
@@ -81,13 +81,22 @@ const LAYERS = product({
 const ROWS = Array.from({ length: Math.max(PAIRS.length, LAYERS.length) }, (_, i): Case => {
   const { mesh, dtype, synced, first, end, state, ...options } = PAIRS[i % PAIRS.length] as (typeof PAIRS)[0];
   const { recipe, layer, quantized } = LAYERS[i % LAYERS.length] as (typeof LAYERS)[0];
-  const turn = { synced, first, skip: undefined, otherRecipe: false, zeroes: true } as const;
-  const turns: readonly Turn[] = [
-    { ...turn, end, state: "saved" },
-    { ...turn, end: "step", state },
+  const settings = { synced, first, skip: undefined, otherRecipe: false, zeroes: true } as const;
+  const steps: readonly Turn[] = [
+    { ...settings, end, state: "saved" },
+    { ...settings, end: "step", state },
   ];
   return {
-    ...{ ...options, ...mesh, recipe, quantized, layers: [layer, "bare"], width: 32, caches: false, turns },
+    ...{
+      ...options,
+      ...mesh,
+      recipe,
+      quantized,
+      layers: [layer, "bare"],
+      width: 32,
+      caches: false,
+      settings: steps,
+    },
     // the Hadamard transform accepts only bf16
     dtype: recipe === "nvfp4" ? "bf16" : dtype,
   };
@@ -96,18 +105,18 @@ const ROWS = Array.from({ length: Math.max(PAIRS.length, LAYERS.length) }, (_, i
 describe("training over a mesh", () => {
   it.each(sampleCases(ROWS, 3).map((row) => [JSON.stringify(row), row] as const))(
     "has the bits of one process that adds within each copy of the parameters, then across: %s",
-    async (_, given) => {
-      expect(await shardedRun(backends, given, STEPS)).toEqual(
-        await oneProcess(backends[0] as Backend, given, STEPS),
+    async (_, testCase) => {
+      expect(await shardedRun(backends, testCase, STEPS)).toEqual(
+        await oneProcess(backends[0] as Backend, testCase, STEPS),
       );
     },
   );
 
   it("has the bits of fullyShard without a mesh, if there is one copy", async () => {
     await fc.assert(
-      fc.asyncProperty(cases, async (given) => {
-        const sharded = await shardedRun(backends, { ...given, replicate: 1 }, STEPS);
-        expect(sharded).toEqual(await shardedRun(backends, given, STEPS));
+      fc.asyncProperty(cases, async (testCase) => {
+        const sharded = await shardedRun(backends, { ...testCase, replicate: 1 }, STEPS);
+        expect(sharded).toEqual(await shardedRun(backends, testCase, STEPS));
       }),
       { numRuns: draws(10), seed: derivedSeed(4), endOnFailure: true },
     );
@@ -115,11 +124,11 @@ describe("training over a mesh", () => {
 
   it("has the bits of DataParallel, if each rank has all rows", async () => {
     await fc.assert(
-      fc.asyncProperty(cases, async (drawn) => {
+      fc.asyncProperty(cases, async (choices) => {
         // DataParallel throws if a pass does not reach a parameter
-        const given = { ...drawn, orders: [] };
-        const sharded = await shardedRun(backends, { ...given, replicate: given.ranks }, STEPS);
-        expect(sharded).toEqual(await copiedRun(backends, given, STEPS));
+        const testCase = { ...choices, orders: [] };
+        const sharded = await shardedRun(backends, { ...testCase, replicate: testCase.ranks }, STEPS);
+        expect(sharded).toEqual(await copiedRun(backends, testCase, STEPS));
       }),
       { numRuns: draws(10), seed: derivedSeed(5), endOnFailure: true },
     );
@@ -163,7 +172,7 @@ const SUMS = pairwise(
     ],
     rowMultiple: [1, 2],
   } as const,
-  (n) => next() % n,
+  (bound) => next() % bound,
 );
 
 async function numbersOf(x: Tensor<WideDType>): Promise<readonly number[]> {
@@ -174,7 +183,7 @@ async function numbersOf(x: Tensor<WideDType>): Promise<readonly number[]> {
 }
 
 /** The sum or mean of the inputs of some ranks by a plan, as the specification defines it. */
-function reduced(
+function reduceOverMesh(
   inputs: readonly (readonly number[])[],
   plan: SumOrder | undefined,
   { splits, isMean, round }: { splits: readonly number[]; isMean: boolean; round: Round },
@@ -209,19 +218,19 @@ describe("gradients over a mesh", () => {
       const inputs = await Promise.all(modules.map(({ grad }) => numbersOf(grad)));
       const isMean = reduction !== "sum";
       const round: Round = (x) => roundedIn(x, dtype);
-      const sections = Array.from({ length: shard }, (_, own) => {
-        const first = (modules[0]?.counts ?? []).slice(0, own).reduce((sum, each) => sum + each, 0);
-        const splits = (modules[0]?.counts ?? []).map((each) => each * columns);
+      const sections = Array.from({ length: shard }, (_, shardIndex) => {
+        const begin = (modules[0]?.counts ?? []).slice(0, shardIndex).reduce((sum, count) => sum + count, 0);
+        const splits = (modules[0]?.counts ?? []).map((count) => count * columns);
         const copies = Array.from({ length: replicate }, (_, copy) => {
-          const sums = reduced(inputs.slice(copy * shard, (copy + 1) * shard), plan, {
+          const sums = reduceOverMesh(inputs.slice(copy * shard, (copy + 1) * shard), plan, {
             splits,
             isMean,
             round,
           });
-          return sums.slice(first * columns, first * columns + (splits[own] as number));
+          return sums.slice(begin * columns, begin * columns + (splits[shardIndex] as number));
         });
-        const size = splits[own] as number;
-        return reduced(copies, replicatePlan, { splits: evenSplits(size, replicate), isMean, round });
+        const size = splits[shardIndex] as number;
+        return reduceOverMesh(copies, replicatePlan, { splits: evenSplits(size, replicate), isMean, round });
       });
       for (const [rank, { module }] of modules.entries()) {
         const grad = module.leaf.grad as Tensor<WideDType>;
@@ -259,7 +268,7 @@ describe("delayed scaling over a mesh", () => {
       const scales = models.map((model) => {
         const [state] = [...model.namedQuantizations().values()];
         const { forward, backward } = state?.snapshotSync() ?? {};
-        return [forward, backward].map((each) => `${each?.scale}; ${each?.amaxHistory}`).join("; ");
+        return [forward, backward].map((pass) => `${pass?.scale}; ${pass?.amaxHistory}`).join("; ");
       });
       for (const model of models) model.dispose();
       return scales;
@@ -273,7 +282,7 @@ describe("delayed scaling over a mesh", () => {
 
 describe("a mesh", () => {
   it("is refused unless its sizes are positive and multiply to the number of ranks, and nothing has changed", () => {
-    const wrong: readonly (readonly [mesh: unknown, words: RegExp])[] = [
+    const invalidMeshes: readonly (readonly [mesh: unknown, words: RegExp])[] = [
       [{ replicate: 2 }, /^fullyShard: shard 1 x replicate 2 is 2 ranks; the group has 4$/],
       [{}, /^fullyShard: shard 1 x replicate 1 is 1 ranks; the group has 4$/],
       [{ replicate: 4, shard: 4 }, /^fullyShard: shard 4 x replicate 4 is 16 ranks; the group has 4$/],
@@ -284,11 +293,11 @@ describe("a mesh", () => {
     ];
     const groups = groupsOf(4);
     const models = groups.map(({ backend }) => new Linear(backend, 8, 8));
-    for (const [mesh, words] of wrong) {
+    for (const [mesh, message] of invalidMeshes) {
       for (const [i, model] of models.entries()) {
         const shard = () => fullyShard(model, groups[i] as (typeof groups)[0], { mesh: mesh as never });
         expect(shard).toThrow(ArgumentError);
-        expect(shard).toThrow(words);
+        expect(shard).toThrow(message);
       }
     }
     for (const [i, model] of models.entries()) {
@@ -334,10 +343,10 @@ describe("a mesh", () => {
         fullyShard(model, group, { mesh });
         return model;
       });
-      const [first, second, other] = models.map(({ weight }) => weight.sharding?.group);
-      expect(second).toBe(first);
+      const [firstGroup, secondGroup, thirdGroup] = models.map(({ weight }) => weight.sharding?.group);
+      expect(secondGroup).toBe(firstGroup);
       for (const model of models) model.dispose();
-      return [first?.ranks, other?.ranks];
+      return [firstGroup?.ranks, thirdGroup?.ranks];
     });
     expect(ranksOf).toEqual([0, 1, 2, 3].map((rank) => [rank < 2 ? [0, 1] : [2, 3], [rank]]));
   });

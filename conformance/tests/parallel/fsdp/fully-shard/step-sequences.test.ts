@@ -52,33 +52,33 @@ const CASES = {
 } as const;
 
 const next = splitmix32(seed);
-const draw = (n: number): number => next() % n;
-const turns = pairwise(TURNS, draw);
+const draw = (bound: number): number => next() % bound;
+const settings = pairwise(TURNS, draw);
 
 /** A sequence of turns. It begins with a step whose state later turns can load. */
 function turnsFrom(i: number): readonly Turn[] {
-  const first = turns[(3 * i) % turns.length] as Turn;
-  const others = [1, 2, 3].map((each) => turns[(3 * i + each) % turns.length] as Turn);
-  return [{ ...first, state: "saved" }, ...others];
+  const firstStep = settings[(3 * i) % settings.length] as Turn;
+  const laterSteps = [1, 2, 3].map((offset) => settings[(3 * i + offset) % settings.length] as Turn);
+  return [{ ...firstStep, state: "saved" }, ...laterSteps];
 }
 
 const cases = pairwise(CASES, draw);
 const rows = LAYERS.map(({ layer, ...row }, i) => {
-  const { dtype: drawn, ...options } = cases[i % cases.length] as (typeof cases)[number];
+  const { dtype: drawnDtype, ...options } = cases[i % cases.length] as (typeof cases)[number];
   // the Hadamard transform accepts only bf16
-  const dtype = row.recipe === "nvfp4" ? "bf16" : drawn;
-  const given: Case = {
+  const dtype = row.recipe === "nvfp4" ? "bf16" : drawnDtype;
+  const testCase: Case = {
     ...{ ...options, ...row, dtype, layers: [layer, "bare"], width: 32, caches: false },
-    turns: turnsFrom(i),
+    settings: turnsFrom(i),
   };
-  return { i, given };
+  return { i, given: testCase };
 });
 
 /** The ranks' run has the states of one process's run. */
-async function equalsOneProcess(given: Case, steps = STEPS): Promise<void> {
-  const sharded = await shardedRun(backends, given, steps);
-  const expected = await oneProcess(backends[0] as Backend, given, steps);
-  expect(sharded, JSON.stringify(given)).toEqual(expected);
+async function equalsOneProcess(testCase: Case, steps = STEPS): Promise<void> {
+  const sharded = await shardedRun(backends, testCase, steps);
+  const expected = await oneProcess(backends[0] as Backend, testCase, steps);
+  expect(sharded, JSON.stringify(testCase)).toEqual(expected);
 }
 
 describe(`sharded training over ${STEPS} steps, cases drawn from ${seed}`, () => {
@@ -90,29 +90,37 @@ describe(`sharded training over ${STEPS} steps, cases drawn from ${seed}`, () =>
 
   it("has a case for every pair of options, of a case or of a step", () => {
     expect(cases.length).toBeLessThanOrEqual(rows.length);
-    const drawn = rows.flatMap(({ given }) => (given.turns ?? []).slice(1).map((turn) => ({ ...turn })));
-    const pairs = [...tuplesAmong(turns, 2)].filter((pair) => !tuplesAmong(drawn, 2).has(pair));
+    const laterSteps = rows.flatMap(({ given: testCase }) =>
+      (testCase.settings ?? []).slice(1).map((settings) => ({ ...settings })),
+    );
+    const pairs = [...tuplesAmong(settings, 2)].filter((pair) => !tuplesAmong(laterSteps, 2).has(pair));
     expect(pairs).toEqual([]);
   });
 
   it("a cached weight whose input needs a gradient only in a later step is quantized again, as in one process", async () => {
-    const turn = { synced: true, otherRecipe: false, end: "step", zeroes: true, state: "kept" } as const;
-    const given: Case = {
+    const stepSettings = {
+      synced: true,
+      otherRecipe: false,
+      end: "step",
+      zeroes: true,
+      state: "kept",
+    } as const;
+    const testCase: Case = {
       ...{ ranks: 2, recipe: "block", dtype: "f32", layers: ["linear", "bare"], width: 32, optimizer: "sgd" },
       ...{ quantized: false, recomputes: false, microbatches: 2, caches: false, frozen: [true] },
       ...{ reduction: "sum", rowMultiple: 32, orders: [[0], [], [1, 0]], evaluated: [] },
-      turns: [
-        { ...turn, first: undefined, skip: 0 },
-        { ...turn, first: false, skip: undefined },
+      settings: [
+        { ...stepSettings, first: undefined, skip: 0 },
+        { ...stepSettings, first: false, skip: undefined },
       ],
     };
-    await equalsOneProcess(given, 2);
+    await equalsOneProcess(testCase, 2);
   });
 
   it.each(["sgd", "adamw"] as const)(
     "a call of backwardDw of one layer reduces no gradient to which a call of another layer adds, under %s",
     async (optimizer) => {
-      const given: Case = {
+      const testCase: Case = {
         ...{
           ranks: 3,
           recipe: "bf16",
@@ -124,16 +132,16 @@ describe(`sharded training over ${STEPS} steps, cases drawn from ${seed}`, () =>
         ...{ quantized: false, recomputes: false, microbatches: 2, caches: false, frozen: [] },
         ...{ reduction: "sum", rowMultiple: 1, orders: [], evaluated: [], delays: "layers" },
       };
-      await equalsOneProcess(given, 3);
+      await equalsOneProcess(testCase, 3);
     },
   );
 
   it("the last call of backwardDw reduces, if some passes use no weight that has a gradient", async () => {
-    const turn = {
+    const stepSettings = {
       ...{ first: undefined, skip: undefined, otherRecipe: false, synced: false, zeroes: true },
       ...({ end: "step", state: "kept" } as const),
     };
-    const given: Case = {
+    const testCase: Case = {
       ...{
         ranks: 2,
         recipe: "bf16",
@@ -144,28 +152,28 @@ describe(`sharded training over ${STEPS} steps, cases drawn from ${seed}`, () =>
       },
       ...{ quantized: false, recomputes: true, microbatches: 2, caches: false, frozen: [false, true] },
       ...{ reduction: "mean", rowMultiple: 16, orders: [[0], [], [1, 0]], evaluated: [], delays: "step" },
-      turns: [turn],
+      settings: [stepSettings],
     };
-    await equalsOneProcess(given, 3);
+    await equalsOneProcess(testCase, 3);
   });
 
   it("a weight is not prefetched by rows if a new recipe has blocks that cross ranks", async () => {
-    const turn = {
+    const stepSettings = {
       ...{ synced: true, first: undefined, skip: undefined },
       end: "step",
       zeroes: true,
     } as const;
-    const given: Case = {
+    const testCase: Case = {
       ...{ ranks: 2, recipe: "block", dtype: "f32", layers: ["linear", "bare"], width: 32, optimizer: "sgd" },
       ...{ quantized: false, recomputes: true, microbatches: 1, caches: false, frozen: [] },
       ...{ reduction: "sum", rowMultiple: 1, orders: [], evaluated: [0] },
-      turns: [true, false].map((otherRecipe) => ({ ...turn, otherRecipe, state: "kept" })),
+      settings: [true, false].map((otherRecipe) => ({ ...stepSettings, otherRecipe, state: "kept" })),
     };
-    await equalsOneProcess(given, 2);
+    await equalsOneProcess(testCase, 2);
   });
 
   it.each(sampleCases(rows, Math.ceil(rows.length / 3)))(
     "$i: $given.recipe, $given.layers on $given.ranks ranks",
-    ({ given }) => equalsOneProcess(given),
+    ({ given: testCase }) => equalsOneProcess(testCase),
   );
 });

@@ -75,9 +75,9 @@ const EVALUATED: Case = {
 describe("fully sharded training", () => {
   it("has the losses, parameters, optimizer states and scales of one process that adds in rank order", async () => {
     await fc.assert(
-      fc.asyncProperty(cases, async (given) => {
-        const sharded = await shardedRun(backends, given, STEPS);
-        expect(sharded).toEqual(await oneProcess(backends[0] as Backend, given, STEPS));
+      fc.asyncProperty(cases, async (testCase) => {
+        const sharded = await shardedRun(backends, testCase, STEPS);
+        expect(sharded).toEqual(await oneProcess(backends[0] as Backend, testCase, STEPS));
       }),
       {
         numRuns: draws(10),
@@ -90,11 +90,11 @@ describe("fully sharded training", () => {
 
   it("has the losses, parameters, optimizer states and scales of data parallelism", async () => {
     await fc.assert(
-      fc.asyncProperty(cases, async (drawn) => {
+      fc.asyncProperty(cases, async (choices) => {
         // DataParallel throws if a pass does not reach a parameter
-        const given = { ...drawn, orders: [] };
-        const sharded = await shardedRun(backends, given, STEPS);
-        expect(sharded).toEqual(await copiedRun(backends, given, STEPS));
+        const testCase = { ...choices, orders: [] };
+        const sharded = await shardedRun(backends, testCase, STEPS);
+        expect(sharded).toEqual(await copiedRun(backends, testCase, STEPS));
       }),
       { numRuns: draws(3, 1), seed: derivedSeed(8), endOnFailure: true },
     );

@@ -18,7 +18,7 @@ import { Scope } from "../../../../../src/tensor/scope.js";
 import { runWithFailure } from "../../../harness/suite.js";
 
 /** Three layers with divided parameters, and a function that counts the gathers of each run. */
-async function sharded({ bias }: { readonly bias: boolean }) {
+async function createSharded({ bias }: { readonly bias: boolean }) {
   const [group] = await loopbackGroup(1);
   if (!group) throw new Error("there is no rank");
   const { backend } = group;
@@ -32,20 +32,20 @@ async function sharded({ bias }: { readonly bias: boolean }) {
     gathers++;
     return gather(requests);
   };
-  const counted = <R>(body: () => R): [R, number] => {
+  const countOperations = <R>(body: () => R): [R, number] => {
     const begun = gathers;
     return [body(), gathers - begun];
   };
   const forget = (): void => {
     for (const parameter of net.parameters()) parameter.zeroGrad();
   };
-  return { group, backend, layers, net, counted, forget };
+  return { group, backend, layers, net, counted: countOperations, forget };
 }
 
 /** Three layers, and the gathers of a pass in each of them. */
-async function watched() {
-  const made = await sharded({ bias: true });
-  const { backend, layers, counted, forget } = made;
+async function createWatched() {
+  const shardedModule = await createSharded({ bias: true });
+  const { backend, layers, counted: countOperations, forget } = shardedModule;
   const x = zeros(backend, "f32", [4, 32]);
   const pass = (): readonly number[] => {
     using _ = new Scope();
@@ -53,36 +53,36 @@ async function watched() {
     let gathers = 0;
     return noGrad(() =>
       layers.map((layer) => {
-        const [next, own] = counted(() => layer.forward(value));
+        const [next, ownEvents] = countOperations(() => layer.forward(value));
         value = next;
-        gathers += own;
+        gathers += ownEvents;
         return gathers;
       }),
     );
   };
   // two passes, in which the order of the layers is recorded
   const once = (): readonly number[] => {
-    const [, , third] = [pass(), pass(), pass()];
+    const [, , thirdPass] = [pass(), pass(), pass()];
     forget();
-    return third;
+    return thirdPass;
   };
-  return { ...made, x, once };
+  return { ...shardedModule, x, once };
 }
 
 /** The numbers of gathers in the forward and in the backward pass of three layers. */
-async function stepping(recipe?: Float8CurrentScaling) {
-  const { backend, net, counted, forget } = await sharded({ bias: false });
+async function createStep(recipe?: Float8CurrentScaling) {
+  const { backend, net, counted: countOperations, forget } = await createSharded({ bias: false });
   const x = new Variable(zeros(backend, "f32", [16, 32]), true);
   const forward = () =>
-    counted(() => autocast({ recipe, enabled: recipe !== undefined }, () => net.forward(x)));
-  const step = (between: () => void = () => {}): readonly number[] => {
+    countOperations(() => autocast({ recipe, enabled: recipe !== undefined }, () => net.forward(x)));
+  const step = (action: () => void = () => {}): readonly number[] => {
     using _ = new Scope();
-    const [y, before] = forward();
-    between();
-    const [, behind] = counted(() => y.backward(zeros(backend, "f32", [16, 32])));
+    const [y, forwardEvents] = forward();
+    action();
+    const [, backwardEvents] = countOperations(() => y.backward(zeros(backend, "f32", [16, 32])));
     x.zeroGrad();
     forget();
-    return [before, behind];
+    return [forwardEvents, backwardEvents];
   };
   return { backend, forward, step };
 }
@@ -91,7 +91,7 @@ describe("the prefetch at the end of the forward pass", () => {
   it.each([["f32", undefined] as const, ["current scaling", new Float8CurrentScaling()] as const])(
     "with %s gathers the weights of the backward pass's first function while the last forward function runs",
     async (_name, recipe) => {
-      const { backend, step } = await stepping(recipe);
+      const { backend, step } = await createStep(recipe);
       expect(step()).toEqual([3, 3]);
       expect(step()).toEqual([4, 2]);
       const { live } = backend.memoryUse();
@@ -101,47 +101,47 @@ describe("the prefetch at the end of the forward pass", () => {
   );
 
   it("is nothing for a backward pass where none is expected, or it began with another function", async () => {
-    const { backend, forward, step } = await stepping();
-    const evaluated = (): void => {
+    const { backend, forward, step } = await createStep();
+    const evaluate = (): void => {
       using _ = new Scope();
       expect(noGrad(forward)[1]).toBe(3);
     };
     for (let i = 0; i < 2; i++) step();
     const { live } = backend.memoryUse();
-    evaluated();
+    evaluate();
     expect(step()).toEqual([4, 2]);
-    expect(step(evaluated)).toEqual([4, 3]);
+    expect(step(evaluate)).toEqual([4, 3]);
     expect(step()).toEqual([3, 3]);
     expect(step()).toEqual([4, 2]);
     expect(backend.memoryUse().live).toBe(live);
   });
 
   it("may run out of memory at any allocation: all memory is freed, and the next step prefetches again", async () => {
-    const { backend, once, forget } = await watched();
+    const { backend, once, forget } = await createWatched();
     const usual = once();
-    const before = backend.memoryUse();
-    let refused = 0;
+    const useBefore = backend.memoryUse();
+    let refusalCount = 0;
     for (let failing = 0; failing < 60; failing++) {
-      const { error, allocations: asked } = runWithFailure(backend, failing, once);
+      const { error, allocations: allocationCount } = runWithFailure(backend, failing, once);
       if (error !== undefined) expect(error).toBeInstanceOf(OutOfMemoryError);
-      if (asked > failing) refused++;
+      if (allocationCount > failing) refusalCount++;
       forget();
-      expect([failing, backend.memoryUse().live]).toEqual([failing, before.live]);
+      expect([failing, backend.memoryUse().live]).toEqual([failing, useBefore.live]);
       expect([failing, once()]).toEqual([failing, usual]);
     }
-    expect(refused).toBeGreaterThan(20);
+    expect(refusalCount).toBeGreaterThan(20);
   });
 
   it("is not needed by an operation that runs instead of the expected one", async () => {
-    const { backend, group, layers, net, x, once } = await watched();
+    const { backend, group, layers, net, x, once } = await createWatched();
     once();
-    const [first, ...others] = layers as [Linear, ...Linear[]];
-    for (const other of others) other.dispose();
+    const [firstLayer, ...otherLayers] = layers as [Linear, ...Linear[]];
+    for (const layer of otherLayers) layer.dispose();
     for (let i = 0; i < 3; i++) {
       using _ = new Scope();
-      expect(noGrad(() => first.forward(x)).value.shape).toEqual([4, 32]);
+      expect(noGrad(() => firstLayer.forward(x)).value.shape).toEqual([4, 32]);
     }
-    for (const each of [first, x]) each.dispose();
+    for (const disposable of [firstLayer, x]) disposable.dispose();
     expect(net.parameters()).toHaveLength(6);
     expect(backend.memoryUse()).toMatchObject({ live: 0, blocks: 0 });
     await group.dispose();

@@ -98,15 +98,15 @@ describe("a weight that is rounded stochastically has this rank's part of the co
       fullyShard(layer, mesh.dp);
       return layer;
     });
-    const whole = createLayer(backends[0] as Backend, row);
-    for (const layer of [...layers, whole]) castPart(layer, matrix);
+    const wholeLayer = createLayer(backends[0] as Backend, row);
+    for (const layer of [...layers, wholeLayer]) castPart(layer, matrix);
     const parts: (readonly Float32Array[])[] = [];
     for (const { weight } of layers) parts.push(await valuesOf(weight));
-    const copies = await valuesOf(whole.weight);
+    const copies = await valuesOf(wholeLayer.weight);
     const expected = layers.map(({ weight }) =>
       copies.map((copy) => Float32Array.from(elementsOfPart(copy, weight.part as TensorPart))),
     );
-    for (const layer of [...layers, whole]) layer.dispose();
+    for (const layer of [...layers, wholeLayer]) layer.dispose();
     expect(parts).toEqual(expected);
   });
 });

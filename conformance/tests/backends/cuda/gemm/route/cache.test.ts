@@ -69,7 +69,7 @@ it("the cache drops the least recently requested product, and no other", () => {
 });
 
 /** Mostly the first value, so that most products run by cuBLASLt; sometimes one of the others. */
-const mostly = <const T extends readonly unknown[]>(...values: T): fc.Arbitrary<T[number]> =>
+const mostlyFirst = <const T extends readonly unknown[]>(...values: T): fc.Arbitrary<T[number]> =>
   fc.oneof({ weight: 5, arbitrary: fc.constant(values[0]) }, fc.constantFrom(...values));
 
 /** The properties of a product that decide its route. Each has few values, so that products share many of them. */
@@ -77,26 +77,26 @@ const FIELDS = {
   rows: fc.constantFrom(16, 32),
   columns: fc.constantFrom(16, 32),
   depth: fc.constantFrom(128, 256),
-  batch: mostly(undefined, 2, 3),
+  batch: mostlyFirst(undefined, 2, 3),
   xFormat: fc.constantFrom("bf16", "bf16", "e4m3", "e4m3", "f16", "e5m2"),
   wFormat: fc.constantFrom("bf16", "bf16", "e4m3", "e4m3", "f16", "e5m2"),
   xTransposed: fc.boolean(),
   wTransposed: fc.boolean(),
   xScaled: fc.boolean(),
   wScaled: fc.boolean(),
-  xAmax: mostly(false, true),
-  wAmax: mostly(false, true),
-  xBlocks: mostly(undefined, 1, 128),
-  wBlocks: mostly(undefined, 1, 128),
-  datapath: mostly("hopper", "fp32"),
+  xAmax: mostlyFirst(false, true),
+  wAmax: mostlyFirst(false, true),
+  xBlocks: mostlyFirst(undefined, 1, 128),
+  wBlocks: mostlyFirst(undefined, 1, 128),
+  datapath: mostlyFirst("hopper", "fp32"),
   splitAccumulator: fc.boolean(),
-  splitK: mostly<[1, 2, "auto"]>(1, 2, "auto"),
+  splitK: mostlyFirst<[1, 2, "auto"]>(1, 2, "auto"),
   alpha: fc.constantFrom(1, 0.5, 0, -1),
   beta: fc.constantFrom(0, 1, 0.5),
   added: fc.constantFrom(undefined, "f32", "bf16"),
   inPlace: fc.boolean(),
-  bias: mostly(undefined, "f32", "bf16", "f16"),
-  preGelu: mostly(undefined, "f32", "bf16"),
+  bias: mostlyFirst(undefined, "f32", "bf16", "f16"),
+  preGelu: mostlyFirst(undefined, "f32", "bf16"),
   out: fc.constantFrom("f32", "bf16", "f16", "e4m3"),
 } as const;
 type Fields = { [K in keyof typeof FIELDS]: (typeof FIELDS)[K] extends fc.Arbitrary<infer V> ? V : never };
@@ -110,9 +110,9 @@ const neighbours = fc
     someFields,
     fc.uniqueArray(fc.constantFrom(...Object.keys(FIELDS)), { minLength: 1, maxLength: 2 }),
   )
-  .map(([one, other, names]) => {
-    const changed = Object.fromEntries(Object.entries(other).filter(([name]) => names.includes(name)));
-    return [one, { ...one, ...changed } as Fields] as const;
+  .map(([gemmCase, otherCase, names]) => {
+    const changes = Object.fromEntries(Object.entries(otherCase).filter(([name]) => names.includes(name)));
+    return [gemmCase, { ...gemmCase, ...changes } as Fields] as const;
   });
 
 function argsOf(fields: Fields): GemmArgs {
@@ -132,9 +132,9 @@ function argsOf(fields: Fields): GemmArgs {
   };
   const operands = { x: operand("x", rows), w: operand("w", columns) };
   const { datapath, splitAccumulator, splitK, alpha, beta } = fields;
-  const given = { datapath, splitAccumulator, splitK, alpha, beta, operands, out };
+  const choices = { datapath, splitAccumulator, splitK, alpha, beta, operands, out };
   const args = gemmArgs(backend, "bf16", [rows, columns, depth], {
-    ...given,
+    ...choices,
     ...(batch === undefined ? {} : { batch }),
     ...(bias ? { bias } : {}),
     ...(preGelu ? { preGelu } : {}),
@@ -144,7 +144,7 @@ function argsOf(fields: Fields): GemmArgs {
 }
 
 /** A route, with the arguments of each plan in place of the plan's number. */
-function told(gpu: FakeGpu, args: GemmArgs): unknown {
+function selectionOf(gpu: FakeGpu, args: GemmArgs): unknown {
   const route = routeOf(gpu.context, args);
   if (route.kind !== "blas") return route;
   const prepared = gpu.callsOf("gemmPlan");
@@ -154,22 +154,22 @@ function told(gpu: FakeGpu, args: GemmArgs): unknown {
   };
 }
 
-it("the cache gives no product the calls of another that differs in one choice", () => {
-  let [blas, refused] = [0, 0];
+it("the cache gives no product the calls of another that differs in one option", () => {
+  let [blas, refusalCount] = [0, 0];
   fc.assert(
-    fc.property(neighbours, ([before, after]) => {
+    fc.property(neighbours, ([neighbor, nextNeighbor]) => {
       using _ = new Scope();
       const proposals = [fakeAlgorithm(66), fakeAlgorithm(66, { splitK: 2, scheme: 2 })];
       const [warm, fresh] = [new FakeGpu(proposals), new FakeGpu(proposals)];
-      const args = argsOf(after);
-      routeOf(warm.context, argsOf(before));
+      const args = argsOf(nextNeighbor);
+      routeOf(warm.context, argsOf(neighbor));
       const { kind } = routeOf(fresh.context, args);
       blas += Number(kind === "blas");
-      refused += Number(kind === "refused");
-      expect(told(warm, args)).toEqual(told(fresh, args));
+      refusalCount += Number(kind === "refused");
+      expect(selectionOf(warm, args)).toEqual(selectionOf(fresh, args));
     }),
     { numRuns: draws(6000), seed: SEED },
   );
   // both kinds of route are frequent, so that many pairs of neighbours have one of each kind
-  expect(Math.min(blas, refused)).toBeGreaterThan(draws(6000) / 12);
+  expect(Math.min(blas, refusalCount)).toBeGreaterThan(draws(6000) / 12);
 });
