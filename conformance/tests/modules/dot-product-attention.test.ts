@@ -49,9 +49,9 @@ const TABLE = {
 type Case = { readonly [K in keyof typeof TABLE]: (typeof TABLE)[K][number] };
 
 let state = 1;
-const draw = (index: number): number => {
+const draw = (bound: number): number => {
   state = (Math.imul(state, 1664525) + 1013904223) >>> 0;
-  return (state >>> 8) % index;
+  return (state >>> 8) % bound;
 };
 
 /** Makes options that exclude each other agree. */
