@@ -155,6 +155,7 @@ export type OperandClass =
   | "mx"
   | "fp4Block"
   | "fp4Ue5m3"
+  | "mixed"
   | "bf16"
   | "f16"
   | "tf32"
@@ -196,6 +197,7 @@ const SERVED: Record<HardwareFamily, Serving> = {
     mx: ["ada-half", "bf16"],
     fp4Block: ["ada-half", "bf16"],
     fp4Ue5m3: ["ada-half", "bf16"],
+    mixed: ["ada-half", "bf16"],
     bf16: ["ada-half", "plain"],
     f16: ["ada-half", "plain"],
   },
@@ -205,6 +207,7 @@ const SERVED: Record<HardwareFamily, Serving> = {
     mx: ["hopper-half", "bf16"],
     fp4Block: ["hopper-half", "bf16"],
     fp4Ue5m3: ["hopper-half", "bf16"],
+    mixed: ["hopper-half", "bf16"],
     bf16: ["hopper-half", "plain"],
     f16: ["hopper-half", "plain"],
     tf32: ["hopper-tf32", "tf32"],
@@ -215,6 +218,7 @@ const SERVED: Record<HardwareFamily, Serving> = {
     narrow: ["blackwell-narrow", "plain"],
     mx: ["blackwell-narrow", "scaled"],
     fp4Block: ["blackwell-fp4", "grouped"],
+    mixed: ["blackwell-half", "bf16"],
     bf16: ["blackwell-half", "plain"],
     f16: ["blackwell-half", "plain"],
   },
@@ -267,7 +271,7 @@ interface ClassRow {
   readonly scales?: readonly BlockScaleFormat[];
 }
 
-const CLASSES: Readonly<Record<OperandClass, ClassRow>> = {
+const CLASSES: Readonly<Record<Exclude<OperandClass, "mixed">, ClassRow>> = {
   fp8: { elements: ["e4m3", "e5m2"] },
   fp8Block: { elements: ["e4m3", "e5m2"], scales: ["f32"] },
   narrow: { elements: ["e2m3", "e3m2", "e2m1"] },
@@ -280,10 +284,13 @@ const CLASSES: Readonly<Record<OperandClass, ClassRow>> = {
   f32: { elements: ["f32"] },
 };
 
-const CLASS_NAMES = Object.keys(CLASSES) as readonly OperandClass[];
+const CLASS_NAMES = Object.keys(CLASSES) as readonly (keyof typeof CLASSES)[];
+
+/** The classes of codes that are multiplied by bf16 operands, after they are rounded to bf16. */
+const MIXED: ReadonlySet<OperandClass> = new Set(["fp8", "fp8Block", "narrow", "mx", "fp4Block", "fp4Ue5m3"]);
 
 /** Returns the class of an operand, or undefined if no tensor core supports it. */
-function classOf({ format, scales }: OperandTraits): OperandClass | undefined {
+function classOf({ format, scales }: OperandTraits): keyof typeof CLASSES | undefined {
   return CLASS_NAMES.find((name) => {
     const row = CLASSES[name];
     const scaled = scales ? row.scales?.includes(scales.format) === true : !row.scales;
@@ -294,7 +301,9 @@ function classOf({ format, scales }: OperandTraits): OperandClass | undefined {
 /** Returns the class of a pair of operands, or undefined if no class covers both. */
 function pairClass(x: OperandTraits, w: OperandTraits): OperandClass | undefined {
   const [a, b] = [classOf(x), classOf(w)];
-  if (!a || !b || x.scales?.format !== w.scales?.format) return undefined;
+  if (!a || !b) return undefined;
+  if ((a === "bf16" && MIXED.has(b)) || (b === "bf16" && MIXED.has(a))) return "mixed";
+  if (x.scales?.format !== w.scales?.format) return undefined;
   if (a === b) return a;
   const both = new Set([a, b]);
   if (both.has("mx") && both.has("fp4Block")) return "mx";

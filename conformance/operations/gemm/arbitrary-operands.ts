@@ -94,6 +94,17 @@ const any = either(
   plain("bf16", "f16", "f32", "tf32"),
 );
 
+/** The codes that bf16 operands are multiplied by. */
+const codes = either(
+  fp8,
+  fp8Row,
+  [2, fp8Block],
+  [2, mx],
+  [2, quantized("nvfp4")],
+  quantized("fp4-ue5m3"),
+  narrow,
+);
+
 /** The kinds of a and b by weight: mostly two of the same kind, as hardware requires. */
 const PAIRS: readonly Weighted<readonly [a: Kinds, b: Kinds]>[] = [
   [6, [fp8, fp8]],
@@ -108,6 +119,8 @@ const PAIRS: readonly Weighted<readonly [a: Kinds, b: Kinds]>[] = [
   [1, [quantized("fp4-ue5m3"), quantized("fp4-ue5m3")]],
   [1, [quantized("int4-group"), quantized("int4-group")]],
   [3, [plain("bf16"), plain("bf16")]],
+  [3, [codes, plain("bf16")]],
+  [1, [plain("bf16"), codes]],
   [2, [plain("f16"), plain("f16")]],
   [2, [plain("f32"), plain("f32")]],
   [1, [plain("tf32"), plain("tf32")]],

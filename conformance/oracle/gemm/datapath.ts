@@ -44,9 +44,24 @@ const ROWS = {
 type Chip = "hopper" | "ada" | "blackwell";
 
 /** A row of the table in datapath.md §3. */
-type Line = "fp8" | "fp8Block" | "narrow" | "mx" | "fp4" | "fp4Ue5m3" | "half" | "tf32";
+type Line = "mixed" | "fp8" | "fp8Block" | "narrow" | "mx" | "fp4" | "fp4Ue5m3" | "half" | "tf32";
+
+/** Whether bf16 operands multiply codes of this type. Codes with scales of blocks have the formats that products of two have. */
+function multipliesBf16({ format, scales }: FactorType): boolean {
+  switch (scales?.format) {
+    case "f32":
+      return format === "e4m3" || format === "e5m2";
+    case "e4m3":
+    case "ue5m3":
+      return format === "e2m1";
+    default:
+      return ["e4m3", "e5m2", "e2m3", "e3m2", "e2m1"].includes(format);
+  }
+}
 
 function datapathLine(x: FactorType, w: FactorType): Line | undefined {
+  const isBf16 = ({ format, scales }: FactorType): boolean => format === "bf16" && !scales;
+  if ((isBf16(x) && multipliesBf16(w)) || (isBf16(w) && multipliesBf16(x))) return "mixed";
   if (x.scales?.format !== w.scales?.format) return undefined;
   const hasBothFormats = (...formats: readonly FactorType["format"][]): boolean =>
     formats.includes(x.format) && formats.includes(w.format);
@@ -118,6 +133,11 @@ export function productRule(
       hopper: ROWS["hopper-half"],
       ada: ROWS["ada-half"],
       blackwell: ROWS["blackwell-half"],
+    },
+    mixed: {
+      hopper: { ...ROWS["hopper-half"], ...BF16 },
+      ada: { ...ROWS["ada-half"], ...BF16 },
+      blackwell: { ...ROWS["blackwell-half"], ...BF16 },
     },
     tf32: {
       hopper: { ...ROWS["hopper-tf32"], staging: "tf32" },

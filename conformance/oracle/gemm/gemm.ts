@@ -58,10 +58,11 @@ function factor(task: OracleTask, operand: OracleOperand, line: number, k: numbe
   const ofZero = zeroExponent(task.rule);
   const plainFactor = (value: number): Factor => toFactor(value, exponentOf(value, -126, ofZero));
   switch (task.staging) {
-    case "bf16":
-      return plainFactor(
-        Number.isFinite(q * s) ? withSignOf(bf16(times(ofNumber(q), ofNumber(s))), q * s) : q * s,
-      );
+    case "bf16": {
+      // the product of a code and a scale is exact in f64
+      const value = Math.fround(q * s);
+      return plainFactor(Number.isFinite(value) ? withSignOf(bf16(ofNumber(value)), value) : value);
+    }
     case "tf32":
       return plainFactor(Number.isFinite(q) ? withSignOf(roundToNearest(ofNumber(q), TF32), q) : q);
     case "grouped":

@@ -39,8 +39,10 @@ import { requireSameTransform, transformed } from "./transform.js";
  * For a quantized operand, the copy whose scale blocks lie along K is read. This is the rowwise copy for x and w, for a in TN and
  * for b in TN and NN, and the columnwise copy otherwise. If one of the copies has passed through the Hadamard transform, the
  * other must have passed through the same, signs included; a tensor that is not quantized counts as not transformed. The amaxes
- * of NVFP4 operands are multiplied into alpha. A NaN operand gives NaN, as does infinity minus infinity; an FP8 result then holds
- * its NaN code. If K is 0, the sum is 0 and the bias is not added. A result without elements is empty.
+ * of NVFP4 operands are multiplied into alpha. A bf16 operand is multiplied by the bf16 values of codes (datapath.md §3).
+ *
+ * A NaN operand gives NaN, as does infinity minus infinity; an FP8 result then holds its NaN code. If K is 0, the sum is 0 and
+ * the bias is not added. A result without elements is empty.
  *
  * @throws `ArgumentError` for operands that are named by both pairs of names or by half of one, for operands that have passed
  * through different Hadamard transforms, and for options that exclude each other.

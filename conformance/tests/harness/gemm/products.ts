@@ -30,6 +30,13 @@ export const PAIRS: Readonly<Record<string, Pair>> = {
   mxfp4: [makeSpec("mxfp4", {}), makeSpec("mxfp4", {})],
   nvfp4: [makeSpec("nvfp4", {}), makeSpec("nvfp4", { tile: "16x16" })],
   "128x128 by 1x128": [block("128x128"), block("1x128")],
+  "bf16 by e4m3": ["bf16", fp8("e4m3")],
+  "bf16 by rows of e4m3": ["bf16", makeSpec("fp8-row", {})],
+  "bf16 by 128x128": ["bf16", block("128x128")],
+  "bf16 by mxfp8": ["bf16", makeSpec("mxfp8", {})],
+  "bf16 by mxfp4": ["bf16", makeSpec("mxfp4", {})],
+  "bf16 by nvfp4": ["bf16", makeSpec("nvfp4", {})],
+  "nvfp4 by bf16": [makeSpec("nvfp4", {}), "bf16"],
 };
 
 /** The common multiple of all sizes of a pair. */

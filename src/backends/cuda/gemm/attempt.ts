@@ -255,7 +255,7 @@ function stage({ args, choice, alignment, types }: AttemptContext, padded: boole
     const isHalf = BLAS_TYPES[type].kind === "half";
     const pitch = operand.transposed ? lines : depth;
     const isAligned =
-      (choice.staging === "plain" || choice.staging === "scaled" || choice.staging === "grouped") &&
+      isMultipliedAsStored(operand, choice.staging) &&
       (!operand.transposed || isHalf) &&
       (pitch * BLAS_TYPES[type].bits) % rowBits === 0 &&
       (choice.promotion === "none" || !scale || depth % 128 === 0);
@@ -276,6 +276,11 @@ function stage({ args, choice, alignment, types }: AttemptContext, padded: boole
     const copied = !isAligned || lines !== extent.lines || depth !== extent.depth;
     return { lines, depth, type, copied, transposed: transposed && !copied, scale };
   }) as [StagedOperand, StagedOperand];
+}
+
+/** Whether an operand is multiplied in the form in which it is stored, because `staging` would not change its elements. */
+export function isMultipliedAsStored({ traits: { format } }: GemmOperand, staging: StagingName): boolean {
+  return !STAGED_AS[staging] || format === "bf16";
 }
 
 interface Staging {

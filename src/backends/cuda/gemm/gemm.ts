@@ -1,12 +1,12 @@
 /** Matrix products on a GPU. cuBLASLt computes them on tensor cores; our own kernel computes the datapath fp32. */
 import { STAGING } from "../../../formats/contract.gen.js";
-import { STAGED_AS } from "../../../formats/datapath.js";
 import { wordOf } from "../../../formats/derive.js";
 import type { GemmAlgorithm } from "../../../formats/gemm-algorithm.js";
 import { roundUp, storageBits } from "../../../tensor/shape.js";
 import { extentOf, type GemmArgs, type GemmOperand, hasLineAmaxes } from "../../ops/gemm.js";
 import type { NativeArgs } from "../addon.js";
 import { addressOf, type Lowering, type LoweringContext } from "../lowering.js";
+import { isMultipliedAsStored } from "./attempt.js";
 import { type Route, routeOf } from "./route.js";
 import { copyBytes, relayoutScales, scaleAddress, scaleBytes, stageOperand, targetOf } from "./staging.js";
 
@@ -124,9 +124,10 @@ function stageAndMultiply(
   const { attempt, splits } = route;
   const { batch = 1 } = args;
   const { x, w, fused, product } = attempt;
-  const staging = STAGING[STAGED_AS[attempt.staging] ? attempt.staging : "plain"];
-  if (xCopy) stageOperand(context, args.x, { staging, out: xCopy, ...targetOf(x) }, batch);
-  if (wCopy) stageOperand(context, args.w, { staging, out: wCopy, ...targetOf(w) }, batch);
+  const stagingOf = (operand: GemmOperand) =>
+    STAGING[isMultipliedAsStored(operand, attempt.staging) ? "plain" : attempt.staging];
+  if (xCopy) stageOperand(context, args.x, { staging: stagingOf(args.x), out: xCopy, ...targetOf(x) }, batch);
+  if (wCopy) stageOperand(context, args.w, { staging: stagingOf(args.w), out: wCopy, ...targetOf(w) }, batch);
   if (xScales) relayoutScales(context, args.x, x, xScales);
   if (wScales) relayoutScales(context, args.w, w, wScales);
   if (scalars)
