@@ -5,7 +5,7 @@ import { addTerms, foldLanes } from "../core/reduce";
 import { ex2Four } from "../core/special-functions";
 import { canonical, narrow, roundFour, widen } from "../core/wide";
 import { fmaFour } from "../gemm/datapath";
-import { loadRows, multiplyKeys, packRows, sumBytes, tilesOf } from "./forward";
+import { loadRows, multiplyKeys, packRows, sumBytes } from "./forward";
 import {
   factorBlock,
   innerLength,
@@ -41,6 +41,16 @@ function statisticOf(task: AttentionTask, frame: usize, i: usize): usize {
     slot(frame, Slot.FirstQuery) +
     i
   );
+}
+
+/** The tiles of queries of a sequence and head. */
+function tilesOf(task: AttentionTask): u32 {
+  return (<u32>task.queries + ROWS - 1) / ROWS;
+}
+
+/** The number of units of the gradients of queries, and of delta. */
+export function attentionQueryUnits(task: AttentionTask): u32 {
+  return <u32>(task.batch * task.heads) * tilesOf(task);
 }
 
 /** Sets the sequence and head of query tile `unit`. Returns the first query of the tile. */

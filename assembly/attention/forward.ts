@@ -1,5 +1,6 @@
-// The forward pass of an attention (numerics.md §10). A unit is a tile of up to ROWS queries of one sequence and head. No result
-// depends on the division into units.
+// The forward pass of an attention (numerics.md §10). A unit is a tile of up to ROWS rows of one sequence and one head of keys
+// and values. A row is a query of one of the heads that share these keys and values, which are packed once for all of them. No
+// result depends on the division into units.
 
 import { Kernel } from "../contract";
 import { log } from "../core/math";
@@ -22,39 +23,65 @@ import {
 } from "./frame";
 import { addBlock, multiplyRows, openFactors, packFactors } from "./product";
 import { applyScores, fillKept, log2e, logitFactor, scoreFactor } from "./scores";
-import { endKey, fillVisible, firstKey, positionOf, scoreRow, setSequence, visibleRow } from "./sequence";
+import {
+  endKey,
+  fillVisible,
+  firstKey,
+  headOf,
+  positionOf,
+  queryOf,
+  scoreRow,
+  setSequence,
+  visibleRow,
+} from "./sequence";
 import { addScores, baseOf, openRow, openSplit, powerOf, RowField, sumOf } from "./softmax";
 import { AttentionTask, dataOf, indexOf, keyIndex, Operand, tensorOf } from "./task";
 
 const LN2: f32 = <f32>reinterpret<f64>(0x3fe62e42fefa39ef);
 
-export function tilesOf(task: AttentionTask): u32 {
-  return (<u32>task.queries + ROWS - 1) / ROWS;
+/** The number of heads of queries that share a head of keys and values. */
+function groupOf(task: AttentionTask): u32 {
+  return <u32>(task.heads / task.keyHeads);
+}
+
+/** The tiles of a sequence and a head of keys and values. */
+function tilesOf(task: AttentionTask): u32 {
+  return (<u32>task.queries * groupOf(task) + ROWS - 1) / ROWS;
 }
 
 /** The number of units of the forward pass. */
 export function attentionUnits(task: AttentionTask): u32 {
-  return <u32>(task.batch * task.heads) * tilesOf(task);
+  return <u32>(task.batch * task.keyHeads) * tilesOf(task);
 }
 
 /**
- * Writes rows of one head of a tensor to the slot of the tensor's rows, as f32 [rows][padded width]: the tile of queries for
- * operands Q and Grad, the block of keys for K and V. Fills the remaining rows, up to the packed rows or whole steps, and the
- * remaining columns with 0.
+ * Writes rows of a tensor to the slot of the tensor's rows, as f32 [rows][padded width]: the tile of queries for operands Q and
+ * Grad, the block of keys for K and V. Fills the remaining rows, up to the packed rows or whole steps, and the remaining columns
+ * with 0.
  */
 export function loadRows(task: AttentionTask, frame: usize, operand: Operand): void {
   const isKey = operand === Operand.K || operand === Operand.V;
   const length = <u32>(operand === Operand.Q || operand === Operand.K ? task.width : task.valueWidth);
-  const first = isKey
-    ? slot(frame, Slot.FirstKey) + slot(frame, Slot.BlockKey)
-    : slot(frame, Slot.FirstQuery) + slot(frame, Slot.TileFirst);
-  const count = <u32>slot(frame, isKey ? Slot.BlockCount : Slot.TileRows);
-  const capacity = isKey ? padded(task, count) : packedRows(frame);
-  const head = slot(frame, isKey ? Slot.KeyHead : Slot.Head);
+  const capacity = isKey ? padded(task, <u32>slot(frame, Slot.BlockCount)) : packedRows(frame);
   const to = rowsSlot(frame, operand);
   const pitch = (<usize>padded(task, length)) << 2;
   memory.fill(to, 0, <usize>capacity * pitch);
-  const isPaged = isKey && task.pages !== 0;
+  if (isKey) widenKeys(task, frame, operand, length, to, pitch);
+  else widenQueries(task, frame, operand, length, to, pitch);
+}
+
+function widenKeys(
+  task: AttentionTask,
+  frame: usize,
+  operand: Operand,
+  length: u32,
+  to: usize,
+  pitch: usize,
+): void {
+  const count = <u32>slot(frame, Slot.BlockCount);
+  const first = slot(frame, Slot.FirstKey) + slot(frame, Slot.BlockKey);
+  const head = slot(frame, Slot.KeyHead);
+  const isPaged = task.pages !== 0;
   const b = slot(frame, Slot.Batch);
   const data = dataOf(task, operand);
   const type = task.type;
@@ -62,6 +89,25 @@ export function loadRows(task: AttentionTask, frame: usize, operand: Operand): v
   const start = indexOf(task, operand, b, first, head);
   for (let row: u32 = 0; row < count; row++) {
     const index = isPaged ? keyIndex(task, operand, b, first + row, head) : start + row * rowStride;
+    widen(data, type, index, length, to + <usize>row * pitch);
+  }
+}
+
+function widenQueries(
+  task: AttentionTask,
+  frame: usize,
+  operand: Operand,
+  length: u32,
+  to: usize,
+  pitch: usize,
+): void {
+  const count = <u32>slot(frame, Slot.TileRows);
+  const first = slot(frame, Slot.FirstQuery);
+  const b = slot(frame, Slot.Batch);
+  const data = dataOf(task, operand);
+  const type = task.type;
+  for (let row: u32 = 0; row < count; row++) {
+    const index = indexOf(task, operand, b, first + queryOf(frame, row), headOf(frame, row));
     widen(data, type, index, length, to + <usize>row * pitch);
   }
 }
@@ -87,13 +133,15 @@ export function packRows(task: AttentionTask, frame: usize, operand: Operand, na
 export function attention(task: AttentionTask, scratch: usize, begin: u32, end: u32): void {
   openFrame(task, scratch);
   const tiles = tilesOf(task);
+  const group = groupOf(task);
+  const keyHeads = <u32>task.keyHeads;
+  setSlot(scratch, Slot.TileHeads, group);
   for (let unit = begin; unit < end; unit++) {
     const sequence = unit / tiles;
-    const heads = <u32>task.heads;
-    setSequence(task, scratch, sequence / heads, sequence % heads);
+    setSequence(task, scratch, sequence / keyHeads, (sequence % keyHeads) * group);
     const first = (unit % tiles) * ROWS;
-    const queries = <u32>slot(scratch, Slot.QueryCount);
-    if (first < queries) attendTile(task, scratch, first, min(ROWS, queries - first));
+    const rows = <u32>slot(scratch, Slot.QueryCount) * group;
+    if (first < rows) attendTile(task, scratch, first, min(ROWS, rows - first));
   }
 }
 
@@ -119,15 +167,14 @@ export function sumBytes(task: AttentionTask, width: u32): usize {
   return <usize>(width / panelLength(task)) * ROWS * STATE_BYTES;
 }
 
-/** Adds all blocks of keys that a query of the tile sees, split by split. */
+/** Adds all blocks of keys that a row of the tile sees, split by split. */
 function attendBlocks(task: AttentionTask, frame: usize): void {
-  const first = <i32>slot(frame, Slot.TileFirst);
-  const rows = <i32>slot(frame, Slot.TileRows);
+  const rows = <u32>slot(frame, Slot.TileRows);
   const block = <i32>task.blockKeys;
   const keys = <i32>slot(frame, Slot.KeyCount);
   const split = <i32>task.splitKeys;
-  const begin = firstKey(task, positionOf(task, frame, first));
-  const end = endKey(task, frame, positionOf(task, frame, first + rows - 1));
+  const begin = firstKey(task, positionOf(task, frame, <i32>queryOf(frame, 0)));
+  const end = endKey(task, frame, positionOf(task, frame, <i32>queryOf(frame, rows - 1)));
   let current: i32 = -1;
   for (let key = (begin / block) * block; key < end; key += block) {
     const part: i32 = split ? key / split : 0;
@@ -270,9 +317,9 @@ function merge(task: AttentionTask, frame: usize, row: u32, r: f32, e: f32): voi
 /** Writes the results of a row. */
 function finishRow(task: AttentionTask, frame: usize, row: u32): void {
   const state = rowState(frame, row);
-  const head = slot(frame, Slot.Head);
+  const head = headOf(frame, row);
   const width = padded(task, <u32>task.valueWidth);
-  const i = slot(frame, Slot.TileFirst) + row;
+  const i = <usize>queryOf(frame, row);
   const sinks = task.sinks;
   if (sinks) {
     // a sink has no outputs

@@ -82,9 +82,13 @@ export const enum Slot {
   KeyCount,
   /** `innerLength` of the task. */
   Inner,
-  /** The rows of the tile of queries: the first one and their number. */
+  /**
+   * The rows of the tile of queries: the first one and their number. Each query has a row for each of TileHeads heads, from Head
+   * on; row r of a sequence belongs to query r / TileHeads (sequence.ts).
+   */
   TileFirst,
   TileRows,
+  TileHeads,
   /** The keys of the block, or of the tile of keys: the first one and their number. */
   BlockKey,
   BlockCount,
@@ -179,7 +183,8 @@ function layOut(task: AttentionTask, frame: usize): f64 {
   const panel = <f64>panelLength(task);
   const rows = <f64>ROWS;
   const states = <f64>STATE_BYTES;
-  let position = reserveSlot(frame, Slot.Line, <f64>Slot.Count * 8, longest * 4);
+  const slots = Math.ceil(<f64>Slot.Count / 2) * 16;
+  let position = reserveSlot(frame, Slot.Line, slots, longest * 4);
   position = reserveSlot(frame, Slot.LineValues, position, longest * 8);
   position = reserveSlot(frame, Slot.LineExponents, position, longest * 2);
   position = reserveSlot(frame, Slot.Natural, position, longest * panel * 4);
@@ -218,10 +223,13 @@ export function attentionScratch(task: AttentionTask): f64 {
   return layOut(task, 0);
 }
 
-/** Writes the pointers of the frame at the beginning of the scratch memory, for tiles of ROWS packed rows. */
+/**
+ * Writes the pointers of the frame at the beginning of the scratch memory, for tiles of ROWS packed rows and of one head.
+ */
 export function openFrame(task: AttentionTask, frame: usize): void {
   layOut(task, frame);
   setSlot(frame, Slot.PackedRows, ROWS);
+  setSlot(frame, Slot.TileHeads, 1);
   setSlot(frame, Slot.Inner, innerLength(task));
 }
 

@@ -5,7 +5,7 @@ import { tanh } from "../core/special-functions";
 import { loadWide } from "../core/wide";
 import { fma32 } from "../gemm/datapath";
 import { Slot, slot } from "./frame";
-import { positionOf, scoreRow, visibleRow } from "./sequence";
+import { headOf, positionOf, queryOf, scoreRow, visibleRow } from "./sequence";
 import { AttentionTask } from "./task";
 
 const LOG2E = reinterpret<f64>(0x3ff71547652b82fe);
@@ -31,26 +31,27 @@ export function logitFactor(task: AttentionTask): f32 {
   return isScaledFirst(task) ? 1 : task.scale;
 }
 
-/** The address of the bias of query i and key 0. */
-function biasRow(task: AttentionTask, frame: usize, i: i32): usize {
+/** The address of the bias of row `row` of the tile and key 0. */
+function biasRow(task: AttentionTask, frame: usize, row: u32): usize {
   const bytes: usize = task.biasType === 0 ? 4 : 2;
   const index =
-    slot(frame, Slot.Batch) * task.biasBatch + slot(frame, Slot.Head) * task.biasHead + <usize>i * task.keys;
+    slot(frame, Slot.Batch) * task.biasBatch +
+    headOf(frame, row) * task.biasHead +
+    <usize>queryOf(frame, row) * task.keys;
   return task.bias + index * bytes;
 }
 
 /**
- * Replaces the products of query `row` of the tile with the keys of the block by their scores z. Hidden keys are skipped. If
+ * Replaces the products of row `row` of the tile with the keys of the block by their scores z. Hidden keys are skipped. If
  * `tanhs` is not null, it receives the values of tanh.
  */
 export function applyScores(task: AttentionTask, frame: usize, row: u32, tanhs: usize): void {
-  const i = <i32>(<u32>slot(frame, Slot.TileFirst) + row);
   const first = <i32>slot(frame, Slot.BlockKey);
   const count = <i32>slot(frame, Slot.BlockCount);
   const visible = visibleRow(frame, row);
   const scores = scoreRow(frame, Slot.Scores, row);
   const isBefore = task.biasBeforeScale;
-  const bias = task.bias ? biasRow(task, frame, i) : 0;
+  const bias = task.bias ? biasRow(task, frame, row) : 0;
   if (!isScaledFirst(task) && !bias) return;
   const type = <u32>task.biasType;
   const scaledFirst = isScaledFirst(task);
@@ -58,10 +59,10 @@ export function applyScores(task: AttentionTask, frame: usize, row: u32, tanhs: 
   const softcap = task.softcap;
   const inverse = task.inverseSoftcap;
   const slopes = task.slopes;
-  const t = positionOf(task, frame, i);
+  const t = positionOf(task, frame, <i32>queryOf(frame, row));
   let slope: f32 = 0;
   if (slopes) {
-    const index = slot(frame, Slot.Batch) * task.slopeBatch + slot(frame, Slot.Head);
+    const index = slot(frame, Slot.Batch) * task.slopeBatch + headOf(frame, row);
     slope = load<f32>(slopes + (index << 2));
   }
   for (let j = 0; j < count; j++) {
@@ -84,11 +85,10 @@ export function applyScores(task: AttentionTask, frame: usize, row: u32, tanhs: 
 }
 
 /**
- * Writes one byte for each key of the block to Kept: 1 if dropout keeps it for query `row` of the tile, else 0. The first key is
+ * Writes one byte for each key of the block to Kept: 1 if dropout keeps it for row `row` of the tile, else 0. The first key is
  * a multiple of 16.
  */
 export function fillKept(task: AttentionTask, frame: usize, row: u32): void {
-  const i = <i32>(<u32>slot(frame, Slot.TileFirst) + row);
   const first = <i32>slot(frame, Slot.BlockKey);
   const count = <i32>slot(frame, Slot.BlockCount);
   const kept = slot(frame, Slot.Kept);
@@ -98,9 +98,8 @@ export function fillKept(task: AttentionTask, frame: usize, row: u32): void {
   draws.seedHi = <u32>task.seedHigh;
   draws.offsetHi = <u32>task.offset;
   const threshold = <u32>task.threshold;
-  draws.offsetLo =
-    <u32>(slot(frame, Slot.Batch) * task.allHeads + task.firstHead) + <u32>slot(frame, Slot.Head);
-  const t = positionOf(task, frame, i);
+  draws.offsetLo = <u32>(slot(frame, Slot.Batch) * task.allHeads + task.firstHead) + <u32>headOf(frame, row);
+  const t = positionOf(task, frame, <i32>queryOf(frame, row));
   let group: i32 = -1;
   for (let j = first; j < first + count; j++) {
     if (j >> 5 !== group) {

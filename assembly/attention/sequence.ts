@@ -26,7 +26,7 @@ function rowsOf(task: AttentionTask, b: usize, lengths: usize, starts: usize, ro
   return <u64>(<u32>first) | ((<u64>(<u32>length)) << 32);
 }
 
-/** Sets the sequence and the head of the queries. */
+/** Sets the sequence, and the head of the queries or the first of their heads. */
 export function setSequence(task: AttentionTask, frame: usize, b: usize, head: usize): void {
   setSlot(frame, Slot.Batch, b);
   setHead(task, frame, head);
@@ -48,10 +48,22 @@ export function scoreRow(frame: usize, name: Slot, row: u32): usize {
   return slot(frame, name) + ((<usize>row * slot(frame, Slot.Inner)) << 2);
 }
 
-/** Sets the head of the queries, and its head of keys and values. */
+/** Sets the (first) head of the queries, and its head of keys and values. */
 export function setHead(task: AttentionTask, frame: usize, head: usize): void {
   setSlot(frame, Slot.Head, head);
   setSlot(frame, Slot.KeyHead, (head * task.keyHeads) / task.heads);
+}
+
+/** The query of row `row` of the tile, in its sequence. */
+export function queryOf(frame: usize, row: u32): u32 {
+  return (<u32>slot(frame, Slot.TileFirst) + row) / <u32>slot(frame, Slot.TileHeads);
+}
+
+/** The head of row `row` of the tile. */
+export function headOf(frame: usize, row: u32): usize {
+  return (
+    slot(frame, Slot.Head) + ((<u32>slot(frame, Slot.TileFirst) + row) % <u32>slot(frame, Slot.TileHeads))
+  );
 }
 
 /** The position t of query i among the keys. */
@@ -73,11 +85,11 @@ export function endKey(task: AttentionTask, frame: usize, t: i32): i32 {
 }
 
 /**
- * Writes one byte for each key of the block to the row `row` of Visible: 1 if query `row` of the tile sees it, else 0. Returns
- * the number of visible keys.
+ * Writes one byte for each key of the block to the row `row` of Visible: 1 if the query of the row sees it, else 0. Returns the
+ * number of visible keys.
  */
 export function fillVisible(task: AttentionTask, frame: usize, row: u32): i32 {
-  const i = <i32>(<u32>slot(frame, Slot.TileFirst) + row);
+  const i = <i32>queryOf(frame, row);
   const first = <i32>slot(frame, Slot.BlockKey);
   const count = <i32>slot(frame, Slot.BlockCount);
   const visible = visibleRow(frame, row);
@@ -92,7 +104,7 @@ export function fillVisible(task: AttentionTask, frame: usize, row: u32): i32 {
   const hiddenRow =
     mask +
     slot(frame, Slot.Batch) * task.maskBatch +
-    slot(frame, Slot.Head) * task.maskHead +
+    headOf(frame, row) * task.maskHead +
     <usize>i * task.keys +
     <usize>first;
   let hidden = 0;

@@ -237,6 +237,59 @@ describe("a row has the same bits", () => {
   });
 });
 
+describe("heads that share keys and values", () => {
+  it("have the bits of heads with copies of these keys and values", () => {
+    const draw = fc.record({
+      sizes: sizesOfHeads,
+      rule: rules,
+      queries: fc.constantFrom(1, 3, 20, 70),
+      dropsKeys: fc.boolean(),
+      hides: fc.boolean(),
+      hasBias: fc.boolean(),
+      causal: fc.boolean(),
+      seed: fc.nat(),
+    });
+    const property = fc.property(draw, ({ sizes, rule, queries, seed, ...drawn }) => {
+      inScope(() => {
+        const { heads, keyHeads, width, valueWidth, dtype } = sizes;
+        const [keys, { hasSinks, hasSlopes, ...others }] = [70, rule];
+        const { q, k, v } = sequence(keys, sizes, seed);
+        const pairs = [1, heads, queries, keys];
+        const hidden = Uint8Array.from(values(elementCount(pairs), seed + 3), (x) => (x > 1 ? 1 : 0));
+        const options: AttentionOptions = {
+          ...{ ...others, causal: drawn.causal, align: "end" },
+          sinks: hasSinks ? tensor(backend(), Float32Array.of(0, 1, -2, 3)) : undefined,
+          alibiSlopes: hasSlopes ? tensor(backend(), Float32Array.of(0.5, 0.25, 0.125, 1)) : undefined,
+          dropout: drawn.dropsKeys ? { probability: 0.3, seed: BigInt(seed) } : undefined,
+          mask: drawn.hides ? tensor(backend(), hidden, pairs, "u8") : undefined,
+          bias: drawn.hasBias ? tensor(backend(), values(elementCount(pairs), seed + 4), pairs) : undefined,
+        };
+        const query = wide(
+          backend(),
+          q.subarray(0, queries * heads * width),
+          [1, queries, heads, width],
+          dtype,
+        );
+        const run = (count: number) => {
+          const head = (data: Float32Array, size: number) =>
+            Float32Array.from({ length: keys * count * size }, (_, at) => {
+              const [row, i] = [Math.floor(at / (count * size)), Math.floor(at / size) % count];
+              return data[
+                (row * keyHeads + Math.floor((i * keyHeads) / count)) * size + (at % size)
+              ] as number;
+            });
+          const key = wide(backend(), head(k, width), [1, keys, count, width], dtype);
+          const value = wide(backend(), head(v, valueWidth), [1, keys, count, valueWidth], dtype);
+          const { out, lse } = attention(query, key, value, options);
+          return [codesOfTensor(out), codesOfTensor(lse)];
+        };
+        expect(run(keyHeads)).toEqual(run(heads));
+      });
+    });
+    fc.assert(property, { numRuns: drawsOr(100), seed: SEED });
+  });
+});
+
 /** Runs `body` and disposes of the tensors that it leaves. */
 function inScope(body: () => void): void {
   using _scope = new Scope();

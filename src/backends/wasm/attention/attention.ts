@@ -96,11 +96,11 @@ function backward(context: LoweringContext, args: AttentionBackwardArgs): void {
       dbiasHeads,
       dsinks: dsinks?.address ?? NULL,
     };
-    runUnits(context, "attentionDeltas", "attentionUnits", { biasGrads: NULL, ...fields }, 64);
+    runUnits(context, "attentionDeltas", "attentionQueryUnits", { biasGrads: NULL, ...fields }, 64);
     withScoreGrads(context, args, (biasGrads) => {
       const task = { biasGrads, ...fields };
       const weight = 128 * Math.min(sizes.keys, 2 ** 20) * (args.q.shape.at(-1) as number);
-      runUnits(context, "attentionQueryGrads", "attentionUnits", task, weight);
+      runUnits(context, "attentionQueryGrads", "attentionQueryUnits", task, weight);
       runUnits(context, "attentionKeyGrads", "attentionKeyUnits", task, weight);
       if (dbias) {
         const job = { total: dbiasBatches * dbiasHeads * sizes.queries, weight: sizes.keys };
@@ -137,7 +137,7 @@ function withScoreGrads(
 function runUnits(
   { pool }: LoweringContext,
   name: "attention" | "attentionDeltas" | "attentionQueryGrads" | "attentionKeyGrads",
-  units: "attentionUnits" | "attentionKeyUnits",
+  units: "attentionUnits" | "attentionQueryUnits" | "attentionKeyUnits",
   task: ExportArgs<"attention">,
   weight: number,
 ): void {
