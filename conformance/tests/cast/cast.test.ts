@@ -212,7 +212,7 @@ describe("tensors that cannot be encoded are refused", () => {
     expect(() => decode(encode(x(), { format: "e4m3" }), { format: "bf16" })).toThrow(DTypeError);
   });
 
-  testInScope("4-bit codes of one storage by a format of the other, as two elements of u8 and as one", () => {
+  testInScope("u8 bytes decoded by a format's name, and packed elements decoded by a layout", () => {
     const layout = layoutOf("e2m1");
     const [pairs, nibbles] = [empty(backend(), "u8", [3, 4]), empty(backend(), "e2m1", [3, 4])];
     expect(() => decode(pairs, { format: "e2m1" })).toThrow(DTypeError);

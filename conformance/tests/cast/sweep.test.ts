@@ -26,7 +26,7 @@ function chunkOf(value: number): number {
   return (new Uint32Array(Float32Array.of(value).buffer)[0] as number) >>> 24;
 }
 
-/** The chunks of the smallest and the largest value, those of their negatives, and one that depends on `index`. */
+/** The chunks of the smallest and the largest value, the chunks of their negatives, and one chunk that depends on `index`. */
 function edgeChunks({ format }: Encoding, index: number): number[] {
   const { max, minPositive } = factsOf(format);
   const edges = [chunkOf(minPositive), chunkOf(max)];
@@ -37,10 +37,13 @@ describe("the committed digests", () => {
   for (const name of ["cuda-digests.json", "cuda-digests-directed.json"]) {
     const text = readFileSync(new URL(`../../vectors/${name}`, import.meta.url), "utf8");
     const { runs } = JSON.parse(text) as { runs: CudaRun[] };
-    it.each(runs)("of $format $rounding $overflow are those of CUDA's own conversion, all 256", (run) => {
-      expect(run.chunks).toHaveLength(SWEEP_CHUNKS);
-      for (const [chunk, ...pair] of run.chunks) expect(committedDigest(run, chunk)).toEqual(pair);
-    });
+    it.each(runs)(
+      "of $format $rounding $overflow equal the digests of CUDA's own conversion, all 256",
+      (run) => {
+        expect(run.chunks).toHaveLength(SWEEP_CHUNKS);
+        for (const [chunk, ...pair] of run.chunks) expect(committedDigest(run, chunk)).toEqual(pair);
+      },
+    );
   }
 });
 
@@ -70,7 +73,7 @@ describe("encode over all inputs of a chunk", () => {
       await expect(sweepChunk(backend, chunk, options), String(chunk)).rejects.toThrow(ArgumentError);
   });
 
-  it("frees what it allocates, also outside of a scope", async () => {
+  it("frees the memory that it allocates, also outside of a scope", async () => {
     const { live, blocks } = backend.memoryUse();
     await sweepChunk(backend, 0, { format: "e4m3", rounding: "tiesToEven", overflow: "saturate" });
     expect(backend.memoryUse()).toMatchObject({ live, blocks });

@@ -20,7 +20,7 @@ import {
   FIXTURES,
   readContents,
   reportOf,
-  transposed,
+  transpose,
   VECTORS,
   valuesIn,
 } from "./files/checkpoints.js";
@@ -31,26 +31,29 @@ const backend = useBackend({ threads: 1, datapath: "hopper" });
 describe.each(sampleCases(FIXTURES, 8))("%s", (name) => {
   it.each(["bf16", "f32"] as const)(
     "converts to %s: checks the values, the other tensors, the configuration and the report",
-    async (to) => {
+    async (target) => {
       const input = join(VECTORS, name);
-      const before = await readContents(input);
+      const original = await readContents(input);
       const values = new Map(
-        [...(await valuesIn(input))].map(([each, exact]) => [each, Float32Array.from(exact)]),
+        [...(await valuesIn(input))].map(([weightName, exact]) => [weightName, Float32Array.from(exact)]),
       );
-      const said = JSON.parse(await w.succeed("convert", input, "-o", "@out", "--to", to, "--json"));
-      const after = await readContents(w.path("out"));
-      expect(new Set(said.converted)).toEqual(new Set(values.keys()));
-      for (const [weight, read] of values) {
+      const jsonReport = JSON.parse(
+        await w.succeed("convert", input, "-o", "@out", "--to", target, "--json"),
+      );
+      const converted = await readContents(w.path("out"));
+      expect(new Set(jsonReport.converted)).toEqual(new Set(values.keys()));
+      for (const [weight, convertedValues] of values) {
         const {
           dtype,
           bytes,
           shape = [],
-        } = after.tensors.get(weight) ?? { dtype: "BOOL", bytes: new Uint8Array() };
+        } = converted.tensors.get(weight) ?? { dtype: "BOOL", bytes: new Uint8Array() };
         // transformers stores these experts as [E, K, N] if they are not quantized
         const [, rows = 0, columns = 0] = shape;
-        const exact = name === "gpt-oss" ? Float32Array.from(transposed(read, columns, rows)) : read;
-        expect(dtype).toBe(to === "bf16" ? "BF16" : "F32");
-        if (to === "f32") expect(new Float32Array(bytes.buffer, 0, exact.length)).toEqual(exact);
+        const exact =
+          name === "gpt-oss" ? Float32Array.from(transpose(convertedValues, columns, rows)) : convertedValues;
+        expect(dtype).toBe(target === "bf16" ? "BF16" : "F32");
+        if (target === "f32") expect(new Float32Array(bytes.buffer, 0, exact.length)).toEqual(exact);
         else {
           using _scope = new Scope();
           const codes = encode(tensor(backend(), exact), { format: "bf16" }).dataSync();
@@ -59,21 +62,23 @@ describe.each(sampleCases(FIXTURES, 8))("%s", (name) => {
           ).toBe(0);
         }
       }
-      const expected = [...before.tensors].filter(
-        ([each]) =>
-          !/(scale|scales|scale_inv|scale_2|packed|blocks|qdata|_shape)$/.test(each) && !values.has(each),
+      const expected = [...original.tensors].filter(
+        ([weightName]) =>
+          !/(scale|scales|scale_inv|scale_2|packed|blocks|qdata|_shape)$/.test(weightName) &&
+          !values.has(weightName),
       );
-      for (const [each, held] of expected) expect(after.tensors.get(each)).toEqual(held);
-      expect(after.tensors.size).toBe(expected.length + values.size);
-      expect(after.json.get("config.json")?.quantization_config).toBeUndefined();
-      expect(after.json.has("hf_quant_config.json")).toBe(false);
+      for (const [tensorName, storedTensor] of expected)
+        expect(converted.tensors.get(tensorName)).toEqual(storedTensor);
+      expect(converted.tensors.size).toBe(expected.length + values.size);
+      expect(converted.json.get("config.json")?.quantization_config).toBeUndefined();
+      expect(converted.json.has("hf_quant_config.json")).toBe(false);
       const report = await reportOf(w.path("out"));
       expect([report.findings, report.weights]).toEqual([[], []]);
-      expect(said.changes).toHaveLength(values.size);
-      for (const { elements, changed, max, relative } of said.changes) {
-        expect(changed).toBeLessThanOrEqual(elements);
-        expect(max > 0).toBe(changed > 0);
-        expect(relative).toBeLessThanOrEqual(to === "bf16" ? 2 ** -8 + 2 ** -24 : 2 ** -24);
+      expect(jsonReport.changes).toHaveLength(values.size);
+      for (const { elements, changed: numChanged, max, relative } of jsonReport.changes) {
+        expect(numChanged).toBeLessThanOrEqual(elements);
+        expect(max > 0).toBe(numChanged > 0);
+        expect(relative).toBeLessThanOrEqual(target === "bf16" ? 2 ** -8 + 2 ** -24 : 2 ** -24);
       }
     },
   );
@@ -88,9 +93,9 @@ describe("a part of a checkpoint", () => {
       const report = await reportOf(w.path("out"));
       expect(errorsIn(report.findings)).toEqual([]);
       expect(report.weights).toHaveLength(4);
-      const [before, after] = [await readContents(input), await readContents(w.path("out"))];
-      for (const [each, held] of before.tensors)
-        if (each.includes("self_attn")) expect(after.tensors.get(each)).toEqual(held);
+      const [original, converted] = [await readContents(input), await readContents(w.path("out"))];
+      for (const [tensorName, storedTensor] of original.tensors)
+        if (tensorName.includes("self_attn")) expect(converted.tensors.get(tensorName)).toEqual(storedTensor);
     },
   );
 });
@@ -98,13 +103,13 @@ describe("a part of a checkpoint", () => {
 describe("the output", () => {
   it("exists only with --force, and is not touched without it", async () => {
     copyFixture("ct-mxfp4", w.path("in"));
-    const before = await readContents(w.path("in"));
+    const original = await readContents(w.path("in"));
     const { status, stderr } = await w.run("convert", "@in", "-o", "@in", "--to", "bf16");
     expect({ status, stderr }).toEqual({
       status: 2,
       stderr: expect.stringMatching(/exists; give a new folder, or force/),
     });
-    expect(await readContents(w.path("in"))).toEqual(before);
+    expect(await readContents(w.path("in"))).toEqual(original);
     await w.succeed("convert", "@in", "-o", "@in", "--to", "bf16", "--force");
     expect((await reportOf(w.path("in"))).weights).toEqual([]);
     expect(w.names).toEqual(["in"]);
@@ -112,10 +117,10 @@ describe("the output", () => {
 
   it("is not written with --dry-run, and not begun for a checkpoint that would be read wrong", async () => {
     copyFixture("ct-mxfp4", w.path("in"));
-    const said = JSON.parse(
+    const report = JSON.parse(
       await w.succeed("convert", "@in", "-o", "@out", "--to", "f32", "--dry-run", "--json"),
     );
-    expect(said).toMatchObject({ written: false, kept: [] });
+    expect(report).toMatchObject({ written: false, kept: [] });
     expect(w.names).toEqual(["in"]);
     const config = JSON.parse(readFileSync(join(w.path("in"), "config.json"), "utf8"));
     writeFileSync(
@@ -163,19 +168,19 @@ describe("the output", () => {
 });
 
 it("rounds every f32 to BF16 as encode does, and counts what changed", () => {
-  const words = Uint32Array.from({ length: 1 << 16 }, (_, i) => Math.imul(i, 0x10001) ^ (i << 3));
-  const floats = new Float32Array(words.buffer);
-  const changes = new Changes();
-  const bytes = encodeWide("bf16", Float64Array.from(floats), changes);
+  const bits = Uint32Array.from({ length: 1 << 16 }, (_, i) => Math.imul(i, 0x10001) ^ (i << 3));
+  const floats = new Float32Array(bits.buffer);
+  const counts = new Changes();
+  const bytes = encodeWide("bf16", Float64Array.from(floats), counts);
   using _scope = new Scope();
   const codes = encode(tensor(backend(), floats), { format: "bf16", overflow: "nonfinite" }).dataSync();
-  const own = new Uint16Array(bytes.buffer);
-  let same = 0;
-  for (let i = 0; i < own.length; i++) {
-    const unordered = ((own[i] ?? 0) & 0x7fff) > 0x7f80;
+  const expected = new Uint16Array(bytes.buffer);
+  let numEqual = 0;
+  for (let i = 0; i < expected.length; i++) {
+    const unordered = ((expected[i] ?? 0) & 0x7fff) > 0x7f80;
     if (Number.isNaN(floats[i])) expect(unordered).toBe(true);
-    else expect(own[i]).toBe(Number(codes[i]) & 0xffff);
-    if (Number.isNaN(floats[i]) || ((words[i] ?? 0) & 0xffff) === 0) same++;
+    else expect(expected[i]).toBe(Number(codes[i]) & 0xffff);
+    if (Number.isNaN(floats[i]) || ((bits[i] ?? 0) & 0xffff) === 0) numEqual++;
   }
-  expect(changes).toMatchObject({ elements: own.length, changed: own.length - same });
+  expect(counts).toMatchObject({ elements: expected.length, changed: expected.length - numEqual });
 });

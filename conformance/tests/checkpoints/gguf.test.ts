@@ -20,10 +20,10 @@ import {
   convertTo,
   errorsIn,
   GGUF,
-  type Held,
   inFolder,
   readContents,
   reportOf,
+  type StoredTensor,
   valuesIn,
 } from "./files/checkpoints.js";
 import { ggufBytes, TYPE } from "./gguf/files.js";
@@ -56,12 +56,12 @@ it("the package and its version are recorded, with every file", () => {
 });
 
 /** The tensors of a file as conversion writes them, whatever their values are: `convert` refuses codes under scales of 0. */
-async function widened(input: string, to: WideTarget): Promise<Map<string, Held>> {
+async function dequantizeTo(input: string, target: WideTarget): Promise<Map<string, StoredTensor>> {
   const checkpoint = await openCheckpointFiles(input);
-  const opened = Kernels.open();
-  const means = { kernels: () => opened, backend: () => Promise.resolve(backend()) };
-  const { steps } = wideConversions(await surveyFiles(checkpoint), to, () => true, means);
-  const tensors = new Map<string, Held>();
+  const kernels = Kernels.open();
+  const means = { kernels: () => kernels, backend: () => Promise.resolve(backend()) };
+  const { steps } = wideConversions(await surveyFiles(checkpoint), target, () => true, means);
+  const tensors = new Map<string, StoredTensor>();
   for (const { entry, shard } of checkpoint.tensors.values()) {
     const step = steps.get(entry.name);
     const [plan = entry] = step?.outputs ?? [];
@@ -81,21 +81,21 @@ async function widened(input: string, to: WideTarget): Promise<Map<string, Held>
 }
 
 describe.each(NAMES)("%s", (name) => {
-  const recorded = WITNESS.files[name] ?? {};
+  const recordedTensors = WITNESS.files[name] ?? {};
 
-  it.each(["f32", "bf16"] as const)("gives the package's own values as %s", async (to) => {
-    const tensors = await widened(pathOf(name), to);
-    const compared: string[] = [];
-    for (const [key, { type, shape, bytes: stored, ...values }] of Object.entries(recorded)) {
+  it.each(["f32", "bf16"] as const)("gives the package's own values as %s", async (target) => {
+    const tensors = await dequantizeTo(pathOf(name), target);
+    const comparedNames: string[] = [];
+    for (const [key, { type, shape, bytes: storedBytes, ...values }] of Object.entries(recordedTensors)) {
       if (key.startsWith(`${SCALED}.`)) continue;
-      const held = tensors.get(key);
-      expect(held?.shape, key).toEqual(shape);
-      const quantized = !/^B?F\d+$/.test(type);
-      expect(held?.dtype, key).toBe(quantized ? to.toUpperCase() : type);
-      expect(digest(held?.bytes ?? new Uint8Array()), key).toBe(quantized ? values[to] : stored);
-      compared.push(key);
+      const tensor = tensors.get(key);
+      expect(tensor?.shape, key).toEqual(shape);
+      const isQuantized = !/^B?F\d+$/.test(type);
+      expect(tensor?.dtype, key).toBe(isQuantized ? target.toUpperCase() : type);
+      expect(digest(tensor?.bytes ?? new Uint8Array()), key).toBe(isQuantized ? values[target] : storedBytes);
+      comparedNames.push(key);
     }
-    expect(compared.length).toBe(COMPARED[name]);
+    expect(comparedNames.length).toBe(COMPARED[name]);
   });
 });
 
@@ -146,9 +146,9 @@ it("inspect says how packed tensors are stored, and counts their own bytes", asy
 it("packed tensors are quantized from their values, any range of which is read", () =>
   inFolder(async (folder) => {
     const source = pathOf("gguf-packed");
-    const [wide, there] = [join(folder, "wide"), join(folder, "there")];
-    await convertTo(backend(), source, wide, "f32");
-    const { plan } = await convertTo(backend(), source, there, "ct-mxfp8", [
+    const [wideFolder, convertedFolder] = [join(folder, "wide"), join(folder, "there")];
+    await convertTo(backend(), source, wideFolder, "f32");
+    const { plan } = await convertTo(backend(), source, convertedFolder, "ct-mxfp8", [
       "*.q4_k.weight",
       "*.iq1_m.weight",
     ]);
@@ -156,17 +156,17 @@ it("packed tensors are quantized from their values, any range of which is read",
       ["blk.0.q4_k.weight", "quantized"],
       ["blk.0.iq1_m.weight", "quantized"],
     ]);
-    const [values, file] = [await readContents(wide), await GgufFile.open(source)];
+    const [values, file] = [await readContents(wideFolder), await GgufFile.open(source)];
     for (const entry of file.tensors.values()) {
-      const whole = values.tensors.get(entry.name)?.bytes ?? new Uint8Array();
+      const wholeValues = values.tensors.get(entry.name)?.bytes ?? new Uint8Array();
       for (const [begin, end] of [
         [0, 4],
         [124, 132],
         [4, 3068],
         [1000, 1000],
       ])
-        if ((end ?? 0) <= whole.length)
-          expect(await file.read(entry, begin, end)).toEqual(whole.slice(begin, end));
+        if ((end ?? 0) <= wholeValues.length)
+          expect(await file.read(entry, begin, end)).toEqual(wholeValues.slice(begin, end));
     }
     await file.close();
   }));
@@ -186,10 +186,10 @@ it("the scale of a whole NVFP4 tensor multiplies, and is not left in the output"
     const codes = await source.read(source.entry(`${SCALED}.weight`));
     const scales = await source.read(source.entry(`${SCALED}.weight.block_scales`));
     await source.close();
-    const global = Math.fround(0.3);
+    const globalScale = Math.fround(0.3);
     values.forEach((value, i) => {
       const code = ((codes[i >> 1] ?? 0) >> (4 * (i & 1))) & 15;
-      const scale = Math.fround((valueOfCode("e4m3", scales[i >> 4] ?? 0) / 2) * global);
+      const scale = Math.fround((valueOfCode("e4m3", scales[i >> 4] ?? 0) / 2) * globalScale);
       expect(value).toBe(Math.fround(code === 8 ? 0 : 2 * valueOfCode("e2m1", code) * scale));
     });
   }));
@@ -215,13 +215,13 @@ it("a configuration of another model beside the file claims nothing", () =>
 
 /** The element of a block for each code, by the layout of ggml: byte j of h holds elements j and j + h. */
 function expectedCodes(block: Uint8Array, scales: number): number[] {
-  const half = (block.length - scales) / scales;
+  const bytesPerHalf = (block.length - scales) / scales;
   const codes: number[] = [];
   for (let sub = 0; sub < scales; sub++)
-    for (let j = 0; j < half; j++) {
-      const byte = block[scales + sub * half + j] ?? 0;
-      codes[2 * half * sub + j] = byte & 15;
-      codes[2 * half * sub + half + j] = byte >> 4;
+    for (let j = 0; j < bytesPerHalf; j++) {
+      const byte = block[scales + sub * bytesPerHalf + j] ?? 0;
+      codes[2 * bytesPerHalf * sub + j] = byte & 15;
+      codes[2 * bytesPerHalf * sub + bytesPerHalf + j] = byte >> 4;
     }
   return codes;
 }
@@ -233,34 +233,34 @@ it("any blocks have their codes in order, and any range of bytes is read", () =>
       { type: TYPE.mxfp4, elements: 32, scales: 1, bytes: 17 },
       { type: TYPE.nvfp4, elements: 64, scales: 4, bytes: 36 },
     );
-    const drawn = fc
+    const cases = fc
       .tuple(kind, fc.integer({ min: 1, max: 4 }), fc.integer({ min: 1, max: 5 }))
-      .chain(([each, rows, blocks]) =>
+      .chain(([type, rows, blocks]) =>
         fc.record({
-          each: fc.constant(each),
+          type: fc.constant(type),
           rows: fc.constant(rows),
           blocks: fc.constant(blocks),
           data: fc.uint8Array({
-            minLength: rows * blocks * each.bytes,
-            maxLength: rows * blocks * each.bytes,
+            minLength: rows * blocks * type.bytes,
+            maxLength: rows * blocks * type.bytes,
           }),
           range: fc.tuple(
-            fc.nat(rows * blocks * (each.elements / 2)),
-            fc.nat(rows * blocks * (each.elements / 2)),
+            fc.nat(rows * blocks * (type.elements / 2)),
+            fc.nat(rows * blocks * (type.elements / 2)),
           ),
         }),
       );
     await fc.assert(
-      fc.asyncProperty(drawn, async ({ each, rows, blocks, data, range }) => {
-        const dimensions = [blocks * each.elements, rows];
+      fc.asyncProperty(cases, async ({ type, rows, blocks, data, range }) => {
+        const dimensions = [blocks * type.elements, rows];
         writeFileSync(
           path,
-          ggufBytes({ tensors: [{ name: "x", dimensions, type: each.type, offset: 0 }], data }),
+          ggufBytes({ tensors: [{ name: "x", dimensions, type: type.type, offset: 0 }], data }),
         );
         const split = Array.from({ length: rows * blocks }, (_, i) =>
-          data.slice(i * each.bytes, (i + 1) * each.bytes),
+          data.slice(i * type.bytes, (i + 1) * type.bytes),
         );
-        const codes = split.flatMap((block) => expectedCodes(block, each.scales));
+        const codes = split.flatMap((block) => expectedCodes(block, type.scales));
         const packed = Uint8Array.from(
           { length: codes.length / 2 },
           (_, i) => (codes[2 * i] ?? 0) | ((codes[2 * i + 1] ?? 0) << 4),
@@ -268,7 +268,7 @@ it("any blocks have their codes in order, and any range of bytes is read", () =>
         const file = await GgufFile.open(path);
         expect(await file.read(file.entry("x"))).toEqual(packed);
         expect(await file.read(file.entry("x.block_scales"))).toEqual(
-          Uint8Array.from(split.flatMap((block) => [...block.slice(0, each.scales)])),
+          Uint8Array.from(split.flatMap((block) => [...block.slice(0, type.scales)])),
         );
         const [begin, end] = range.toSorted((a, b) => a - b);
         expect(await file.read(file.entry("x"), begin, end)).toEqual(packed.slice(begin, end));
@@ -292,16 +292,16 @@ it("plain tensors of any shape keep their bytes", () =>
         types,
         fc.array(fc.integer({ min: 0, max: 4 }), { maxLength: 4 }),
         async ([type, size, dtype], shape) => {
-          const length = shape.reduce((product, each) => product * each, size);
+          const length = shape.reduce((product, dimension) => product * dimension, size);
           const data = Uint8Array.from({ length }, (_, i) => (i * 37) & 255);
           writeFileSync(
             path,
             ggufBytes({ tensors: [{ name: "x", dimensions: shape.toReversed(), type, offset: 0 }], data }),
           );
           const checkpoint = await openCheckpointFiles(path);
-          const stored = checkpoint.tensors.get("x");
-          expect(stored?.entry).toMatchObject({ dtype, shape });
-          expect(stored && (await stored.shard.read(stored.entry))).toEqual(data);
+          const tensor = checkpoint.tensors.get("x");
+          expect(tensor?.entry).toMatchObject({ dtype, shape });
+          expect(tensor && (await tensor.shard.read(tensor.entry))).toEqual(data);
           await checkpoint.close();
         },
       ),

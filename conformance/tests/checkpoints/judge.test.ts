@@ -16,26 +16,26 @@ import { draws } from "../harness/draws.js";
 import {
   type Contents,
   FIXTURES,
-  type Held,
   readContents,
   reportOf,
   reportOfContents,
+  type StoredTensor,
   VECTORS,
 } from "./files/checkpoints.js";
 
 const Q = "model.layers.0.self_attn.q_proj";
 const GATE = "model.layers.0.mlp.gate_proj";
 
-const get = ({ tensors }: Contents, name: string): Held => {
-  const held = tensors.get(name);
-  if (!held) throw new Error(`${name} is not there`);
-  return held;
+const get = ({ tensors }: Contents, name: string): StoredTensor => {
+  const tensor = tensors.get(name);
+  if (!tensor) throw new Error(`${name} is not there`);
+  return tensor;
 };
 
 /** The findings about a fixture after a change. */
-async function findingsOf(fixture: string, change: (contents: Contents) => void): Promise<FindingName[]> {
+async function findingsOf(fixture: string, alter: (contents: Contents) => void): Promise<FindingName[]> {
   const contents = await readContents(join(VECTORS, fixture));
-  change(contents);
+  alter(contents);
   return (await reportOfContents(contents)).findings.map(({ name }) => name);
 }
 
@@ -53,10 +53,10 @@ describe.each([
     ["scale-not-finite", f32(-Infinity), []],
     ["scale-shape", f32(1, 1), [2]],
   ])("has %s", async (finding, bytes, shape) => {
-    const found = await findingsOf(fixture, (all) => {
-      all.tensors.set(name, { dtype: "F32", shape, bytes });
+    const findings = await findingsOf(fixture, (contents) => {
+      contents.tensors.set(name, { dtype: "F32", shape, bytes });
     });
-    expect(found).toContain(finding);
+    expect(findings).toContain(finding);
   });
 });
 
@@ -75,43 +75,45 @@ describe("no alarm is raised", () => {
       "a scale of activations of 1",
       "modelopt-fp8",
       "scale-one",
-      (all) => Object.assign(get(all, `${Q}.input_scale`), { bytes: f32(1) }),
+      (contents) => Object.assign(get(contents, `${Q}.input_scale`), { bytes: f32(1) }),
     ],
     [
       "few blocks of MX under 1",
       "ct-mxfp4",
       "scale-constant",
-      (all) => get(all, `${Q}.weight_scale`).bytes.fill(127),
+      (contents) => get(contents, `${Q}.weight_scale`).bytes.fill(127),
     ],
     [
       "codes of which most are NaN are not of e4m3fnuz",
       "ct-fp8-channel",
       "codes-fnuz",
-      (all) => get(all, `${Q}.weight`).bytes.fill(0x7f),
+      (contents) => get(contents, `${Q}.weight`).bytes.fill(0x7f),
     ],
   ];
 
-  it.each(QUIET)("by %s", async (_, fixture, finding, change) => {
-    expect(await findingsOf(fixture, change)).not.toContain(finding);
+  it.each(QUIET)("by %s", async (_, fixture, finding, alter) => {
+    expect(await findingsOf(fixture, alter)).not.toContain(finding);
   });
 
   it("by metadata of torchao that are no JSON", async () => {
-    const found = await findingsOf("torchao-nvfp4", ({ metadata }) =>
+    const findings = await findingsOf("torchao-nvfp4", ({ metadata }) =>
       Object.assign(metadata, { [`${GATE}.weight`]: "{", "lm_head.weight": "[" }),
     );
-    expect(found).not.toContain("config-missing");
+    expect(findings).not.toContain("config-missing");
   });
 });
 
 it("many blocks of MX under 1 are constant, and companions of many elements are read", async () => {
-  const constant = await findingsOf("ct-mxfp8", (all) => get(all, `${GATE}.weight_scale`).bytes.fill(127));
+  const constant = await findingsOf("ct-mxfp8", (contents) =>
+    get(contents, `${GATE}.weight_scale`).bytes.fill(127),
+  );
   expect(constant).toContain("scale-constant");
-  const read = await findingsOf("modelopt-fp8", (all) => {
+  const foundNames = await findingsOf("modelopt-fp8", (contents) => {
     const values = new Array<number>(64).fill(1);
     values[63] = Number.NaN;
-    all.tensors.set(`${Q}.pre_quant_scale`, { dtype: "F32", shape: [64], bytes: f32(...values) });
+    contents.tensors.set(`${Q}.pre_quant_scale`, { dtype: "F32", shape: [64], bytes: f32(...values) });
   });
-  expect(read).toContain("scale-not-finite");
+  expect(foundNames).toContain("scale-not-finite");
 });
 
 describe("of a weight of NVFP4", () => {
@@ -120,26 +122,28 @@ describe("of a weight of NVFP4", () => {
     const [weight] = (await surveyFiles(checkpoint)).weights;
     if (!weight) throw new Error("there is a weight");
     const scales = await readScales(weight);
-    const found = await statisticsOf(await Kernels.open(), weight, scales);
+    const statistics = await statisticsOf(await Kernels.open(), weight, scales);
     await checkpoint.close();
-    const along = (share: number): Correlation => {
-      const made = new Correlation();
-      for (let i = 0; i < 400; i++) made.add(i % 20, -share * (i % 20) + 10 * Math.sin(i * 1.7));
-      return made;
+    const correlationAt = (slope: number): Correlation => {
+      const correlation = new Correlation();
+      for (let i = 0; i < 400; i++) correlation.add(i % 20, -slope * (i % 20) + 10 * Math.sin(i * 1.7));
+      return correlation;
     };
-    let [named, quiet] = [0, 0];
-    for (let own = 0; own <= 40; own++)
-      for (const other of [0, 0.3, 1, 3]) {
-        const [correlation, oppositeCorrelation] = [along(own / 40), along(other)];
-        const names = judgeStatistics(weight, { ...found, correlation, oppositeCorrelation }, scales).map(
-          ({ name }) => name,
-        );
+    let [numNamed, numQuiet] = [0, 0];
+    for (let step = 0; step <= 40; step++)
+      for (const oppositeSlope of [0, 0.3, 1, 3]) {
+        const [correlation, oppositeCorrelation] = [correlationAt(step / 40), correlationAt(oppositeSlope)];
+        const names = judgeStatistics(
+          weight,
+          { ...statistics, correlation, oppositeCorrelation },
+          scales,
+        ).map(({ name }) => name);
         const isNamed = names.includes("scales-swizzled");
-        if (isNamed) named++;
-        else if (other === 3) quiet++;
+        if (isNamed) numNamed++;
+        else if (oppositeSlope === 3) numQuiet++;
         if (correlation.significance < -3) expect(isNamed).toBe(false);
       }
-    expect(Math.min(named, quiet)).toBeGreaterThan(0);
+    expect(Math.min(numNamed, numQuiet)).toBeGreaterThan(0);
   });
 
   it("fused projections of which one shares its global scale differ, others vary", async () => {
@@ -150,42 +154,51 @@ describe("of a weight of NVFP4", () => {
       const fused = new FusedScales();
       for (const [i, fixture] of fixtures.entries()) {
         const checkpoint = await openCheckpointFiles(join(VECTORS, fixture));
-        const weight = (await surveyFiles(checkpoint)).weights.find((each) => each.name === `${Q}.weight`);
+        const weight = (await surveyFiles(checkpoint)).weights.find(
+          (candidate) => candidate.name === `${Q}.weight`,
+        );
         if (!weight) throw new Error("there is a weight");
         const values = Float32Array.of(1 + i);
         const scales = { ...(await readScales(weight)), values };
         fused.add({ ...weight, name: `layer.${i === 0 ? "q" : "k"}_proj.weight` }, scales);
         await checkpoint.close();
       }
-      expect(fused.findings().map((each) => each.name)).toEqual([name]);
+      expect(fused.findings().map((finding) => finding.name)).toEqual([name]);
     }
   });
 });
 
-it.each(FIXTURES)("the bits of weights of %s are those of their tensors", async (fixture) => {
+it.each(FIXTURES)("the bits of weights of %s equal the bits of their tensors", async (fixture) => {
   const path = join(VECTORS, fixture);
   const { weights, elements, bitsPerWeight } = await reportOf(path);
   const checkpoint = await openCheckpointFiles(path);
   for (const { name, codes, scale, global } of (await surveyFiles(checkpoint)).weights) {
-    const parts = [codes, scale, ...(global ? [global] : [])];
-    const bytes = parts.reduce((sum, { entry }) => sum + entry.end - entry.begin, 0);
-    const report = weights.find((each) => each.name === name);
+    const sources = [codes, scale, ...(global ? [global] : [])];
+    const bytes = sources.reduce((sum, { entry }) => sum + entry.end - entry.begin, 0);
+    const report = weights.find((candidate) => candidate.name === name);
     const count = report?.shape.reduce((product, size) => product * size, 1) ?? 0;
     expect((report?.bits ?? 0) * count).toBeCloseTo(8 * bytes, 6);
   }
-  const all = [...checkpoint.tensors.values()].reduce((sum, { entry }) => sum + entry.end - entry.begin, 0);
-  expect(bitsPerWeight * elements).toBeCloseTo(8 * all, 6);
+  const numBytes = [...checkpoint.tensors.values()].reduce(
+    (sum, { entry }) => sum + entry.end - entry.begin,
+    0,
+  );
+  expect(bitsPerWeight * elements).toBeCloseTo(8 * numBytes, 6);
   await checkpoint.close();
 });
 
 it("a pattern of names is the regular expression that it stands for", () => {
   const pattern = fc
     .array(fc.constantFrom("a", "b", ".", "*", "?"), { maxLength: 8 })
-    .map((all) => all.join(""));
-  const name = fc.array(fc.constantFrom("a", "b", "."), { maxLength: 8 }).map((all) => all.join(""));
+    .map((characters) => characters.join(""));
+  const name = fc
+    .array(fc.constantFrom("a", "b", "."), { maxLength: 8 })
+    .map((characters) => characters.join(""));
   fc.assert(
     fc.property(pattern, name, (glob, text) => {
-      const source = [...glob].map((each) => ({ "*": ".*", "?": ".", ".": "\\." })[each] ?? each).join("");
+      const source = [...glob]
+        .map((character) => ({ "*": ".*", "?": ".", ".": "\\." })[character] ?? character)
+        .join("");
       expect(matchesGlob(glob, text)).toBe(new RegExp(`^${source}$`).test(text));
       expect(isGlob(glob)).toBe(/[*?]/.test(glob));
     }),

@@ -15,12 +15,13 @@ import { MemorySource } from "../../../src/io/source.js";
 import { draws } from "../harness/draws.js";
 import { type Drawn, floats, KINDS, ofByte, weightOf, weights } from "./files/weights.js";
 
-const count = <T>(all: Iterable<T>, test: (each: T) => boolean): number => [...all].filter(test).length;
-const largest = (all: readonly number[]): number => all.reduce((most, each) => Math.max(most, each), 0);
-const sum = (all: readonly number[]): number => all.reduce((total, each) => total + each, 0);
+const count = <T>(items: Iterable<T>, test: (item: T) => boolean): number => [...items].filter(test).length;
+const largest = (elements: readonly number[]): number =>
+  elements.reduce((max, element) => Math.max(max, element), 0);
+const sum = (elements: readonly number[]): number => elements.reduce((total, element) => total + element, 0);
 
 /** Elements whose magnitudes are grouped by a key, in the order of their first element. */
-function grouped(magnitudes: readonly number[], keyOf: (index: number) => number): Map<number, number[]> {
+function groupBy(magnitudes: readonly number[], keyOf: (index: number) => number): Map<number, number[]> {
   const groups = new Map<number, number[]>();
   for (const [i, magnitude] of magnitudes.entries()) {
     const group = groups.get(keyOf(i)) ?? [];
@@ -32,13 +33,13 @@ function grouped(magnitudes: readonly number[], keyOf: (index: number) => number
 
 /** Pearson's coefficient of the finite pairs. */
 function pearson(pairs: readonly (readonly [number, number])[]): number {
-  const all = pairs.filter((pair) => pair.every(Number.isFinite));
-  const mean = (axis: 0 | 1): number => sum(all.map((pair) => pair[axis])) / all.length;
+  const finitePairs = pairs.filter((pair) => pair.every(Number.isFinite));
+  const mean = (axis: 0 | 1): number => sum(finitePairs.map((pair) => pair[axis])) / finitePairs.length;
   const [x, y] = [mean(0), mean(1)];
   const product = (a: 0 | 1, b: 0 | 1): number =>
-    sum(all.map((pair) => (pair[a] - (a ? y : x)) * (pair[b] - (b ? y : x))));
-  const spread = Math.sqrt(product(0, 0) * product(1, 1));
-  return spread > 0 ? product(0, 1) / spread : 0;
+    sum(finitePairs.map((pair) => (pair[a] - (a ? y : x)) * (pair[b] - (b ? y : x))));
+  const deviations = Math.sqrt(product(0, 0) * product(1, 1));
+  return deviations > 0 ? product(0, 1) / deviations : 0;
 }
 
 /** The statistics by plain loops; NaN codes have no magnitude. */
@@ -55,26 +56,29 @@ async function plainStatistics({ weight, codes }: Drawn) {
     const line = Math.floor(row / rows) * grid[0] + Math.floor((row % rows) / block[0]);
     return line * grid[1] + Math.floor(column / block[1]);
   };
-  const amaxOf = (group: readonly number[]): number => largest(group.filter((each) => !Number.isNaN(each)));
-  const blocks = [...grouped(magnitudes, blockOf)].map(([index, group]) => ({
+  const amaxOf = (group: readonly number[]): number =>
+    largest(group.filter((magnitude) => !Number.isNaN(magnitude)));
+  const blocks = [...groupBy(magnitudes, blockOf)].map(([index, group]) => ({
     amax: amaxOf(group),
-    squares: sum(group.filter((each) => !Number.isNaN(each)).map((each) => each * each)),
+    squares: sum(
+      group.filter((magnitude) => !Number.isNaN(magnitude)).map((magnitude) => magnitude * magnitude),
+    ),
     hasNaN: group.some(Number.isNaN),
     stored: scales.values[index] as number,
   }));
   const nonzero = blocks.filter(({ amax }) => amax > 0);
-  const rowAmaxes = [...grouped(magnitudes, (i) => Math.floor(i / columns)).values()].map(amaxOf);
-  const reading = (of: (stored: number) => number) => {
+  const rowAmaxes = [...groupBy(magnitudes, (i) => Math.floor(i / columns)).values()].map(amaxOf);
+  const reading = (interpret: (storedScale: number) => number) => {
     const finite = nonzero
-      .map((each) => ({ ...each, scale: Math.abs(scaleOf(scales, of(each.stored))) }))
+      .map((candidate) => ({ ...candidate, scale: Math.abs(scaleOf(scales, interpret(candidate.stored))) }))
       .filter(({ scale }) => Number.isFinite(scale));
     return {
       amax: largest(finite.map(({ amax, scale }) => amax * scale)),
       rms: Math.sqrt(sum(finite.map(({ squares, scale }) => squares * scale * scale)) / elements),
     };
   };
-  const stored = [...scales.values];
-  const finite = stored.filter(Number.isFinite);
+  const storedScales = [...scales.values];
+  const finite = storedScales.filter(Number.isFinite);
   return {
     integers: {
       elements,
@@ -86,54 +90,63 @@ async function plainStatistics({ weight, codes }: Drawn) {
       blocks: {
         nonzero: count(blocks, ({ amax, hasNaN }) => amax > 0 || hasNaN),
         full: count(nonzero, ({ amax }) => amax >= max),
-        zeroScaled: count(nonzero, (each) => each.stored === 0),
+        zeroScaled: count(nonzero, (nonzeroBlock) => nonzeroBlock.stored === 0),
         withNaN: count(blocks, ({ hasNaN }) => hasNaN),
       },
       scale: {
-        count: stored.length,
+        count: storedScales.length,
         min: finite.length === 0 ? Number.NaN : Math.min(...finite),
         max: finite.length === 0 ? Number.NaN : Math.max(...finite),
-        zero: count(stored, (scale) => scale === 0),
+        zero: count(storedScales, (scale) => scale === 0),
         negative: count(finite, (scale) => scale < 0),
-        notFinite: stored.length - finite.length,
+        notFinite: storedScales.length - finite.length,
         powersOfTwo: count(finite, (scale) => scale > 0 && Number.isInteger(Math.log2(scale))),
       },
     },
-    counts: values.map((_, code) => count(codes, (each) => each === code)),
+    counts: values.map((_, code) => count(codes, (usedCode) => usedCode === code)),
     reading: reading((scale) => scale),
     inverse: reading((scale) => 1 / scale),
-    coefficient: pearson(nonzero.map((each) => [Math.log2(each.stored), Math.log2(each.squares) / 2])),
+    coefficient: pearson(
+      nonzero.map((nonzeroBlock) => [Math.log2(nonzeroBlock.stored), Math.log2(nonzeroBlock.squares) / 2]),
+    ),
   };
 }
 
 const isNear = (a: number, b: number): boolean => a === b || Math.abs(a - b) <= 1e-9 * Math.abs(b);
 
 describe("statistics", () => {
-  it.each(KINDS)("of $convention, scales $scale by $kind, are those of plain loops", async (kind) => {
-    const kernels = await Kernels.open();
-    await fc.assert(
-      fc.asyncProperty(weights(kind), async (drawn) => {
-        const read: number[] = [];
-        const scales = (await readByteScales(kernels, drawn.weight)) ?? (await readScales(drawn.weight));
-        const found = await statisticsOf(kernels, drawn.weight, scales, (bytes) => {
-          read.push(...bytes);
-        });
-        const expected = await plainStatistics(drawn);
-        expect(found).toMatchObject(expected.integers);
-        expect([...found.counts]).toEqual([...expected.counts]);
-        expect([found.amax, found.inverse.amax]).toEqual([expected.reading.amax, expected.inverse.amax]);
-        expect(isNear(found.rms, expected.reading.rms)).toBe(true);
-        expect(isNear(found.inverse.rms, expected.inverse.rms)).toBe(true);
-        expect(found.correlation.coefficient).toBeCloseTo(expected.coefficient, 6);
-        const { shard, entry } = drawn.weight.codes;
-        expect(read).toEqual([...(await shard.read(entry))]);
-      }),
-      { numRuns: draws(30) },
-    );
-  });
+  it.each(KINDS)(
+    "of $convention, scales $scale by $kind, equal the statistics of plain loops",
+    async (kind) => {
+      const kernels = await Kernels.open();
+      await fc.assert(
+        fc.asyncProperty(weights(kind), async (drawnWeight) => {
+          const bytesRead: number[] = [];
+          const scales =
+            (await readByteScales(kernels, drawnWeight.weight)) ?? (await readScales(drawnWeight.weight));
+          const statistics = await statisticsOf(kernels, drawnWeight.weight, scales, (bytes) => {
+            bytesRead.push(...bytes);
+          });
+          const expected = await plainStatistics(drawnWeight);
+          expect(statistics).toMatchObject(expected.integers);
+          expect([...statistics.counts]).toEqual([...expected.counts]);
+          expect([statistics.amax, statistics.inverse.amax]).toEqual([
+            expected.reading.amax,
+            expected.inverse.amax,
+          ]);
+          expect(isNear(statistics.rms, expected.reading.rms)).toBe(true);
+          expect(isNear(statistics.inverse.rms, expected.inverse.rms)).toBe(true);
+          expect(statistics.correlation.coefficient).toBeCloseTo(expected.coefficient, 6);
+          const { shard, entry } = drawnWeight.weight.codes;
+          expect(bytesRead).toEqual([...(await shard.read(entry))]);
+        }),
+        { numRuns: draws(30) },
+      );
+    },
+  );
 });
 
-function counted(values: readonly number[]) {
+function countScales(values: readonly number[]) {
   const counter = new ScaleCounter();
   for (const value of values) counter.add(Math.fround(value));
   return counter.statistics;
@@ -146,7 +159,7 @@ function swizzled({ weight }: Drawn, isSwizzled: boolean): QuantizedWeight {
 
 describe("statistics by the bytes of scales", () => {
   const byteKinds = KINDS.filter(({ scale, kind }) => fileBytes(scale, [1]) === 1 && kind === "group");
-  const making = fc.record({
+  const choices = fc.record({
     rows: fc.constant(128),
     columns: fc.integer({ min: 1, max: 2 }),
     lead: fc.integer({ min: 1, max: 3 }),
@@ -154,19 +167,19 @@ describe("statistics by the bytes of scales", () => {
     seed: fc.integer({ min: 1, max: 2 ** 31 - 1 }),
     global: floats,
     globals: fc.array(floats, { minLength: 3, maxLength: 3 }),
-    used: fc.integer({ min: 1, max: 16 }),
+    numCodes: fc.integer({ min: 1, max: 16 }),
     isSwizzled: fc.boolean(),
     isStacked: fc.boolean(),
   });
 
   it.each(byteKinds)(
-    "of $convention are those by their values, in both orders and of stacks",
+    "of $convention equal the statistics by value, in both orders and for stacks",
     async (kind) => {
       const kernels = await Kernels.open();
       const hasGlobal = conventionOf(kind.convention).global !== undefined;
       await fc.assert(
-        fc.asyncProperty(making, async ({ isSwizzled, isStacked, globals, columns, global, ...rest }) => {
-          const drawn = weightOf(kind, {
+        fc.asyncProperty(choices, async ({ isSwizzled, isStacked, globals, columns, global, ...rest }) => {
+          const drawnWeight = weightOf(kind, {
             ...rest,
             columns: columns * 4 * kind.block[1],
             global: hasGlobal ? global : undefined,
@@ -182,30 +195,30 @@ describe("statistics by the bytes of scales", () => {
             },
           ]);
           const weight = {
-            ...swizzled(drawn, isSwizzled),
+            ...swizzled(drawnWeight, isSwizzled),
             ...(stack ? { global: { shard, entry: shard.entry("global") } } : {}),
           };
           const byValue = await statisticsOf(kernels, weight, await readScales(weight));
           const scales = await readByteScales(kernels, weight);
           if (!scales) throw new Error("these scales are bytes");
           expect(scales.oppositeLayout).toBeDefined();
-          const found = await statisticsOf(kernels, weight, scales);
+          const statistics = await statisticsOf(kernels, weight, scales);
           const exact = ({
             rms,
             inverse,
             correlation,
             oppositeCorrelation,
             tallies: _,
-            ...others
+            ...otherStatistics
           }: Statistics) => ({
-            ...others,
+            ...otherStatistics,
             amaxes: [inverse.amax, correlation.count, oppositeCorrelation?.count],
           });
-          expect(exact(found)).toEqual(exact(byValue));
-          expect(isNear(found.rms, byValue.rms)).toBe(true);
-          expect(isNear(found.inverse.rms, byValue.inverse.rms)).toBe(true);
+          expect(exact(statistics)).toEqual(exact(byValue));
+          expect(isNear(statistics.rms, byValue.rms)).toBe(true);
+          expect(isNear(statistics.inverse.rms, byValue.inverse.rms)).toBe(true);
           for (const key of ["correlation", "oppositeCorrelation"] as const)
-            expect(found[key]?.coefficient ?? 0).toBeCloseTo(byValue[key]?.coefficient ?? 0, 6);
+            expect(statistics[key]?.coefficient ?? 0).toBeCloseTo(byValue[key]?.coefficient ?? 0, 6);
         }),
         { numRuns: draws(20) },
       );
@@ -218,10 +231,12 @@ describe("statistics of scales", () => {
     const zeros = fc.constantFrom(0, -0);
     const shuffled = fc
       .array(fc.oneof(floats, zeros), { maxLength: 12 })
-      .chain((all) => fc.tuple(fc.constant(all), fc.shuffledSubarray(all, { minLength: all.length })));
+      .chain((elements) =>
+        fc.tuple(fc.constant(elements), fc.shuffledSubarray(elements, { minLength: elements.length })),
+      );
     fc.assert(
-      fc.property(shuffled, ([all, others]) => {
-        expect(counted(others)).toEqual(counted(all));
+      fc.property(shuffled, ([elements, shuffledElements]) => {
+        expect(countScales(shuffledElements)).toEqual(countScales(elements));
       }),
       {
         numRuns: draws(300),
@@ -244,16 +259,17 @@ describe("a correlation", () => {
   });
 
   it("is Pearson's coefficient, with Student's t as its significance; pairs that are not finite are left out", () => {
-    const odd = fc.constantFrom([Number.NaN, 1], [1, -Infinity]);
+    const nonFinitePair = fc.constantFrom([Number.NaN, 1], [1, -Infinity]);
     fc.assert(
-      fc.property(pairs, fc.array(odd, { maxLength: 3 }), (all, others) => {
+      fc.property(pairs, fc.array(nonFinitePair, { maxLength: 3 }), (finitePairs, otherPairs) => {
         const correlation = new Correlation();
-        for (const [x = 0, y = 0] of [...all, ...others]) correlation.add(x, y);
-        expect(correlation.count).toBe(all.length);
-        const r = pearson(all);
-        expect(correlation.coefficient).toBeCloseTo(r, 9);
-        const bounded = Math.max(-0.999999, Math.min(0.999999, r));
-        const t = all.length > 2 ? bounded * Math.sqrt((all.length - 2) / (1 - bounded ** 2)) : 0;
+        for (const [x = 0, y = 0] of [...finitePairs, ...otherPairs]) correlation.add(x, y);
+        expect(correlation.count).toBe(finitePairs.length);
+        const coefficient = pearson(finitePairs);
+        expect(correlation.coefficient).toBeCloseTo(coefficient, 9);
+        const clamped = Math.max(-0.999999, Math.min(0.999999, coefficient));
+        const t =
+          finitePairs.length > 2 ? clamped * Math.sqrt((finitePairs.length - 2) / (1 - clamped ** 2)) : 0;
         expect(correlation.significance).toBeCloseTo(t, 1);
       }),
     );

@@ -59,7 +59,7 @@ describe.each(FIXTURES)("%s", (name) => {
 
 describe("codes without scales", () => {
   const CODES = ["F4", "F8_E4M3", "F8_E5M2", "F8_E4M3FNUZ", "F8_E5M2FNUZ"] as const;
-  it("are refused by their name, whatever stands beside them", async () => {
+  it("are refused by name, whatever other tensors the file has", async () => {
     await fc.assert(
       fc.asyncProperty(
         fc.constantFrom(...CODES),
@@ -77,7 +77,7 @@ describe("codes without scales", () => {
     );
   });
 
-  it("are left alone where --tensors names others", async () => {
+  it("are not touched if --tensors names other tensors", async () => {
     await w.write("in", [
       raw("a.weight", "F8_E4M3", [1, 32], new Uint8Array(32)),
       f32("b.weight", [1, 32], ramp(32)),
@@ -87,7 +87,7 @@ describe("codes without scales", () => {
   });
 });
 
-describe("unquantized tensors whose names and types are also those of codes and scales", () => {
+describe("unquantized tensors with names and types that codes and scales also have", () => {
   const ENDS = [
     "scale",
     "scales",
@@ -239,7 +239,7 @@ describe("--tensors", () => {
     });
   });
 
-  it("of inspect and verify reads these weights alone", async () => {
+  it("of inspect and verify reads only these weights", async () => {
     const path = join(VECTORS, "ct-nvfp4");
     const { weights } = JSON.parse(
       await w.succeed("inspect", path, "--json", "--tensors", "*.k_proj.*,*gate*"),

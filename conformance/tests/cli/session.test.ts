@@ -19,7 +19,7 @@ function restoreNumbers(value: unknown, original: unknown): unknown {
   return typeof original === "bigint" ? BigInt(value as string | number) : Number(value);
 }
 
-it("numbers and integers are equal to those of the result", () => {
+it("numbers and integers equal the numbers of the result", () => {
   fc.assert(
     fc.property(fc.array(number), fc.dictionary(fc.string(), number), (numbers, fields) => {
       const json = JSON.parse(toJson({ list: numbers, fields })) as {

@@ -196,7 +196,7 @@ describe("inputs that a subject supports", () => {
     }
   });
 
-  it("are any where nothing is named, and an error where there are none", () => {
+  it("are arbitrary if nothing is named, and an error if no input is supported", () => {
     for (const operation of OPERATION_NAMES) expect(supportedInputs(operation, {})).toEqual({});
     for (const operation of sampleCases(["amax", "encode", "quantize"] as const, 1)) {
       const supported = { "no.such.field": [1] };

@@ -20,59 +20,71 @@ import { Job, roundTo } from "../harness/ranks/devices.js";
 import { runCalls } from "../harness/ranks/program.mjs";
 import { whileStreamsRun } from "../harness/ranks/streams.js";
 
-const MOST = 6;
-const backends = useBackends(MOST);
+const MAX_RANKS = 6;
+const backends = useBackends(MAX_RANKS);
 
 /** An endless list of choices, which determines the order in which streams run. */
 const turns = fc
   .oneof(fc.constant([0]), fc.constant([1000]), fc.array(fc.nat(1000), { minLength: 1, maxLength: 40 }))
-  .map((drawn) => {
+  .map((choices) => {
     let next = 0;
-    return (): number => drawn[next++ % drawn.length] as number;
+    return (): number => choices[next++ % choices.length] as number;
   });
 
 /** The rings of a simulated library for each group size: the order may differ among dtypes, or be unknown. */
 const rings = fc
   .record({ f32: fc.nat(), bf16: fc.nat(), f16: fc.nat() })
-  .map((drawn) => (size: number): Rings => {
+  .map((ringChoices) => (size: number): Rings => {
     const ringOf = (number: number): readonly number[] | undefined => {
-      const others = Array.from({ length: size - 1 }, (_, i) => i + 1);
-      const at = number % size;
-      return [undefined, [0, ...others], [0, ...others.slice(at), ...others.slice(0, at)]][number % 3];
+      const otherRanks = Array.from({ length: size - 1 }, (_, i) => i + 1);
+      const shift = number % size;
+      return [undefined, [0, ...otherRanks], [0, ...otherRanks.slice(shift), ...otherRanks.slice(0, shift)]][
+        number % 3
+      ];
     };
-    const { f32, bf16, f16 } = { f32: ringOf(drawn.f32), bf16: ringOf(drawn.bf16), f16: ringOf(drawn.f16) };
+    const { f32, bf16, f16 } = {
+      f32: ringOf(ringChoices.f32),
+      bf16: ringOf(ringChoices.bf16),
+      f16: ringOf(ringChoices.f16),
+    };
     return { ...(f32 && { f32 }), ...(bf16 && { bf16 }), ...(f16 && { f16 }) };
   });
 
 describe("ranks with a device each", () => {
   it("equal the oracle to the bit for any operation, size, dtype, shards, plan, mesh and stream progress", async () => {
     await fc.assert(
-      fc.asyncProperty(distributedCase(MOST), turns, rings, async ({ programs, expected }, next, ringsOf) => {
-        const job = new Job(backends.slice(0, programs.length), ringsOf);
-        const told = job.groups.map((group, rank) => {
-          const calls = runCalls(
-            { empty, add, onSideStream },
-            group,
-            programs[rank] as (typeof programs)[number],
-          );
-          for (;;) {
-            const { done, value } = calls.next();
-            if (done) return value;
+      fc.asyncProperty(
+        distributedCase(MAX_RANKS),
+        turns,
+        rings,
+        async ({ programs, expected }, next, ringsOf) => {
+          const job = new Job(backends.slice(0, programs.length), ringsOf);
+          const pendingResults = job.groups.map((group, rank) => {
+            const calls = runCalls(
+              { empty, add, onSideStream },
+              group,
+              programs[rank] as (typeof programs)[number],
+            );
+            for (;;) {
+              const { done, value } = calls.next();
+              if (done) return value;
+            }
+          });
+          const results = await whileStreamsRun(job.backends, next, Promise.all(pendingResults));
+          for (const [rank, texts] of results.entries()) {
+            for (const [i, text] of texts.entries()) {
+              const [actual, expectedResult] = [parseResult(text), expected[rank]?.[i]];
+              expect([actual?.dtype, actual?.shape], `rank ${rank}, call ${i}`).toEqual([
+                expectedResult?.dtype,
+                expectedResult?.shape,
+              ]);
+              if (actual && expectedResult)
+                expect(differenceOf(actual, expectedResult), `rank ${rank}, call ${i}`).toBeUndefined();
+            }
           }
-        });
-        const results = await whileStreamsRun(job.backends, next, Promise.all(told));
-        for (const [rank, texts] of results.entries()) {
-          for (const [i, text] of texts.entries()) {
-            const [got, wanted] = [parseResult(text), expected[rank]?.[i]];
-            expect([got?.dtype, got?.shape], `rank ${rank}, call ${i}`).toEqual([
-              wanted?.dtype,
-              wanted?.shape,
-            ]);
-            if (got && wanted) expect(differenceOf(got, wanted), `rank ${rank}, call ${i}`).toBeUndefined();
-          }
-        }
-        job.requireFlows();
-      }),
+          job.requireFlows();
+        },
+      ),
       { numRuns: draws(500), seed: derivedSeed(3) },
     );
   });
@@ -92,49 +104,51 @@ describe("ranks with a device each", () => {
   }
 
   /** Inputs larger than the limit up to which every rank gathers all parts. */
-  const large = fc.record({
+  const largeCases = fc.record({
     size: fc.integer({ min: 1, max: 4 }),
     dtype: fc.constantFrom(...TYPES),
-    how: fc.constantFrom("ranked" as const, "ring" as const, "max" as const),
+    algorithm: fc.constantFrom("ranked" as const, "ring" as const, "max" as const),
     isMean: fc.boolean(),
-    elements: fc.integer({ min: 0, max: 9 }).map((more) => 2 ** 13 - 3 + more),
-    cut: fc.array(fc.nat(5), { minLength: 4, maxLength: 4 }),
+    elements: fc.integer({ min: 0, max: 9 }).map((remainder) => 2 ** 13 - 3 + remainder),
+    splitShares: fc.array(fc.nat(5), { minLength: 4, maxLength: 4 }),
   });
 
   it("equal the oracle to the bit for large tensors and splits of any sizes", async () => {
     await fc.assert(
       fc.asyncProperty(
-        large,
+        largeCases,
         turns,
         rings,
-        async ({ size, dtype, how, isMean, elements, cut }, next, ringsOf) => {
+        async ({ size, dtype, algorithm, isMean, elements, splitShares }, next, ringsOf) => {
           const count = dtype === "f32" ? elements : 2 * elements;
           const job = new Job(backends.slice(0, size), ringsOf);
-          const parts = inputs(dtype, size, count);
-          const first = cut.slice(0, size - 1).map((each) => Math.floor((count * each) / (5 * size)));
-          const splits = [...first, count - first.reduce((a, b) => a + b, 0)];
-          const values = parts.map(wideValues);
+          const inputsByRank = inputs(dtype, size, count);
+          const firstSplits = splitShares
+            .slice(0, size - 1)
+            .map((fifth) => Math.floor((count * fifth) / (5 * size)));
+          const splits = [...firstSplits, count - firstSplits.reduce((a, b) => a + b, 0)];
+          const values = inputsByRank.map(wideValues);
           const sum =
-            how === "max"
+            algorithm === "max"
               ? oracle.maximum(values)
-              : how === "ring"
+              : algorithm === "ring"
                 ? oracle.ringSum(values, [...splits.keys()], splits, roundTo(dtype))
                 : oracle.rankedSum(values, roundTo(dtype));
-          const reduction = how !== "max" && isMean ? ("mean" as const) : ("sum" as const);
+          const reduction = algorithm !== "max" && isMean ? ("mean" as const) : ("sum" as const);
           const result = reduction === "mean" ? oracle.meanOfSums(sum, size, roundTo(dtype)) : sum;
           const expected = rounded(dtype, [count], result);
           const options =
-            how === "max" ? { reduction: how } : { reduction, plan: { algorithm: how, splits } };
+            algorithm === "max" ? { reduction: algorithm } : { reduction, plan: { algorithm, splits } };
           const reads = job.groups.map(async (group, rank) => {
-            const x = upload(group, parts[rank] as PlainTensor<WideDType>);
+            const x = upload(group, inputsByRank[rank] as PlainTensor<WideDType>);
             const out = group.allReduce(x, options);
             x.dispose();
-            const read = await out.data();
+            const sums = await out.data();
             out.dispose();
-            return new PlainTensor(dtype, [count], read);
+            return new PlainTensor(dtype, [count], sums);
           });
           const results = await whileStreamsRun(job.backends, next, Promise.all(reads));
-          for (const got of results) expect(differenceOf(got, expected)).toBeUndefined();
+          for (const rankResult of results) expect(differenceOf(rankResult, expected)).toBeUndefined();
         },
       ),
       { numRuns: draws(12), seed: derivedSeed(4) },
@@ -149,28 +163,28 @@ describe("ranks with a device each", () => {
       dtype: fc.constantFrom(...TYPES),
     });
     await fc.assert(
-      fc.asyncProperty(pieces, turns, async ({ size, counts: all, pieces, dtype }, next) => {
+      fc.asyncProperty(pieces, turns, async ({ size, counts: drawnCounts, pieces, dtype }, next) => {
         const job = new Job(backends.slice(0, size), () => ({}));
-        const counts = all.slice(0, size);
+        const counts = drawnCounts.slice(0, size);
         const total = counts.reduce((a, b) => a + b, 0);
-        const parts = inputs(dtype, size, total);
-        const wanted = oracle.rankedSum(parts.map(wideValues), roundTo(dtype));
+        const inputsByRank = inputs(dtype, size, total);
+        const expected = oracle.rankedSum(inputsByRank.map(wideValues), roundTo(dtype));
         const order = [...counts.keys()];
         const reads = job.groups.map(async (group, rank) => {
-          const x = upload(group, parts[rank] as PlainTensor<WideDType>);
-          const own = counts[rank] as number;
-          const out = empty(group.backend, dtype, [own]);
+          const x = upload(group, inputsByRank[rank] as PlainTensor<WideDType>);
+          const ownCount = counts[rank] as number;
+          const out = empty(group.backend, dtype, [ownCount]);
           const { side } = job.communicators[rank] as (typeof job.communicators)[number];
-          const how = { dtype, order, sum: "f32", factor: 1, pieces } as const;
-          reduceParts(side, { x: x.address, counts, out: out.address, ...how });
+          const sumOptions = { dtype, order, sum: "f32", factor: 1, pieces } as const;
+          reduceParts(side, { x: x.address, counts, out: out.address, ...sumOptions });
           x.dispose();
-          const read = await out.data();
+          const sums = await out.data();
           out.dispose();
           const begin = counts.slice(0, rank).reduce((a, b) => a + b, 0);
           expect(
             differenceOf(
-              new PlainTensor(dtype, [own], read),
-              rounded(dtype, [own], wanted.slice(begin, begin + own)),
+              new PlainTensor(dtype, [ownCount], sums),
+              rounded(dtype, [ownCount], expected.slice(begin, begin + ownCount)),
             ),
           ).toBeUndefined();
         });
@@ -189,34 +203,35 @@ describe("ranks with a device each", () => {
       dtype: fc.constantFrom(...TYPES),
     });
     fc.assert(
-      fc.property(sizes, ({ size, counts: all, rank: drawn, pieces, dtype }) => {
-        const [rank, counts] = [drawn % size, all.slice(0, size)];
-        let allocated = 0;
+      fc.property(sizes, ({ size, counts: drawnCounts, rank: drawnRank, pieces, dtype }) => {
+        const [rank, counts] = [drawnRank % size, drawnCounts.slice(0, size)];
+        let allocatedBytes = 0;
         /** Byte ranges received since an exchange has waited for the kernels before it. */
-        let received: (readonly [number, number])[] = [];
+        let receivedRanges: (readonly [number, number])[] = [];
         const memory = {
           allocate(bytes: number): number {
-            allocated += bytes;
+            allocatedBytes += bytes;
             return 0;
           },
           free() {},
         };
         const devices = {
           begin() {
-            received = [];
+            receivedRanges = [];
           },
           receive(begin: number, bytes: number) {
             const end = begin + bytes;
-            expect(end).toBeLessThanOrEqual(allocated);
-            for (const [from, to] of received) expect(isOverlap(begin, end, from, to)).toBe(false);
-            received.push([begin, end]);
+            expect(end).toBeLessThanOrEqual(allocatedBytes);
+            for (const [rangeBegin, rangeEnd] of receivedRanges)
+              expect(isOverlap(begin, end, rangeBegin, rangeEnd)).toBe(false);
+            receivedRanges.push([begin, end]);
           },
           ...{ send() {}, exchange() {}, end() {}, fold() {} },
         };
         const side = { rank, size, devices, backend: { memory } } as never;
-        const how = { dtype, order: [...counts.keys()], sum: "f32", factor: 1, pieces } as const;
-        reduceParts(side, { x: 2 ** 40, counts, out: 2 ** 41, ...how });
-        expect(allocated).toBeLessThanOrEqual(2 ** 28 + 2 ** 20);
+        const sumOptions = { dtype, order: [...counts.keys()], sum: "f32", factor: 1, pieces } as const;
+        reduceParts(side, { x: 2 ** 40, counts, out: 2 ** 41, ...sumOptions });
+        expect(allocatedBytes).toBeLessThanOrEqual(2 ** 28 + 2 ** 20);
       }),
       {
         examples: [[{ size: 2, counts: [2 ** 28, 2 ** 28, 0, 0], rank: 0, pieces: undefined, dtype: "f32" }]],
@@ -226,9 +241,9 @@ describe("ranks with a device each", () => {
 
   it("wait at a barrier for all work that was enqueued before on every rank", async () => {
     const job = new Job(backends.slice(0, 3), () => ({}));
-    const [zero, one, two] = job.groups as [ProcessGroup, ProcessGroup, ProcessGroup];
+    const [rank0, rank1, rank2] = job.groups as [ProcessGroup, ProcessGroup, ProcessGroup];
     const order: number[] = [];
-    const barriers = [zero, one, two].map(async (group, rank) => {
+    const barriers = [rank0, rank1, rank2].map(async (group, rank) => {
       if (rank === 1) job.backends[1]?.stream.push({ run: () => void order.push(1) });
       await group.barrier();
       order.push(10 + rank);
@@ -240,6 +255,6 @@ describe("ranks with a device each", () => {
 });
 
 function upload(group: ProcessGroup, { dtype, shape, codes }: PlainTensor<WideDType>): Tensor<WideDType> {
-  const plain = fromCodes(dtype, shape, [...codes]);
-  return empty(group.backend, dtype, shape).write(plain.data) as Tensor<WideDType>;
+  const plainTensor = fromCodes(dtype, shape, [...codes]);
+  return empty(group.backend, dtype, shape).write(plainTensor.data) as Tensor<WideDType>;
 }

@@ -26,9 +26,9 @@ async function run(groups: readonly ProcessGroup[], { programs }: Case, turns: r
     return runCalls({ empty, add, onSideStream }, group, program);
   });
   const results: (Promise<(string | undefined)[]> | undefined)[] = running.map(() => undefined);
-  for (let turn = 0; results.includes(undefined); turn++) {
+  for (let iteration = 0; results.includes(undefined); iteration++) {
     // programs that the drawn order leaves unfinished run at the end
-    const rank = (turns[turn] ?? turn) % running.length;
+    const rank = (turns[iteration] ?? iteration) % running.length;
     const next = results[rank] ? undefined : running[rank]?.next();
     if (next?.done) results[rank] = next.value;
   }
@@ -36,11 +36,15 @@ async function run(groups: readonly ProcessGroup[], { programs }: Case, turns: r
 }
 
 function assertExpected({ expected }: Case, results: readonly (readonly (string | undefined)[])[]): void {
-  for (const [rank, told] of results.entries()) {
-    for (const [i, text] of told.entries()) {
-      const [got, wanted] = [parseResult(text), expected[rank]?.[i]];
-      expect([got?.dtype, got?.shape], `rank ${rank}, call ${i}`).toEqual([wanted?.dtype, wanted?.shape]);
-      if (got && wanted) expect(differenceOf(got, wanted), `rank ${rank}, call ${i}`).toBeUndefined();
+  for (const [rank, resultTexts] of results.entries()) {
+    for (const [i, text] of resultTexts.entries()) {
+      const [actual, expectedResult] = [parseResult(text), expected[rank]?.[i]];
+      expect([actual?.dtype, actual?.shape], `rank ${rank}, call ${i}`).toEqual([
+        expectedResult?.dtype,
+        expectedResult?.shape,
+      ]);
+      if (actual && expectedResult)
+        expect(differenceOf(actual, expectedResult), `rank ${rank}, call ${i}`).toBeUndefined();
     }
   }
 }
@@ -49,52 +53,53 @@ describe("ranks of one process", () => {
   it("equal the oracle to the bit for any operation, size, dtype, shards, plan, mesh and order of turns", async () => {
     const turns = fc.array(fc.nat(MOST - 1), { minLength: 1, maxLength: 16 });
     await fc.assert(
-      fc.asyncProperty(distributedCase(MOST), turns, async (drawn, order) => {
-        const groups = loopbackOver(backends.slice(0, drawn.programs.length), 5000);
-        assertExpected(drawn, await run(groups, drawn, order));
+      fc.asyncProperty(distributedCase(MOST), turns, async (distributed, order) => {
+        const groups = loopbackOver(backends.slice(0, distributed.programs.length), 5000);
+        assertExpected(distributed, await run(groups, distributed, order));
       }),
       { numRuns: draws(600), seed: derivedSeed(1) },
     );
   });
 
   it("run pending operations on the memory and bytes of the call, even if these change later", async () => {
-    const [zero, one] = loopbackOver(backends.slice(0, 2), 5000) as [ProcessGroup, ProcessGroup];
-    const x = empty(zero.backend, "u8", [512]).write(new Uint8Array(512).fill(3));
-    const lone = x.clone();
-    const gathered = zero.allGather(x);
-    const copied = lone.clone();
+    const [rank0, rank1] = loopbackOver(backends.slice(0, 2), 5000) as [ProcessGroup, ProcessGroup];
+    const x = empty(rank0.backend, "u8", [512]).write(new Uint8Array(512).fill(3));
+    const clone = x.clone();
+    const gatheredTensor = rank0.allGather(x);
+    const copy = clone.clone();
     const data = new Uint8Array(512).fill(5);
-    const written = empty(zero.backend, "u8", [512]).write(data);
-    const read = x.data();
+    const writtenTensor = empty(rank0.backend, "u8", [512]).write(data);
+    const pendingRead = x.data();
     x.dispose();
-    lone.dispose();
+    clone.dispose();
     data.fill(6);
     // new memory is filled with poison at once; if it reuses a freed block, it would change these tensors
-    const fresh = empty(zero.backend, "u8", [512]);
-    expect(zero.backend.memoryUse().blocks).toBe(6);
-    const y = empty(one.backend, "u8", [512]).write(new Uint8Array(512).fill(4));
-    const last = one.allGather(y);
-    expect((await read).every((byte) => byte === 3)).toBe(true);
-    expect((await copied.data()).every((byte) => byte === 3)).toBe(true);
-    expect((await written.data()).every((byte) => byte === 5)).toBe(true);
-    const both = await gathered.data();
-    expect(both.every((byte, i) => byte === (i < 512 ? 3 : 4))).toBe(true);
-    expect(await last.data()).toEqual(both);
-    for (const each of [gathered, copied, written, fresh, y, last]) each.dispose();
+    const unusedTensor = empty(rank0.backend, "u8", [512]);
+    expect(rank0.backend.memoryUse().blocks).toBe(6);
+    const y = empty(rank1.backend, "u8", [512]).write(new Uint8Array(512).fill(4));
+    const last = rank1.allGather(y);
+    expect((await pendingRead).every((byte) => byte === 3)).toBe(true);
+    expect((await copy.data()).every((byte) => byte === 3)).toBe(true);
+    expect((await writtenTensor.data()).every((byte) => byte === 5)).toBe(true);
+    const gatheredValues = await gatheredTensor.data();
+    expect(gatheredValues.every((byte, i) => byte === (i < 512 ? 3 : 4))).toBe(true);
+    expect(await last.data()).toEqual(gatheredValues);
+    for (const tensorToFree of [gatheredTensor, copy, writtenTensor, unusedTensor, y, last])
+      tensorToFree.dispose();
   });
 
   it("copy a tensor whose last other user frees it before the copy runs", async () => {
-    const [zero, one] = loopbackOver(backends.slice(0, 2), 5000) as [ProcessGroup, ProcessGroup];
-    const filled = ({ backend }: ProcessGroup, value: number) =>
+    const [rank0, rank1] = loopbackOver(backends.slice(0, 2), 5000) as [ProcessGroup, ProcessGroup];
+    const filledTensor = ({ backend }: ProcessGroup, value: number) =>
       empty(backend, "f32", [512]).write(new Float32Array(512).fill(value));
-    const [x, y] = [filled(zero, 3), filled(zero, 5)];
-    const sums = [zero.allReduce(x), zero.allReduce(y)];
-    const copied = x.clone();
+    const [x, y] = [filledTensor(rank0, 3), filledTensor(rank0, 5)];
+    const sums = [rank0.allReduce(x), rank0.allReduce(y)];
+    const copy = x.clone();
     x.dispose();
-    const others = [filled(one, 1), filled(one, 2)];
-    const expected = others.map((each) => one.allReduce(each));
-    expect((await copied.data()).every((value) => value === 3)).toBe(true);
-    for (const each of [y, copied, ...sums, ...others, ...expected]) each.dispose();
+    const otherInputs = [filledTensor(rank1, 1), filledTensor(rank1, 2)];
+    const expected = otherInputs.map((input) => rank1.allReduce(input));
+    expect((await copy.data()).every((value) => value === 3)).toBe(true);
+    for (const tensorToFree of [y, copy, ...sums, ...otherInputs, ...expected]) tensorToFree.dispose();
   });
 
   it("quantize and multiply pending results", async () => {
@@ -110,13 +115,17 @@ describe("ranks of one process", () => {
       return [scope.keep(out), scope.keep(sum), scope.keep(x)] as const;
     });
     for (const [out, sum, x] of results) {
-      const waited = await out.data();
+      const awaitedOutput = await out.data();
       using _ = new Scope();
       const quantizer = new MXFP8Quantizer();
-      const again = gemm({ x: quantizer.quantize(sum), w: quantizer.quantize(x), outDtype: "f32" }).out;
-      expect(waited).toEqual(again.dataSync());
-      expect(waited.some((value) => value !== 0)).toBe(true);
-      for (const each of [out, sum, x]) each.dispose();
+      const repeatedOutput = gemm({
+        x: quantizer.quantize(sum),
+        w: quantizer.quantize(x),
+        outDtype: "f32",
+      }).out;
+      expect(awaitedOutput).toEqual(repeatedOutput.dataSync());
+      expect(awaitedOutput.some((value) => value !== 0)).toBe(true);
+      for (const tensorToFree of [out, sum, x]) tensorToFree.dispose();
     }
   });
 });

@@ -18,7 +18,7 @@ const size = fc.integer({ min: 1, max: 8 });
 const total = (counts: readonly number[]): number => counts.reduce((a, b) => a + b, 0);
 
 /** A complete plan for a group. */
-const planned = size.chain((ranks) =>
+const plansAndSettings = size.chain((ranks) =>
   fc
     .record({
       algorithm: fc.constantFrom("ranked" as const, "ring" as const),
@@ -27,28 +27,32 @@ const planned = size.chain((ranks) =>
       splits: fc.array(fc.nat(9), { minLength: ranks, maxLength: ranks }),
     })
     .map(({ algorithm, order, dtype, splits }) => {
-      const of = { size: ranks, dtype, splits, fixed: true };
-      const plan = completePlan("test", algorithm === "ring" ? { algorithm, order } : { algorithm }, of);
-      return { plan, of };
+      const settings = { size: ranks, dtype, splits, fixed: true };
+      const plan = completePlan(
+        "test",
+        algorithm === "ring" ? { algorithm, order } : { algorithm },
+        settings,
+      );
+      return { plan, settings };
     }),
 );
 
 describe("a plan", () => {
   it("is unchanged after it is saved as JSON, read and passed again", () => {
     fc.assert(
-      fc.property(planned, ({ plan, of }) => {
-        const read = JSON.parse(JSON.stringify(plan)) as SumPlanOptions;
-        expect(completePlan("test", read, of)).toEqual(plan);
+      fc.property(plansAndSettings, ({ plan, settings }) => {
+        const parsedPlan = JSON.parse(JSON.stringify(plan)) as SumPlanOptions;
+        expect(completePlan("test", parsedPlan, settings)).toEqual(plan);
       }),
     );
   });
 
   it("contains every rank once, and a ring ends at the owner of the elements", () => {
     fc.assert(
-      fc.property(planned, ({ plan, of }) => {
-        for (let owner = 0; owner < of.size; owner++) {
+      fc.property(plansAndSettings, ({ plan, settings }) => {
+        for (let owner = 0; owner < settings.size; owner++) {
           const order = orderOf(plan, owner);
-          expect([...order].sort()).toEqual([...Array(of.size).keys()]);
+          expect([...order].sort()).toEqual([...Array(settings.size).keys()]);
           if (plan.algorithm === "ring") expect(order.at(-1)).toBe(owner);
           else expect(order[0]).toBe(0);
         }
@@ -67,16 +71,21 @@ describe("a plan", () => {
     ["splits of other ranks", { algorithm: "ring", splits: [5, 5] }],
     ["other splits than the results", { algorithm: "ring", splits: [4, 3, 3] }],
   ])("is refused with %s", (_what, plan) => {
-    const of = { size: 3, dtype: "bf16", splits: [3, 3, 4], fixed: true } as const;
-    expect(() => completePlan("test", plan, of)).toThrowError(ArgumentError);
+    const settings = { size: 3, dtype: "bf16", splits: [3, 3, 4], fixed: true } as const;
+    expect(() => completePlan("test", plan, settings)).toThrowError(ArgumentError);
   });
 
   it("takes splits with a count for each rank that add up to the elements, and no others", () => {
     const counts = fc.array(fc.nat(5), { maxLength: 6 });
     fc.assert(
       fc.property(size, counts, fc.nat(20), (ranks, splits, elements) => {
-        const of = { size: ranks, dtype: "f32", splits: evenSplits(elements, ranks), fixed: false } as const;
-        const make = () => completePlan("test", { algorithm: "ranked", splits }, of);
+        const settings = {
+          size: ranks,
+          dtype: "f32",
+          splits: evenSplits(elements, ranks),
+          fixed: false,
+        } as const;
+        const make = () => completePlan("test", { algorithm: "ranked", splits }, settings);
         if (splits.length === ranks && total(splits) === elements) expect(make().splits).toEqual(splits);
         else expect(make).toThrowError(ArgumentError);
       }),
@@ -91,20 +100,20 @@ describe("a plan", () => {
   });
 
   it("is unverified for rings whose order was not measured", () => {
-    const of = (order: readonly number[]) =>
+    const ringPlan = (order: readonly number[]) =>
       completePlan(
         "test",
         { algorithm: "ring", order },
         { size: order.length, dtype: "f16", splits: order.map(() => 1), fixed: true },
       );
-    expect(supportsPlan(of([0, 1, 2, 3]))).toEqual({ ok: true, agrees: "bits" });
-    expect(supportsPlan(of([1, 0]))).toEqual({ ok: true, agrees: "bits" });
+    expect(supportsPlan(ringPlan([0, 1, 2, 3]))).toEqual({ ok: true, agrees: "bits" });
+    expect(supportsPlan(ringPlan([1, 0]))).toEqual({ ok: true, agrees: "bits" });
     // a mean is a sum that is divided
     for (const reduction of ["sum", "mean"] as const)
       expect(
-        supportsCollective("allReduce", { reduction: { reduction, plan: of([0, 2, 1, 3]) } } as never),
-      ).toEqual(supportsPlan(of([0, 2, 1, 3])));
-    expect(supportsPlan(of([0, 2, 1, 3]))).toMatchObject({
+        supportsCollective("allReduce", { reduction: { reduction, plan: ringPlan([0, 2, 1, 3]) } } as never),
+      ).toEqual(supportsPlan(ringPlan([0, 2, 1, 3])));
+    expect(supportsPlan(ringPlan([0, 2, 1, 3]))).toMatchObject({
       ok: true,
       unverified: expect.stringContaining("[0,2,1,3]"),
     });
@@ -116,8 +125,8 @@ describe("a plan", () => {
         const splits = evenSplits(elements, ranks);
         expect([splits.length, total(splits)]).toEqual([ranks, elements]);
         // NCCL divides with padding: each part begins at a multiple of the first part's length
-        expect(splits.every((each) => each <= Math.ceil(elements / ranks))).toBe(true);
-        expect(splits.findIndex((each) => each < (splits[0] as number))).not.toBe(0);
+        expect(splits.every((split) => split <= Math.ceil(elements / ranks))).toBe(true);
+        expect(splits.findIndex((split) => split < (splits[0] as number))).not.toBe(0);
       }),
     );
     expect(evenSplits(10, 4)).toEqual([3, 3, 3, 1]);
@@ -133,15 +142,15 @@ describe("a mesh", () => {
     fc.assert(
       fc.property(mesh, (sizes) => {
         const ranks = sizes.tp * sizes.cp * sizes.dp * sizes.pp;
-        for (const along of MESH_AXES) {
+        for (const meshAxis of MESH_AXES) {
           for (let rank = 0; rank < ranks; rank++) {
-            const members = membersAlong(sizes, rank, along);
-            expect(members).toHaveLength(sizes[along]);
+            const members = membersAlong(sizes, rank, meshAxis);
+            expect(members).toHaveLength(sizes[meshAxis]);
             expect(members).toContain(rank);
-            expect(members.map((each) => coordinatesOf(sizes, each)[along])).toEqual([
-              ...Array(sizes[along]).keys(),
+            expect(members.map((member) => coordinatesOf(sizes, member)[meshAxis])).toEqual([
+              ...Array(sizes[meshAxis]).keys(),
             ]);
-            expect(membersAlong(sizes, members[0] as number, along)).toEqual(members);
+            expect(membersAlong(sizes, members[0] as number, meshAxis)).toEqual(members);
           }
         }
       }),
@@ -151,7 +160,7 @@ describe("a mesh", () => {
 
   it("numbers neighbours along tp first, then cp, dp and pp", () => {
     const sizes = { tp: 2, cp: 2, dp: 2, pp: 2 };
-    expect(MESH_AXES.map((along) => membersAlong(sizes, 0, along)[1])).toEqual([1, 2, 4, 8]);
+    expect(MESH_AXES.map((meshAxis) => membersAlong(sizes, 0, meshAxis)[1])).toEqual([1, 2, 4, 8]);
     expect(coordinatesOf(sizes, 13)).toEqual({ tp: 1, cp: 0, dp: 1, pp: 1 });
   });
 

@@ -43,9 +43,9 @@ const folder = mkdtempSync(join(tmpdir(), "lockstep-ranks-"));
 afterAll(() => rmSync(folder, { recursive: true }));
 endAllRanks();
 
-const toldBy = ({ report: said, stderr }: RankEnd): ReportedError => {
-  expect(said, stderr).toHaveProperty("error");
-  return said?.error as ReportedError;
+const errorReportedBy = ({ report, stderr }: RankEnd): ReportedError => {
+  expect(report, stderr).toHaveProperty("error");
+  return report?.error as ReportedError;
 };
 
 /** Runs a job whose ranks run the same program in the given environments. Returns how each rank ended. */
@@ -55,9 +55,9 @@ async function job(
   environments: readonly Environment[] = [],
   port?: number,
 ): Promise<readonly RankEnd[]> {
-  const at = port ?? (await freePort());
+  const jobPort = port ?? (await freePort());
   const ranks = Array.from({ length: size }, (_, rank) =>
-    startRank(args, { ...jobEnvironment(rank, size, at), ...environments[rank] }),
+    startRank(args, { ...jobEnvironment(rank, size, jobPort), ...environments[rank] }),
   );
   return withDeadline(DEADLINE_MS, Promise.all(ranks.map(({ ended }) => ended)));
 }
@@ -67,12 +67,14 @@ describe("ranks that are processes", () => {
     const ofSize = distributedCase(4).filter(({ programs }) => programs.length === size);
     const cases = fc.sample(ofSize, { numRuns: draws(40), seed: size });
     const file = join(folder, `programs-${size}.json`);
-    const programs = Array.from({ length: size }, (_, rank) => cases.map((each) => each.programs[rank]));
+    const programs = Array.from({ length: size }, (_, rank) =>
+      cases.map((testCase) => testCase.programs[rank]),
+    );
     writeFileSync(file, JSON.stringify(programs));
     const groups = await loopbackGroup(size);
     const expected = await Promise.all(
       groups.map(async (group, rank) => {
-        const told: unknown[] = [];
+        const reports: unknown[] = [];
         for (const testCase of cases) {
           const running = runCalls(
             { empty, add, onSideStream },
@@ -81,18 +83,18 @@ describe("ranks that are processes", () => {
           );
           let next = running.next();
           while (!next.done) next = running.next();
-          told.push(await next.value);
+          reports.push(await next.value);
         }
-        return told;
+        return reports;
       }),
     );
     for (const group of groups) await group.dispose();
     const ends = await job(["programs", file], size);
-    for (const [rank, { report: said, stderr }] of ends.entries()) {
-      expect(said, stderr).toBeDefined();
+    for (const [rank, { report, stderr }] of ends.entries()) {
+      expect(report, stderr).toBeDefined();
       // JSON turns an undefined result into null
-      expect(said).toMatchObject({ results: JSON.parse(JSON.stringify(expected[rank])), live: 0 });
-      expect(said?.transport).toMatchObject({ kind: "host" });
+      expect(report).toMatchObject({ results: JSON.parse(JSON.stringify(expected[rank])), live: 0 });
+      expect(report?.transport).toMatchObject({ kind: "host" });
     }
   });
 });
@@ -100,9 +102,9 @@ describe("ranks that are processes", () => {
 /** The milliseconds that a job of one rank takes on this host, from start to end. */
 let startMs = 0;
 beforeAll(async () => {
-  const begun = performance.now();
+  const startedMs = performance.now();
   await job(["fault", "none", "9"], 1);
-  startMs = performance.now() - begun;
+  startMs = performance.now() - startedMs;
 });
 
 /**
@@ -116,37 +118,40 @@ describe("a rank that fails", () => {
   const rows = Object.entries(FAULTS).flatMap(([name, row], i) =>
     // rank 0, which routes all messages, is tested separately from other ranks
     (["killed", "throws", "sleeps", "order"].includes(name) ? [0, 1] : [i % 3]).map(
-      (faulty) => [name, faulty, row] as const,
+      (faultyRank) => [name, faultyRank, row] as const,
     ),
   );
-  it.each(sampleCases(rows))("%s: rank %i", async (name, faulty, { failure, operation = "allReduce" }) => {
-    const port = await freePort();
-    const ranks = Array.from({ length: 3 }, (_, rank) =>
-      startRank(["fault", name, String(faulty)], {
-        ...jobEnvironment(rank, 3, port),
-        ...timeLimit(name === "sleeps"),
-      }),
-    );
-    const survivors = ranks.filter((_, rank) => rank !== faulty);
-    const ends = await withDeadline(DEADLINE_MS, Promise.all(survivors.map(({ ended }) => ended)));
-    const told = ends.map(toldBy);
-    // the sleeping rank would report only after ten minutes
-    if (name === "sleeps") ranks[faulty]?.kill();
-    await withDeadline(DEADLINE_MS, Promise.all(ranks.map(({ ended }) => ended)));
-    for (const each of told) {
-      expect(each).toMatchObject({ type: "DistributedError", failure, operation });
-      expect(each.message).toContain(`rank ${faulty}`);
-      // if two ranks disagree, either may report it, and each names the other
-      if (failure !== "disagreement") expect(each.rank).toBe(faulty);
-    }
-  });
+  it.each(sampleCases(rows))(
+    "%s: rank %i",
+    async (name, faultyRank, { failure, operation = "allReduce" }) => {
+      const port = await freePort();
+      const ranks = Array.from({ length: 3 }, (_, rank) =>
+        startRank(["fault", name, String(faultyRank)], {
+          ...jobEnvironment(rank, 3, port),
+          ...timeLimit(name === "sleeps"),
+        }),
+      );
+      const survivors = ranks.filter((_, rank) => rank !== faultyRank);
+      const ends = await withDeadline(DEADLINE_MS, Promise.all(survivors.map(({ ended }) => ended)));
+      const errors = ends.map(errorReportedBy);
+      // the sleeping rank would report only after ten minutes
+      if (name === "sleeps") ranks[faultyRank]?.kill();
+      await withDeadline(DEADLINE_MS, Promise.all(ranks.map(({ ended }) => ended)));
+      for (const reportedError of errors) {
+        expect(reportedError).toMatchObject({ type: "DistributedError", failure, operation });
+        expect(reportedError.message).toContain(`rank ${faultyRank}`);
+        // if two ranks disagree, either may report it, and each names the other
+        if (failure !== "disagreement") expect(reportedError.rank).toBe(faultyRank);
+      }
+    },
+  );
 });
 
 /** The token that `jobOf` gives. */
 const TOKEN = jobEnvironment(0, 2, 0).LOCKSTEP_JOB_TOKEN as string;
 
 /** A client of a job's rank 0 that knows the token. Tests choose its messages. */
-function connected(port: number): Dealer {
+function connectDealer(port: number): Dealer {
   const { publicKey, secretKey } = keysOf(TOKEN);
   const keys = { curveServerKey: publicKey, curvePublicKey: publicKey, curveSecretKey: secretKey };
   const dealer = new Dealer({ ...keys, linger: 0, receiveTimeout: 20_000 });
@@ -162,7 +167,11 @@ describe("a job", () => {
     );
     const ends = await withDeadline(DEADLINE_MS, Promise.all(ranks.map(({ ended }) => ended)));
     for (const end of ends)
-      expect(toldBy(end)).toMatchObject({ failure: "deadline", operation: "openProcessGroup", rank: 2 });
+      expect(errorReportedBy(end)).toMatchObject({
+        failure: "deadline",
+        operation: "openProcessGroup",
+        rank: 2,
+      });
   });
 
   it.each(
@@ -181,71 +190,71 @@ describe("a job", () => {
     ),
   )("refuses who has %s, and goes on", async (_what, environment, message) => {
     const port = await freePort();
-    const patient = (rank: number) => jobEnvironment(rank, 3, port);
-    const run = (of: Environment) => startRank(["fault", "none", "9"], of).ended;
-    const zero = run(patient(0));
+    const environmentFor = (rank: number) => jobEnvironment(rank, 3, port);
+    const run = (jobVariables: Environment) => startRank(["fault", "none", "9"], jobVariables).ended;
+    const rank0 = run(environmentFor(0));
     const isDouble = Object.keys(environment).length === 0;
     // if two ranks have the same number, the one that connects later is refused
-    const ones = [patient(1), ...(isDouble ? [patient(1)] : [])].map(run);
-    const stranger = isDouble ? Promise.race(ones) : run({ ...patient(1), ...environment });
-    const refused = toldBy(await withDeadline(DEADLINE_MS, stranger));
-    expect(refused).toMatchObject({ failure: "refused", operation: "openProcessGroup" });
-    expect(refused.message).toMatch(message);
-    const ends = await withDeadline(DEADLINE_MS, Promise.all([zero, ...ones, run(patient(2))]));
-    expect(ends.filter(({ report: said }) => said && !("error" in said))).toHaveLength(3);
+    const runs = [environmentFor(1), ...(isDouble ? [environmentFor(1)] : [])].map(run);
+    const refusedRun = isDouble ? Promise.race(runs) : run({ ...environmentFor(1), ...environment });
+    const refusal = errorReportedBy(await withDeadline(DEADLINE_MS, refusedRun));
+    expect(refusal).toMatchObject({ failure: "refused", operation: "openProcessGroup" });
+    expect(refusal.message).toMatch(message);
+    const ends = await withDeadline(DEADLINE_MS, Promise.all([rank0, ...runs, run(environmentFor(2))]));
+    expect(ends.filter(({ report }) => report && !("error" in report))).toHaveLength(3);
   });
 
   it("says at once that an address leads nowhere", async () => {
-    const of = { ...jobEnvironment(1, 2, await freePort()), MASTER_ADDR: ".." };
-    const { ended } = startRank(["fault", "none", "9"], of);
-    const told = toldBy(await withDeadline(DEADLINE_MS, ended));
-    expect(told).toMatchObject({ failure: "refused", operation: "openProcessGroup", rank: 0 });
-    expect(told.message).toContain("rank 1 cannot connect to rank 0 at ..:");
+    const environment = { ...jobEnvironment(1, 2, await freePort()), MASTER_ADDR: ".." };
+    const { ended } = startRank(["fault", "none", "9"], environment);
+    const error = errorReportedBy(await withDeadline(DEADLINE_MS, ended));
+    expect(error).toMatchObject({ failure: "refused", operation: "openProcessGroup", rank: 0 });
+    expect(error.message).toContain("rank 1 cannot connect to rank 0 at ..:");
   });
 
   it.each(sampleCases([0, 1], 1))(
     'refuses the transport "device" on all ranks where it is not there, if rank %i is late',
-    async (late) => {
-      const ends = await job(["device", String(late)], 3);
+    async (lateRank) => {
+      const ends = await job(["device", String(lateRank)], 3);
       for (const end of ends) {
-        expect(toldBy(end)).toMatchObject({ type: "BackendError" });
-        expect(toldBy(end).message).toMatch(/the wasm backend exchanges through the host/);
+        expect(errorReportedBy(end)).toMatchObject({ type: "BackendError" });
+        expect(errorReportedBy(end).message).toMatch(/the wasm backend exchanges through the host/);
       }
     },
   );
 
   it("refuses a rank with another version of the protocol", async () => {
     const port = await freePort();
-    const zero = startRank(["fault", "none", "9"], jobEnvironment(0, 2, port));
-    const dealer = connected(port);
+    const rank0 = startRank(["fault", "none", "9"], jobEnvironment(0, 2, port));
+    const dealer = connectDealer(port);
     await dealer.send(JSON.stringify({ kind: "hello", protocol: 0, rank: 1, size: 2 }));
-    const [answer] = await dealer.receive();
+    const [reply] = await dealer.receive();
     dealer.close();
-    expect(JSON.parse(String(answer))).toMatchObject({
+    expect(JSON.parse(String(reply))).toMatchObject({
       failure: "refused",
       message: expect.stringMatching(/protocol 0 and rank 0 protocol \d+; install the same version/),
     });
-    const one = startRank(["fault", "none", "9"], jobEnvironment(1, 2, port));
-    const ends = await withDeadline(DEADLINE_MS, Promise.all([zero.ended, one.ended]));
-    expect(ends.map(({ report: said }) => said)).toEqual([{}, {}]);
+    const rank1 = startRank(["fault", "none", "9"], jobEnvironment(1, 2, port));
+    const ends = await withDeadline(DEADLINE_MS, Promise.all([rank0.ended, rank1.ended]));
+    expect(ends.map(({ report }) => report)).toEqual([{}, {}]);
   });
 
   it("hears of each rank what that rank sends, and nothing in the name of another or of a stranger", async () => {
     const port = await freePort();
-    const heard: Message[] = [];
+    const messagesHeard: Message[] = [];
     const place = { rank: 0, size: 3, address: "127.0.0.1", port, token: TOKEN, timeoutMs: 20_000 };
-    const hub = new Hub(place, (message) => heard.push(message));
-    const opened = hub.open();
-    const dealers = [1, 2, undefined].map((rank) => ({ dealer: connected(port), rank }));
+    const hub = new Hub(place, (message) => messagesHeard.push(message));
+    const opening = hub.open();
+    const dealers = [1, 2, undefined].map((rank) => ({ dealer: connectDealer(port), rank }));
     for (const { dealer, rank } of dealers)
       if (rank !== undefined)
         await dealer.send(JSON.stringify({ kind: "hello", protocol: PROTOCOL, rank, size: 3 }));
-    expect(await opened).toBeUndefined();
-    const stranger = dealers[2]?.dealer as Dealer;
-    await stranger.send(JSON.stringify({ kind: "hello", protocol: 0, rank: 1, size: 3 }));
-    await stranger.receive();
+    expect(await opening).toBeUndefined();
+    const unauthorizedDealer = dealers[2]?.dealer as Dealer;
+    await unauthorizedDealer.send(JSON.stringify({ kind: "hello", protocol: 0, rank: 1, size: 3 }));
+    await unauthorizedDealer.receive();
     for (const frame of [failed("aborted", 1, "it is not its job"), { kind: "left", rank: 1 } as const])
-      await stranger.send([...framesOf(frame)]);
+      await unauthorizedDealer.send([...framesOf(frame)]);
     const call = { operation: "test", text: "test", key: "test" };
     for (const { dealer, rank } of dealers)
       for (const from of [0, 1, 2]) {
@@ -254,12 +263,12 @@ describe("a job", () => {
         for (const frame of [data, { kind: "notes", ...header, notes: [] } as const])
           await dealer.send([...framesOf(frame as Frame)]);
       }
-    // a rank's last message follows all its others
+    // a rank's last message follows all its other messages
     for (const { dealer, rank } of dealers)
       if (rank !== undefined) await dealer.send([...framesOf({ kind: "left", rank })]);
     await hub.leave();
     for (const { dealer } of dealers) dealer.close();
-    const told = heard.map((message) =>
+    const replies = messagesHeard.map((message) =>
       message.kind === "data" || message.kind === "notes"
         ? `${message.kind} from ${message.from}, ${"group" in message ? message.group : ""}`
         : message.kind,
@@ -269,7 +278,7 @@ describe("a job", () => {
       `notes from ${rank}, sent by ${rank}`,
       "left",
     ]);
-    expect(told.sort()).toEqual(expected.sort());
+    expect(replies.sort()).toEqual(expected.sort());
   });
 
   it("runs a program that Node got as text", async () => {
@@ -278,12 +287,12 @@ describe("a job", () => {
       startRank(["fault", "none", "9"], jobEnvironment(rank, 2, port), inlineProgram()),
     );
     const ends = await withDeadline(DEADLINE_MS, Promise.all(ranks.map(({ ended }) => ended)));
-    expect(ends.map(({ report: said, stderr }) => said ?? stderr)).toEqual([{}, {}]);
+    expect(ends.map(({ report, stderr }) => report ?? stderr)).toEqual([{}, {}]);
   });
 
   it("continues when a stranger connects that speaks another protocol", async () => {
     const port = await freePort();
-    const zero = startRank(["fault", "none", "9"], jobEnvironment(0, 2, port));
+    const rank0 = startRank(["fault", "none", "9"], jobEnvironment(0, 2, port));
     for (const text of ["GET / HTTP/1.1\r\n\r\n", "\xff\0\0\0\0\0\0\0\x01\x7f", "x".repeat(70_000)]) {
       await new Promise<void>((resolve) => {
         const attempt = (): void => {
@@ -295,9 +304,9 @@ describe("a job", () => {
         attempt();
       });
     }
-    const one = startRank(["fault", "none", "9"], jobEnvironment(1, 2, port));
-    const ends = await withDeadline(DEADLINE_MS, Promise.all([zero.ended, one.ended]));
-    expect(ends.map(({ report: said }) => said)).toEqual([{}, {}]);
+    const rank1 = startRank(["fault", "none", "9"], jobEnvironment(1, 2, port));
+    const ends = await withDeadline(DEADLINE_MS, Promise.all([rank0.ended, rank1.ended]));
+    expect(ends.map(({ report }) => report)).toEqual([{}, {}]);
   });
 
   it("reports that its port is already in use", async () => {
@@ -310,8 +319,8 @@ describe("a job", () => {
       startRank(["fault", "none", "9"], jobEnvironment(0, 2, port)).ended,
     );
     server.close();
-    expect(toldBy(end)).toMatchObject({ failure: "refused", rank: 0 });
-    expect(toldBy(end).message).toMatch(/cannot listen on port \d+: .*LOCKSTEP_PORT/);
+    expect(errorReportedBy(end)).toMatchObject({ failure: "refused", rank: 0 });
+    expect(errorReportedBy(end).message).toMatch(/cannot listen on port \d+: .*LOCKSTEP_PORT/);
   });
 
   it.each(
@@ -331,7 +340,7 @@ describe("a job", () => {
       2,
     ),
   )("says that %s is missing or wrong", async (name, environment) => {
-    const none = {
+    const noCalls = {
       RANK: "",
       WORLD_SIZE: "",
       MASTER_PORT: "",
@@ -341,9 +350,9 @@ describe("a job", () => {
     };
     const end = await withDeadline(
       DEADLINE_MS,
-      startRank(["fault", "none", "9"], { ...none, ...environment, TIMEOUT_MS: "1000" }).ended,
+      startRank(["fault", "none", "9"], { ...noCalls, ...environment, TIMEOUT_MS: "1000" }).ended,
     );
-    expect(toldBy(end).message).toContain(name);
-    expect(toldBy(end).type).toBe("ArgumentError");
+    expect(errorReportedBy(end).message).toContain(name);
+    expect(errorReportedBy(end).type).toBe("ArgumentError");
   });
 });

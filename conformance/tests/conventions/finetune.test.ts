@@ -134,7 +134,7 @@ describe("fine-tuning repeats its recorded digests", () => {
   });
 });
 
-it("the table in docs/models.md is that of the recorded runs", () => {
+it("the table in docs/models.md shows the recorded runs", () => {
   const [, shownOutput] =
     /<!-- finetune -->\n(.*?)<!-- \/finetune -->/s.exec(readFileSync(path("docs/models.md"), "utf8")) ?? [];
   expect(shownOutput).toBe(section(record));

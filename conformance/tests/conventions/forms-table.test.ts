@@ -1,4 +1,4 @@
-/** The tables of forms in docs/models.md and README.md are those of the recorded measurement. */
+/** The tables of forms in docs/models.md and README.md show the recorded measurement. */
 import { readFileSync } from "node:fs";
 import { expect, it } from "vitest";
 import { ORDER, section, summary } from "../../../examples/forms/table.mjs";

@@ -53,52 +53,57 @@ interface Drawn {
 }
 
 /** Bit patterns of any kind: finite, infinite, NaN, subnormal, and zeros. */
-function anything(seed: number, dtype: "f32" | "bf16"): Tensor {
+function drawPatterns(seed: number, dtype: "f32" | "bf16"): Tensor {
   const next = splitmix32(seed);
-  const words = Uint32Array.from({ length: SIZE[0] * SIZE[1] }, () => {
+  const patterns = Uint32Array.from({ length: SIZE[0] * SIZE[1] }, () => {
     const word = next();
     return word % 5 === 0 ? word : (((word >>> 8) % 2 ** 23) + ((120 + (word % 10)) << 23)) >>> 0;
   });
-  if (dtype === "f32") return fromBytes(backend(), new Uint8Array(words.buffer), SIZE, "f32");
-  const halves = Uint16Array.from(words, (word) => word >>> 16);
+  if (dtype === "f32") return fromBytes(backend(), new Uint8Array(patterns.buffer), SIZE, "f32");
+  const halves = Uint16Array.from(patterns, (word) => word >>> 16);
   return fromBytes(backend(), new Uint8Array(halves.buffer), SIZE, "bf16");
 }
 
 /** The number of equal elements. */
 const equalCount = (a: ArrayLike<number>, b: ArrayLike<number>): number =>
-  Array.from(a, (each, i) => Number(Object.is(each, b[i]))).reduce((sum, each) => sum + each, 0);
+  Array.from(a, (element, i) => Number(Object.is(element, b[i]))).reduce((sum, element) => sum + element, 0);
 
 /** One side of a difference, as numbers. */
 interface Numbers {
   readonly codes: readonly number[];
   readonly scales: ArrayLike<number>;
-  readonly whole: number | undefined;
+  readonly tensorScale: number | undefined;
   readonly values: Float32Array;
 }
 
 /** The index of the scale of each element: a line of scales belongs to one row, or to all rows of a tile. */
 function scaleIndices(tile: Tile, scales: number): readonly number[] {
   const [height, width] = tileSize(tile);
-  const across = blocksIn(SIZE[1], width);
-  const tileRows = scales === across * SIZE[0] ? 1 : height;
+  const scalesPerRow = blocksIn(SIZE[1], width);
+  const tileRows = scales === scalesPerRow * SIZE[0] ? 1 : height;
   return Array.from({ length: SIZE[0] * SIZE[1] }, (_, i) => {
     const [row, column] = [Math.floor(i / SIZE[1]), i % SIZE[1]];
-    return scales === 1 ? 0 : Math.floor(row / tileRows) * across + Math.floor(column / width);
+    return scales === 1 ? 0 : Math.floor(row / tileRows) * scalesPerRow + Math.floor(column / width);
   });
 }
 
 /** Kinds and positions of the examples: at most `most` of each kind, and one for each block. */
-function examplesOf(a: Numbers, b: Numbers, scaleOf: readonly number[], most: number): readonly unknown[] {
-  const seen = new Set<number>();
+function examplesOf(
+  a: Numbers,
+  b: Numbers,
+  scaleOf: readonly number[],
+  maxPerKind: number,
+): readonly unknown[] {
+  const scalesSeen = new Set<number>();
   const counts = { scale: [] as unknown[], code: [] as unknown[], value: [] as unknown[] };
   for (const [i, scale] of scaleOf.entries()) {
-    const isSame = (of: (side: Numbers) => unknown): boolean => Object.is(of(a), of(b));
+    const isSame = (get: (side: Numbers) => unknown): boolean => Object.is(get(a), get(b));
     const [code, value] = [isSame(({ codes }) => codes[i]), isSame(({ values }) => values[i])];
     if (code && value) continue;
-    const ofScale = isSame(({ scales }) => scales[scale]) && isSame(({ whole }) => whole);
-    const kind = !ofScale ? "scale" : !code ? "code" : "value";
-    if (counts[kind].length === most || seen.has(scale)) continue;
-    seen.add(scale);
+    const haveEqualScale = isSame(({ scales }) => scales[scale]) && isSame(({ tensorScale }) => tensorScale);
+    const kind = !haveEqualScale ? "scale" : !code ? "code" : "value";
+    if (counts[kind].length === maxPerKind || scalesSeen.has(scale)) continue;
+    scalesSeen.add(scale);
     counts[kind].push([kind, Math.floor(i / SIZE[1]), i % SIZE[1]]);
   }
   return [...counts.scale, ...counts.code, ...counts.value];
@@ -106,83 +111,83 @@ function examplesOf(a: Numbers, b: Numbers, scaleOf: readonly number[], most: nu
 
 /** The largest error and the signal-to-noise ratio, over elements where both numbers are finite. */
 function errorsOf(x: Float32Array, values: Float32Array): { max: number; sqnr: number } {
-  const pairs = Array.from(x, (each, i) => [each, values[i] as number] as const).filter((pair) =>
+  const pairs = Array.from(x, (element, i) => [element, values[i] as number] as const).filter((pair) =>
     pair.every(Number.isFinite),
   );
-  const signal = pairs.reduce((sum, [each]) => sum + each ** 2, 0);
-  const noise = pairs.reduce((sum, [each, value]) => sum + (value - each) ** 2, 0);
+  const signal = pairs.reduce((sum, [element]) => sum + element ** 2, 0);
+  const noise = pairs.reduce((sum, [element, value]) => sum + (value - element) ** 2, 0);
   const sqnr = noise === 0 ? Number.POSITIVE_INFINITY : 10 * Math.log10(signal / noise);
-  return { max: Math.max(0, ...pairs.map(([each, value]) => Math.abs(value - each))), sqnr };
+  return { max: Math.max(0, ...pairs.map(([element, value]) => Math.abs(value - element))), sqnr };
 }
 
 describe("diffDialects", () => {
   it("counts what quantizing and dequantizing by both gives, for any input and any two dialects", () => {
-    const drawn = fc.record<Drawn>({
+    const cases = fc.record<Drawn>({
       pair: fc.constantFrom(...PAIRS),
       seed: fc.nat(),
       dtype: fc.constantFrom("f32", "bf16"),
       examples: fc.constantFrom(undefined, 0, 1, 3),
     });
     fc.assert(
-      fc.property(drawn, ({ pair: [a, b], seed, dtype, examples }) => {
+      fc.property(cases, ({ pair: [a, b], seed, dtype, examples }) => {
         using _scope = new Scope();
-        const x = anything(seed, dtype);
+        const x = drawPatterns(seed, dtype);
         const diff = diffDialects(x, { a, b, examples });
         const { quantizer, format, tile } = diff.a;
         expect(quantizersOf(a).find((name) => quantizersOf(b).includes(name))).toBe(quantizer);
-        const madeBy = (dialect: DialectName): Numbers => {
-          const quantized = quantizerOf({ dialect, quantizer, format, tile }).quantize(x);
-          const { data, scaleInv, amax } = quantized.copy("rowwise");
+        const resultOf = (dialect: DialectName): Numbers => {
+          const quantizedTensor = quantizerOf({ dialect, quantizer, format, tile }).quantize(x);
+          const { data, scaleInv, amax } = quantizedTensor.copy("rowwise");
           const bytes = Array.from(data.dataSync() as Uint8Array);
           return {
             codes: storageBits(data.dtype) === 4 ? bytes.flatMap((byte) => [byte & 15, byte >> 4]) : bytes,
             scales: scaleInv.dataSync() as Float32Array,
-            whole: amax && Number(amax.dataSync()[0]),
-            values: dequantizeAs(quantized, { dialect, dtype: "f32" }).dataSync() as Float32Array,
+            tensorScale: amax && Number(amax.dataSync()[0]),
+            values: dequantizeAs(quantizedTensor, { dialect, dtype: "f32" }).dataSync() as Float32Array,
           };
         };
-        const [one, other] = [madeBy(a), madeBy(b)];
-        const scaleOf = scaleIndices(tile, one.scales.length);
-        const count = (all: ArrayLike<number>, others: ArrayLike<number>) => ({
-          different: all.length - equalCount(all, others),
-          of: all.length,
+        const [resultA, resultB] = [resultOf(a), resultOf(b)];
+        const scaleOf = scaleIndices(tile, resultA.scales.length);
+        const count = (elements: ArrayLike<number>, otherElements: ArrayLike<number>) => ({
+          different: elements.length - equalCount(elements, otherElements),
+          of: elements.length,
         });
-        expect(diff.scales).toEqual(count(one.scales, other.scales));
-        expect(diff.values).toEqual(count(one.values, other.values));
-        expect(diff.codes).toEqual(count(one.codes, other.codes));
+        expect(diff.scales).toEqual(count(resultA.scales, resultB.scales));
+        expect(diff.values).toEqual(count(resultA.values, resultB.values));
+        expect(diff.codes).toEqual(count(resultA.codes, resultB.codes));
         const ofEqualScales = scaleOf.filter(
           (scale, i) =>
-            one.codes[i] !== other.codes[i] &&
-            Object.is(one.scales[scale], other.scales[scale]) &&
-            Object.is(one.whole, other.whole),
+            resultA.codes[i] !== resultB.codes[i] &&
+            Object.is(resultA.scales[scale], resultB.scales[scale]) &&
+            Object.is(resultA.tensorScale, resultB.tensorScale),
         );
         expect(diff.codesOfEqualScales).toBe(ofEqualScales.length);
         const values = castTo(x as Tensor<"f32">, "f32").dataSync() as Float32Array;
-        for (const [side, quantized] of [[diff.errors.a, one] as const, [diff.errors.b, other] as const]) {
-          const { max, sqnr } = errorsOf(values, quantized.values);
+        for (const [side, result] of [[diff.errors.a, resultA] as const, [diff.errors.b, resultB] as const]) {
+          const { max, sqnr } = errorsOf(values, result.values);
           expect(side.max).toBe(max);
           if (Number.isFinite(sqnr)) expect(side.sqnr).toBeCloseTo(sqnr, 6);
           else expect(side.sqnr).toBe(sqnr);
         }
         if (a === b)
           expect([diff.codes.different, diff.scales.different, diff.values.different]).toEqual([0, 0, 0]);
-        const places = diff.examples.map(({ kind, at }) => [kind, ...at]);
-        expect(places).toEqual(examplesOf(one, other, scaleOf, examples ?? 2));
-        for (const { at, x: element, a: left, b: right, words } of diff.examples) {
+        const positions = diff.examples.map(({ kind, at }) => [kind, ...at]);
+        expect(positions).toEqual(examplesOf(resultA, resultB, scaleOf, examples ?? 2));
+        for (const { at, x: element, a: explainedA, b: explainedB, words } of diff.examples) {
           const i = at[0] * SIZE[1] + at[1];
           expect(element).toBe(values[i]);
           const { scale } = blockFormat(quantizer);
-          for (const [side, quantized] of [[left, one] as const, [right, other] as const]) {
-            const stored = quantized.scales[scaleOf[i] as number] as number;
+          for (const [side, result] of [[explainedA, resultA] as const, [explainedB, resultB] as const]) {
+            const storedScale = result.scales[scaleOf[i] as number] as number;
             expect(side).toEqual({
-              code: quantized.codes[i],
-              value: quantized.values[i],
+              code: result.codes[i],
+              value: result.values[i],
               // a scale has no sign: the code 0x80 of e4m3 does not occur
-              scale: scale === "f32" ? stored : valueOfCode(scale, stored),
+              scale: scale === "f32" ? storedScale : valueOfCode(scale, storedScale),
             });
           }
           expect(words).toContain(`[${at.join(", ")}]: x = ${numberText(element)}`);
-          for (const { value } of [left, right]) expect(words).toContain(numberText(value));
+          for (const { value } of [explainedA, explainedB]) expect(words).toContain(numberText(value));
         }
       }),
       {
@@ -223,16 +228,18 @@ describe("diffDialects", () => {
     const { codes, values } = diffDialects(x, { a: "modelopt-fp8", b: "torchao-fp8-tensor" });
     expect(codes.different).toBe(0);
     expect(values.different).toBe(0);
-    const half = castTo(tensor(backend(), new Float32Array(32 * 32).fill(3.0078125), [32, 32]), "bf16");
-    const diff = diffDialects(half, { a: "modelopt-fp8", b: "torchao-fp8-tensor" });
+    const halfway = castTo(tensor(backend(), new Float32Array(32 * 32).fill(3.0078125), [32, 32]), "bf16");
+    const diff = diffDialects(halfway, { a: "modelopt-fp8", b: "torchao-fp8-tensor" });
     expect(diff.scales.different).toBe(1);
   });
 
   it("takes a format by any of its names", () => {
     using _scope = new Scope();
-    const x = anything(4, "f32");
+    const x = drawPatterns(4, "f32");
     const options = { a: "te", b: "torchao-mxfp8-floor", quantizer: "mxfp8" } as const;
-    const byAlias = Object.entries(FORMAT_ALIASES).flatMap(([alias, of]) => (of === "e5m2" ? [alias] : []));
+    const byAlias = Object.entries(FORMAT_ALIASES).flatMap(([alias, format]) =>
+      format === "e5m2" ? [alias] : [],
+    );
     expect(byAlias.length).toBeGreaterThan(0);
     for (const format of byAlias)
       expect(diffDialects(x, { ...options, format: format as "e5m2" })).toEqual(
@@ -277,9 +284,9 @@ describe("dequantizeAs", () => {
     expect(NO_VALUES).toContain("te");
     for (const dialect of NO_VALUES) {
       using _scope = new Scope();
-      const quantized = quantizerOf({ dialect }).quantize(anything(1, "bf16"));
-      expect(dequantizeAs(quantized, { dialect, dtype: "f32" }).dataSync()).toEqual(
-        quantized.dequantize("f32").dataSync(),
+      const quantizedTensor = quantizerOf({ dialect }).quantize(drawPatterns(1, "bf16"));
+      expect(dequantizeAs(quantizedTensor, { dialect, dtype: "f32" }).dataSync()).toEqual(
+        quantizedTensor.dequantize("f32").dataSync(),
       );
     }
   });
@@ -291,34 +298,40 @@ describe("dequantizeAs", () => {
       Float32Array.from({ length: 1024 }, (_, i) => 1 + i / 1024),
       [32, 32],
     );
-    const quantized = quantizerOf({ dialect: "ct-nvfp4" }).quantize(x);
-    const values = dequantizeAs(quantized, { dialect: "ct-nvfp4" });
+    const quantizedTensor = quantizerOf({ dialect: "ct-nvfp4" }).quantize(x);
+    const values = dequantizeAs(quantizedTensor, { dialect: "ct-nvfp4" });
     expect(values.dtype).toBe("bf16");
-    const wide = dequantizeAs(quantized, { dialect: "ct-nvfp4", dtype: "f32" });
-    expect(wide.dataSync()).toEqual(castTo(values, "f32").dataSync());
-    expect(wide.dataSync()).not.toEqual(quantized.dequantize("f32").dataSync());
+    const wideTensor = dequantizeAs(quantizedTensor, { dialect: "ct-nvfp4", dtype: "f32" });
+    expect(wideTensor.dataSync()).toEqual(castTo(values, "f32").dataSync());
+    expect(wideTensor.dataSync()).not.toEqual(quantizedTensor.dequantize("f32").dataSync());
   });
 
-  it("gives values in the dialect's type or in that of the source, rounded once more to a type that is asked for", () => {
-    const wide = fc.constantFrom(...WIDE_DTYPES);
+  it("gives values in the dialect's type or in the source's type, rounded once more to a requested type", () => {
+    const wideDtype = fc.constantFrom(...WIDE_DTYPES);
     const source = fc.constantFrom("f32", "bf16");
     const names = DIALECT_NAMES.filter((name) => !NO_VALUES.includes(name));
     expect(names.length).toBeGreaterThan(0);
     fc.assert(
-      fc.property(fc.constantFrom(...names), source, wide, fc.nat(), (dialect, dtype, dtypeAsked, seed) => {
-        using _scope = new Scope();
-        const type = rowOf(dialect).values?.type;
-        const quantized = quantizerOf({ dialect }).quantize(anything(seed, dtype));
-        const values = dequantizeAs(quantized, { dialect });
-        expect(values.dtype).toBe(type === "source" ? dtype : type);
-        const other = dequantizeAs(quantized, { dialect, dtype: dtypeAsked });
-        expect(other.dtype).toBe(dtypeAsked);
-        expect(other.dataSync()).toEqual(castTo(values, dtypeAsked).dataSync());
-      }),
+      fc.property(
+        fc.constantFrom(...names),
+        source,
+        wideDtype,
+        fc.nat(),
+        (dialect, dtype, dtypeAsked, seed) => {
+          using _scope = new Scope();
+          const type = rowOf(dialect).values?.type;
+          const quantizedTensor = quantizerOf({ dialect }).quantize(drawPatterns(seed, dtype));
+          const values = dequantizeAs(quantizedTensor, { dialect });
+          expect(values.dtype).toBe(type === "source" ? dtype : type);
+          const otherTensor = dequantizeAs(quantizedTensor, { dialect, dtype: dtypeAsked });
+          expect(otherTensor.dtype).toBe(dtypeAsked);
+          expect(otherTensor.dataSync()).toEqual(castTo(values, dtypeAsked).dataSync());
+        },
+      ),
     );
   });
 
-  it("reads the rowwise copy where there are both", () => {
+  it("reads the rowwise copy if a tensor has both copies", () => {
     for (const dialect of DIALECT_NAMES) {
       using _scope = new Scope();
       // magnitudes decrease along rows, so that blocks of columns have different scales
@@ -333,15 +346,15 @@ describe("dequantizeAs", () => {
     }
   });
 
-  it("has no minus zero where a library has none, whichever half of a byte it is in, and no other value changed", () => {
+  it("has no minus zero if a library has none, in either half of a byte, and no other value changes", () => {
     const names = DIALECT_NAMES.filter((name) => rowOf(name).values?.plusZero);
     expect(names.length).toBeGreaterThan(0);
     for (const dialect of names) {
       using _scope = new Scope();
-      const small = [-0, -1e-9, 0, 1, -2, -1e-9, -0];
+      const smallValues = [-0, -1e-9, 0, 1, -2, -1e-9, -0];
       const x = tensor(
         backend(),
-        Float32Array.from({ length: SIZE[0] * SIZE[1] }, (_, i) => small[i % 7] as number),
+        Float32Array.from({ length: SIZE[0] * SIZE[1] }, (_, i) => smallValues[i % 7] as number),
         SIZE,
       );
       // quantizers that never give minus zero are compared too
@@ -378,16 +391,16 @@ describe("dequantizeAs", () => {
         ),
         "bf16",
       );
-      const quantized = quantizerOf({ dialect }).quantize(x);
-      const values = dequantizeAs(quantized, { dialect, dtype: "f32" }).dataSync();
-      expect(values, dialect).not.toEqual(castTo(quantized.dequantize("bf16"), "f32").dataSync());
+      const quantizedTensor = quantizerOf({ dialect }).quantize(x);
+      const values = dequantizeAs(quantizedTensor, { dialect, dtype: "f32" }).dataSync();
+      expect(values, dialect).not.toEqual(castTo(quantizedTensor.dequantize("bf16"), "f32").dataSync());
     }
   });
 
   it("reads the columnwise copy where there is no other, and swizzled scales", () => {
     for (const dialect of ["modelopt-nvfp4", "modelopt-fp8", "torchao-mxfp4-floor"] as const) {
       using _scope = new Scope();
-      const x = anything(2, "bf16");
+      const x = drawPatterns(2, "bf16");
       const { quantizer } = DIALECTS[dialect].forms[0];
       const isBytes = blockFormat(quantizer).scale !== "f32";
       const options = {
@@ -396,9 +409,9 @@ describe("dequantizeAs", () => {
         rowwise: false,
         scaleLayout: isBytes ? "swizzled" : "logical",
       } as const;
-      const quantized = quantizerOf(options).quantize(x);
+      const quantizedTensor = quantizerOf(options).quantize(x);
       const logical = quantizerOf({ ...options, scaleLayout: "logical" }).quantize(x);
-      expect(dequantizeAs(quantized, { dialect }).dataSync()).toEqual(
+      expect(dequantizeAs(quantizedTensor, { dialect }).dataSync()).toEqual(
         dequantizeAs(logical, { dialect }).dataSync(),
       );
     }
@@ -406,8 +419,8 @@ describe("dequantizeAs", () => {
 
   it("refuses a tensor of a quantizer that the dialect does not have", () => {
     using _scope = new Scope();
-    const quantized = quantizerOf({ dialect: "ct-mxfp8" }).quantize(anything(3, "f32"));
-    expect(() => dequantizeAs(quantized, { dialect: "ct-nvfp4" })).toThrow(
+    const quantizedTensor = quantizerOf({ dialect: "ct-mxfp8" }).quantize(drawPatterns(3, "f32"));
+    expect(() => dequantizeAs(quantizedTensor, { dialect: "ct-nvfp4" })).toThrow(
       /the dialect ct-nvfp4 has no quantizer mxfp8/,
     );
   });

@@ -69,16 +69,16 @@ function ordinary(seed: number): Tensor {
   return tensor(backend(), Float32Array.from({ length: SIZE[0] * SIZE[1] }, normal), SIZE);
 }
 
-interface Made extends StoredCodes {
+interface StoredTensors extends StoredCodes {
   readonly codes: Tensor;
   readonly scales: Tensor;
 }
 
-function madeBy(
+function quantizeBy(
   { dialect, quantizer, format, tile }: Row,
   x: Tensor,
   scaleLayout: "logical" | "swizzled" = "logical",
-): Made {
+): StoredTensors {
   const { data, scaleInv, amax } = quantizerOf({ dialect, quantizer, format, tile, scaleLayout })
     .quantize(x)
     .copy("rowwise");
@@ -91,14 +91,14 @@ const bytes = (x: Tensor): Uint8Array => {
 };
 
 /** Whether a dialect produces these codes and scales. */
-function gives(row: Row, x: Tensor, stored: Made): boolean {
-  const other = madeBy(row, x);
-  const same = (a: Tensor | undefined, b: Tensor | undefined): boolean =>
+function isReproducedBy(row: Row, x: Tensor, storedTensors: StoredTensors): boolean {
+  const candidate = quantizeBy(row, x);
+  const haveEqualBytes = (a: Tensor | undefined, b: Tensor | undefined): boolean =>
     Buffer.compare(a ? bytes(a) : new Uint8Array(), b ? bytes(b) : new Uint8Array()) === 0;
   return (
-    same(other.codes, stored.codes) &&
-    same(other.scales, stored.scales) &&
-    same(other.tensorScale, stored.tensorScale)
+    haveEqualBytes(candidate.codes, storedTensors.codes) &&
+    haveEqualBytes(candidate.scales, storedTensors.scales) &&
+    haveEqualBytes(candidate.tensorScale, storedTensors.tensorScale)
   );
 }
 
@@ -114,14 +114,14 @@ describe.each(sampleCases(ROWS, 5))("$dialect $quantizer $format $tile", (row) =
     (_, draw) => {
       using _scope = new Scope();
       const x = draw();
-      const stored = madeBy(row, x);
-      const identification = identifyDialect(x, stored);
+      const storedTensors = quantizeBy(row, x);
+      const identification = identifyDialect(x, storedTensors);
       const equivalent = ROWS.filter(
-        (each) =>
-          each.quantizer === row.quantizer &&
-          each.format === row.format &&
-          each.tile === row.tile &&
-          gives(each, x, stored),
+        (candidate) =>
+          candidate.quantizer === row.quantizer &&
+          candidate.format === row.format &&
+          candidate.tile === row.tile &&
+          isReproducedBy(candidate, x, storedTensors),
       ).map(({ dialect }) => dialect);
       expect(identification.dialects).toContain(row.dialect);
       expect(identification.dialects).toEqual(equivalent);
@@ -142,9 +142,11 @@ it.each(sampleCases<(typeof ROUNDINGS)[number]>(ROUNDINGS))(
   "tells how %s rounds",
   (dialect, quantizer, rule) => {
     using _scope = new Scope();
-    const row = ROWS.find((each) => each.dialect === dialect && each.quantizer === quantizer) as Row;
+    const row = ROWS.find(
+      (candidate) => candidate.dialect === dialect && candidate.quantizer === quantizer,
+    ) as Row;
     const x = deciding(4, "bf16");
-    const { readings } = identifyDialect(x, madeBy(row, x));
+    const { readings } = identifyDialect(x, quantizeBy(row, x));
     expect(readings[0]?.elements[0]).toMatchObject({ ...rule, overflow: "saturate" });
   },
 );
@@ -163,12 +165,12 @@ const like = (x: Tensor, data: Uint8Array): Tensor => {
 
 const swapNibbles = (byte: number): number => (byte >> 4) | ((byte & 15) << 4);
 
-function transposed(x: Tensor): Tensor {
+function transpose(x: Tensor): Tensor {
   const [rows, columns] = x.shape as readonly [number, number];
   const data = x.dataSync();
   const out = data.slice();
-  for (let r = 0; r < rows; r++)
-    for (let c = 0; c < columns; c++) out[c * rows + r] = data[r * columns + c] as number;
+  for (let row = 0; row < rows; row++)
+    for (let c = 0; c < columns; c++) out[c * rows + row] = data[row * columns + c] as number;
   return out instanceof Float32Array
     ? tensor(x.backend, out, [columns, rows])
     : tensor(x.backend, out as Uint8Array, [columns, rows], "u8");
@@ -187,10 +189,10 @@ describe("names the dialect, and how it is stored otherwise", () => {
   it.each(sampleCases(OF_NIBBLES))(`swapped nibbles, in bytes without a type: ${NAME}`, (row) => {
     using _scope = new Scope();
     const x = deciding(4, "bf16");
-    const stored = madeBy(row, x);
-    const swapped = Uint8Array.from(bytes(stored.codes), swapNibbles);
+    const storedTensors = quantizeBy(row, x);
+    const swapped = Uint8Array.from(bytes(storedTensors.codes), swapNibbles);
     const codes = tensor(backend(), swapped, [SIZE[0], SIZE[1] / 2], "u8");
-    const { dialects, readings, words } = identifyDialect(x, { ...stored, codes });
+    const { dialects, readings, words } = identifyDialect(x, { ...storedTensors, codes });
     expect(dialects).toContain(row.dialect);
     expect(readings[0]).toMatchObject({ packing: "high nibble first", arrangement: "plain", form: "scale" });
     expect(words).toContain("nibbles swapped");
@@ -199,7 +201,7 @@ describe("names the dialect, and how it is stored otherwise", () => {
   it.each(sampleCases(OF_BYTES))(`swizzled scales: ${NAME}`, (row) => {
     using _scope = new Scope();
     const x = deciding(5, "bf16");
-    const { dialects, readings, words } = identifyDialect(x, madeBy(row, x, "swizzled"));
+    const { dialects, readings, words } = identifyDialect(x, quantizeBy(row, x, "swizzled"));
     expect(dialects).toContain(row.dialect);
     expect(readings[0]).toMatchObject({ arrangement: "swizzled", form: "scale" });
     expect(words).toContain("scales swizzled");
@@ -208,10 +210,13 @@ describe("names the dialect, and how it is stored otherwise", () => {
   it.each(sampleCases(OF_LINES))(`transposed scales, in a buffer of either shape: ${NAME}`, (row) => {
     using _scope = new Scope();
     const x = deciding(6, "bf16");
-    const stored = madeBy(row, x);
-    const turned = transposed(stored.scales);
-    for (const scales of [turned, turned.reshape([...turned.shape].reverse())]) {
-      const { dialects, readings } = identifyDialect(x, { ...stored, scales });
+    const storedTensors = quantizeBy(row, x);
+    const transposedScales = transpose(storedTensors.scales);
+    for (const scales of [
+      transposedScales,
+      transposedScales.reshape([...transposedScales.shape].reverse()),
+    ]) {
+      const { dialects, readings } = identifyDialect(x, { ...storedTensors, scales });
       expect(dialects).toContain(row.dialect);
       expect(readings[0]).toMatchObject({ arrangement: "transposed", form: "scale" });
     }
@@ -222,8 +227,11 @@ describe("names the dialect, and how it is stored otherwise", () => {
     (row) => {
       using _scope = new Scope();
       const x = deciding(7, "bf16");
-      const stored = madeBy(row, x);
-      const { dialects, readings } = identifyDialect(x, { ...stored, codes: transposed(stored.codes) });
+      const storedTensors = quantizeBy(row, x);
+      const { dialects, readings } = identifyDialect(x, {
+        ...storedTensors,
+        codes: transpose(storedTensors.codes),
+      });
       expect(dialects).toContain(row.dialect);
       expect(readings[0]).toMatchObject({ transposed: true, arrangement: "plain" });
     },
@@ -232,14 +240,14 @@ describe("names the dialect, and how it is stored otherwise", () => {
   it.each(sampleCases(WITH_RECIPROCALS))(`stored reciprocals: ${NAME}`, (row) => {
     using _scope = new Scope();
     const x = ordinary(8);
-    const stored = madeBy(row, x);
-    const scaleValues = stored.scales.dataSync();
+    const storedTensors = quantizeBy(row, x);
+    const scaleValues = storedTensors.scales.dataSync();
     const inverse =
       scaleValues instanceof Float32Array
         ? scaleValues.map((scale) => 1 / scale)
         : Uint8Array.from(scaleValues as Uint8Array, (code) => 254 - code);
-    const scales = like(stored.scales, new Uint8Array(inverse.buffer));
-    const { dialects, readings, words } = identifyDialect(x, { ...stored, scales });
+    const scales = like(storedTensors.scales, new Uint8Array(inverse.buffer));
+    const { dialects, readings, words } = identifyDialect(x, { ...storedTensors, scales });
     expect(dialects).toContain(row.dialect);
     expect(readings[0]).toMatchObject({ form: "reciprocal" });
     expect(words).toContain("one over each scale stored");
@@ -262,7 +270,7 @@ describe.each(RAGGED)("a matrix of %i rows", (rows) => {
     for (const layout of OF_BYTES.includes(row)
       ? (["logical", "swizzled"] as const)
       : (["logical"] as const)) {
-      const { dialects, readings } = identifyDialect(x, madeBy(row, x, layout));
+      const { dialects, readings } = identifyDialect(x, quantizeBy(row, x, layout));
       expect(dialects).toContain(row.dialect);
       const expected = layout === "swizzled" ? layout : "plain";
       expect(readings.map(({ arrangement }) => arrangement)).toContain(expected);
@@ -275,12 +283,12 @@ it.each(sampleCases(BLOCKS, 1))(
   (row) => {
     using _scope = new Scope();
     const x = deciding(9, "bf16");
-    const stored = madeBy(row, x);
-    const changed = bytes(stored.codes).slice();
-    const at = (5 * changed.length) / 8;
-    changed[at] = (changed[at] as number) ^ 5;
-    const codes = tensor(backend(), changed, [SIZE[0], changed.length / SIZE[0]], "u8");
-    const { dialects, readings, excluded, nearest } = identifyDialect(x, { ...stored, codes });
+    const storedTensors = quantizeBy(row, x);
+    const alteredCodes = bytes(storedTensors.codes).slice();
+    const alteredIndex = (5 * alteredCodes.length) / 8;
+    alteredCodes[alteredIndex] = (alteredCodes[alteredIndex] as number) ^ 5;
+    const codes = tensor(backend(), alteredCodes, [SIZE[0], alteredCodes.length / SIZE[0]], "u8");
+    const { dialects, readings, excluded, nearest } = identifyDialect(x, { ...storedTensors, codes });
     expect({ dialects, readings }).toEqual({ dialects: [], readings: [] });
     expect(nearest?.scales.different).toBe(0);
     // under the closest element scaling, which need not be the first one of the rule
@@ -290,17 +298,21 @@ it.each(sampleCases(BLOCKS, 1))(
 );
 
 /** Codes under e8m0Floor scales and a rounding that no dialect uses. */
-function floorScaled(x: Tensor, quantizer: "mxfp8" | "mxfp4", rounding: "tiesToAway" | "towardZero"): Made {
-  const stored = madeBy(
+function floorScaled(
+  x: Tensor,
+  quantizer: "mxfp8" | "mxfp4",
+  rounding: "tiesToAway" | "towardZero",
+): StoredTensors {
+  const storedTensors = quantizeBy(
     { dialect: `ocp-${quantizer}`, quantizer, format: quantizer === "mxfp4" ? "e2m1" : "e4m3", tile: "1x32" },
     x,
   );
   const values = x.dataSync() as Float32Array;
-  const scales = stored.scales.dataSync() as Uint8Array;
-  const scaled = values.map((value, i) => value * 2 ** (127 - (scales[Math.floor(i / 32)] as number)));
-  const { dtype } = stored.codes;
-  const codes = encode(tensor(backend(), scaled, SIZE), { format: dtype as "e2m1", rounding });
-  return { ...stored, codes };
+  const scales = storedTensors.scales.dataSync() as Uint8Array;
+  const scaledValues = values.map((value, i) => value * 2 ** (127 - (scales[Math.floor(i / 32)] as number)));
+  const { dtype } = storedTensors.codes;
+  const codes = encode(tensor(backend(), scaledValues, SIZE), { format: dtype as "e2m1", rounding });
+  return { ...storedTensors, codes };
 }
 
 describe("codes or scales of no dialect", () => {
@@ -318,7 +330,7 @@ describe("codes or scales of no dialect", () => {
       const { dialects, readings, words } = identifyDialect(x, floorScaled(x, quantizer, rounding));
       expect(dialects).toEqual([]);
       expect(readings[0]).toMatchObject({ scaleRule: "e8m0Floor" });
-      expect(readings[0]?.elements.map((each) => each.rounding)).toEqual([rounding]);
+      expect(readings[0]?.elements.map((rule) => rule.rounding)).toEqual([rounding]);
       expect(words).toContain(expected);
       expect(words).toContain(`no dialect of the table; e8m0Floor scales of ${quantizer}`);
     },
@@ -328,7 +340,7 @@ describe("codes or scales of no dialect", () => {
     using _scope = new Scope();
     const x = deciding(11, "f32");
     const { codes } = floorScaled(x, "mxfp4", "tiesToAway");
-    const swizzled = madeBy(
+    const swizzled = quantizeBy(
       { dialect: "ocp-mxfp4", quantizer: "mxfp4", format: "e2m1", tile: "1x32" },
       x,
       "swizzled",
@@ -348,15 +360,15 @@ describe("codes or scales of no dialect", () => {
   it("refuses an input with NaN or of another size, but not one of another shape", () => {
     using _scope = new Scope();
     const x = ordinary(12);
-    const stored = madeBy({ dialect: "te", quantizer: "mxfp8", format: "e4m3", tile: "1x32" }, x);
-    const broken = tensor(
+    const storedTensors = quantizeBy({ dialect: "te", quantizer: "mxfp8", format: "e4m3", tile: "1x32" }, x);
+    const inputWithNaN = tensor(
       backend(),
-      (x.dataSync() as Float32Array).map((v, i) => (i === 700 ? Number.NaN : v)),
+      (x.dataSync() as Float32Array).map((value, i) => (i === 700 ? Number.NaN : value)),
       SIZE,
     );
-    expect(() => identifyDialect(broken, stored)).toThrow(ArgumentError);
-    expect(() => identifyDialect(broken, stored)).toThrow(/NaN at \[2, 188\]/);
-    expect(() => identifyDialect(x.reshape([SIZE[0] * 2, SIZE[1] / 2]), stored)).not.toThrow();
-    expect(() => identifyDialect(tensor(backend(), [1, 2], [1, 2]), stored)).toThrow(ShapeError);
+    expect(() => identifyDialect(inputWithNaN, storedTensors)).toThrow(ArgumentError);
+    expect(() => identifyDialect(inputWithNaN, storedTensors)).toThrow(/NaN at \[2, 188\]/);
+    expect(() => identifyDialect(x.reshape([SIZE[0] * 2, SIZE[1] / 2]), storedTensors)).not.toThrow();
+    expect(() => identifyDialect(tensor(backend(), [1, 2], [1, 2]), storedTensors)).toThrow(ShapeError);
   });
 });

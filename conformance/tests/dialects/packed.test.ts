@@ -29,30 +29,30 @@ const BLOCKS = 4096;
 const sha256 = (bytes: Uint8Array): string => createHash("sha256").update(bytes).digest("hex");
 
 /** The blocks that scripts/witness/packed_layouts.py draws. */
-function drawn(index: number, size: number): Uint8Array {
-  const free = Uint8Array.from({ length: BLOCKS * size }, (_, i) => {
-    let h = (Math.imul(i, 2654435761 | 0) + Math.imul(index + 1, 2654419969 | 0)) >>> 0;
-    h = Math.imul(h ^ (h >>> 15), 2246822519 | 0) >>> 0;
-    return ((h ^ (h >>> 13)) >>> 11) & 255;
+function drawBlocks(index: number, size: number): Uint8Array {
+  const randomBytes = Uint8Array.from({ length: BLOCKS * size }, (_, i) => {
+    let hash = (Math.imul(i, 2654435761 | 0) + Math.imul(index + 1, 2654419969 | 0)) >>> 0;
+    hash = Math.imul(hash ^ (hash >>> 15), 2246822519 | 0) >>> 0;
+    return ((hash ^ (hash >>> 13)) >>> 11) & 255;
   });
-  const all = new Uint8Array((BLOCKS + 256 * size) * size);
-  all.set(free);
+  const bytes = new Uint8Array((BLOCKS + 256 * size) * size);
+  bytes.set(randomBytes);
   for (let byte = 0; byte < size; byte++)
     for (let value = 0; value < 256; value++) {
-      const at = (BLOCKS + byte * 256 + value) * size;
-      all.set(free.subarray(byte * size, (byte + 1) * size), at);
-      all[at + byte] = value;
+      const offset = (BLOCKS + byte * 256 + value) * size;
+      bytes.set(randomBytes.subarray(byte * size, (byte + 1) * size), offset);
+      bytes[offset + byte] = value;
     }
-  return all;
+  return bytes;
 }
 
 /** The digest of the bits of values, every NaN as the canonical one. */
 function digest(values: Float32Array): string {
-  const words = new Uint32Array(values.buffer, values.byteOffset, values.length).slice();
+  const bits = new Uint32Array(values.buffer, values.byteOffset, values.length).slice();
   values.forEach((value, i) => {
-    if (Number.isNaN(value)) words[i] = 0x7fc00000;
+    if (Number.isNaN(value)) bits[i] = 0x7fc00000;
   });
-  return sha256(new Uint8Array(words.buffer));
+  return sha256(new Uint8Array(bits.buffer));
 }
 
 it("there are the 27 layouts of the standard, with its sizes, and the libraries that decoded them", () => {
@@ -61,43 +61,43 @@ it("there are the 27 layouts of the standard, with its sizes, and the libraries 
   for (const { layout: name, elements, bytes } of RECORD.layouts)
     expect([name, PACKED_LAYOUTS[`gguf:${name}` as "gguf:q4_0"]]).toEqual([name, { elements, bytes }]);
   expect(RECORD.origin.version).toMatch(/libggml-python 0\.20\.2\.post1, gguf 0\.19\.0/);
-  const by = (library: "ggml" | "gguf") =>
+  const layoutsWithout = (library: "ggml" | "gguf") =>
     RECORD.layouts.filter(({ values }) => values[library] === undefined).map(({ layout }) => layout);
-  expect(by("ggml")).toEqual(["q8_1"]);
-  expect(by("gguf")).toEqual(["q8_1", "q8_k", "q1_0", "q2_0"]);
+  expect(layoutsWithout("ggml")).toEqual(["q8_1"]);
+  expect(layoutsWithout("gguf")).toEqual(["q8_1", "q8_k", "q1_0", "q2_0"]);
 });
 
 describe.each(sampleCases(RECORD.layouts, 8))(
   "gguf:$layout",
   ({ layout: name, bytes, blocks, inputs, values }) => {
-    const layout = PACKED_LAYOUT_NAMES.find((each) => each === `gguf:${name}`);
+    const layout = PACKED_LAYOUT_NAMES.find((layoutName) => layoutName === `gguf:${name}`);
     if (!layout) throw new Error(`${name} is a layout`);
     const { elements } = PACKED_LAYOUTS[layout];
 
     it("has the values of the libraries for drawn blocks, and for every value of every byte", () => {
-      const raw = drawn(
-        RECORD.layouts.findIndex(({ layout: each }) => each === name),
+      const blockBytes = drawBlocks(
+        RECORD.layouts.findIndex(({ layout: layoutName }) => layoutName === name),
         bytes,
       );
-      expect([raw.length, sha256(raw)]).toEqual([blocks * bytes, inputs]);
-      const actual = digest(dequantizePacked(raw, layout));
-      for (const [library, theirs] of Object.entries(values))
-        expect([library, actual]).toEqual([library, theirs]);
+      expect([blockBytes.length, sha256(blockBytes)]).toEqual([blocks * bytes, inputs]);
+      const actual = digest(dequantizePacked(blockBytes, layout));
+      for (const [library, expectedDigest] of Object.entries(values))
+        expect([library, actual]).toEqual([library, expectedDigest]);
     });
 
     it("decodes each block by itself, wherever it lies, and takes whole blocks only", () => {
       const block = fc.uint8Array({ minLength: bytes, maxLength: bytes });
       fc.assert(
-        fc.property(fc.array(block, { maxLength: 4 }), fc.nat(3), (list, offset) => {
-          const room = new Uint8Array(offset + list.length * bytes);
-          list.forEach((each, i) => {
-            room.set(each, offset + i * bytes);
+        fc.property(fc.array(block, { maxLength: 4 }), fc.nat(3), (blockList, offset) => {
+          const room = new Uint8Array(offset + blockList.length * bytes);
+          blockList.forEach((blockBytes, i) => {
+            room.set(blockBytes, offset + i * bytes);
           });
-          const all = dequantizePacked(room.subarray(offset), layout);
-          expect(all.length).toBe(list.length * elements);
-          list.forEach((each, i) => {
-            expect(digest(all.slice(i * elements, (i + 1) * elements))).toBe(
-              digest(dequantizePacked(each, layout)),
+          const allValues = dequantizePacked(room.subarray(offset), layout);
+          expect(allValues.length).toBe(blockList.length * elements);
+          blockList.forEach((blockBytes, i) => {
+            expect(digest(allValues.slice(i * elements, (i + 1) * elements))).toBe(
+              digest(dequantizePacked(blockBytes, layout)),
             );
           });
         }),
@@ -111,10 +111,10 @@ describe.each(sampleCases(RECORD.layouts, 8))(
 
 it("Q8_1, which no library dequantizes, is its bytes times its scale, and its sum is not read", () =>
   fc.assert(
-    fc.property(fc.uint8Array({ minLength: 36, maxLength: 36 }), (raw) => {
-      const scale = valueOfCode("f16", (raw[0] ?? 0) | ((raw[1] ?? 0) << 8));
-      const expected = Float32Array.from(raw.subarray(4), (byte) => scale * ((byte << 24) >> 24));
-      expect(digest(dequantizePacked(raw, "gguf:q8_1"))).toBe(digest(expected));
+    fc.property(fc.uint8Array({ minLength: 36, maxLength: 36 }), (blockBytes) => {
+      const scale = valueOfCode("f16", (blockBytes[0] ?? 0) | ((blockBytes[1] ?? 0) << 8));
+      const expected = Float32Array.from(blockBytes.subarray(4), (byte) => scale * ((byte << 24) >> 24));
+      expect(digest(dequantizePacked(blockBytes, "gguf:q8_1"))).toBe(digest(expected));
     }),
   ));
 

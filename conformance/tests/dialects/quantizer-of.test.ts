@@ -21,29 +21,31 @@ describe.each(forms)("%s, %s", (name, quantizer, { fixed }) => {
     const { spec } = quantizerOf({ dialect: name, quantizer });
     expect(spec).toMatchObject(fixed);
     for (const [option, value] of Object.entries(fixed)) {
-      const other = typeof value === "number" ? value + 1 : "another";
-      expect(() => dialectSettings(name, quantizer, { [option]: other })).toThrow(ArgumentError);
-      for (const same of [value, undefined])
-        expect(quantizerNamed(...dialectSettings(name, quantizer, { [option]: same })).spec).toEqual(spec);
+      const otherValue = typeof value === "number" ? value + 1 : "another";
+      expect(() => dialectSettings(name, quantizer, { [option]: otherValue })).toThrow(ArgumentError);
+      for (const fixedValue of [value, undefined])
+        expect(quantizerNamed(...dialectSettings(name, quantizer, { [option]: fixedValue })).spec).toEqual(
+          spec,
+        );
     }
   });
 });
 
 /** The sizes that a row gives for a weight [N, K], such as "[N, K/2]". */
 function sizesOf(shape: string, [N, K]: readonly [number, number]): number[] {
-  const [, inner = ""] = /^\[(.*?)\]/.exec(shape) ?? [];
+  const [, factorsOfShape = ""] = /^\[(.*?)\]/.exec(shape) ?? [];
   const size = (text: string): number => {
     const [, product = "", divisor = "1"] = /^(?:ceil\()?([^/]*)(?:\/(\d+)\)?)?$/.exec(text.trim()) ?? [];
     const factors = product
       .split("*")
-      .flatMap((each) => [...each.matchAll(/\d+|[NK]/g)].map(([factor]) => factor));
+      .flatMap((factorText) => [...factorText.matchAll(/\d+|[NK]/g)].map(([factor]) => factor));
     const value = factors.reduce(
-      (all, each) => all * (each === "N" ? N : each === "K" ? K : Number(each)),
+      (elements, factor) => elements * (factor === "N" ? N : factor === "K" ? K : Number(factor)),
       1,
     );
     return value / Number(divisor);
   };
-  return inner === "" ? [] : inner.split(",").map(size);
+  return factorsOfShape === "" ? [] : factorsOfShape.split(",").map(size);
 }
 
 describe.each(rows.filter(([, { tensors }]) => tensors.length > 0))(
@@ -52,20 +54,20 @@ describe.each(rows.filter(([, { tensors }]) => tensors.length > 0))(
     it("have the codes and scales that its first form makes of a weight, and a divisor where its rule has one", () => {
       using _ = new Scope();
       const size = [256, 384] as const;
-      const quantized = quantizerOf({ dialect: name }).quantize(zeros(backend(), "bf16", size));
-      const { data, scaleInv, amax } = quantized.copy("rowwise");
-      const { bits } = factsOf(quantized.spec.format);
+      const quantizedTensor = quantizerOf({ dialect: name }).quantize(zeros(backend(), "bf16", size));
+      const { data, scaleInv, amax } = quantizedTensor.copy("rowwise");
+      const { bits } = factsOf(quantizedTensor.spec.format);
       const [codes, scales, tensorScale] = tensors.filter(({ role }) => role !== "logicalShape");
       const elementBits = codes?.dtype === "I32" ? 32 : 8;
       expect(codes).toMatchObject({ role: "codes" });
       const packed = elementCount(sizesOf(codes?.shape ?? "", size));
       expect([(data.size * bits) / elementBits, data.size]).toContain(packed);
       expect(elementCount(sizesOf(scales?.shape ?? "", size))).toBe(
-        isTensorWide(quantized.spec.tile) ? 1 : scaleInv.size,
+        isTensorWide(quantizedTensor.spec.tile) ? 1 : scaleInv.size,
       );
       expect(scales?.role).toBe("multiplier");
       if (tensorScale)
-        expect([amax?.size, tensorScale.role]).toEqual([1, tensorScaleRole(quantized.spec.scaleRule)]);
+        expect([amax?.size, tensorScale.role]).toEqual([1, tensorScaleRole(quantizedTensor.spec.scaleRule)]);
     });
   },
 );

@@ -25,7 +25,7 @@ beforeAll(async () => {
   stems = await openStems();
 });
 
-function fresh(): number {
+function resetScratch(): number {
   stems.reset();
   return stems.allocate(SCRATCH);
 }
@@ -34,10 +34,10 @@ describe.each(NAMES.map((name, kind) => ({ name, kind, rule: RULES[name] })))(
   "$name",
   ({ name, kind, rule }) => {
     function run(): { readonly values: number[]; readonly derivatives: number[] } {
-      const scratch = fresh();
+      const scratch = resetScratch();
       const n = inputs.length;
       const src = stems.putWide(0, inputs);
-      const ones = stems.putWide(
+      const oneGradients = stems.putWide(
         0,
         inputs.map(() => 1),
       );
@@ -45,7 +45,7 @@ describe.each(NAMES.map((name, kind) => ({ name, kind, rule: RULES[name] })))(
       const source = { src, srcType: 0, dstType: 0, kind };
       const part = { scratch, begin: 0, end: n };
       stems.run("activation", { ...source, dst: value }, part);
-      stems.run("activationBackward", { ...source, grad: ones, gradType: 0, dst: derivative }, part);
+      stems.run("activationBackward", { ...source, grad: oneGradients, gradType: 0, dst: derivative }, part);
       return { values: stems.getWide(0, value, n), derivatives: stems.getWide(0, derivative, n) };
     }
 
@@ -59,16 +59,21 @@ describe.each(NAMES.map((name, kind) => ({ name, kind, rule: RULES[name] })))(
 
     test("the value is within 0.51 ulp of the true one, the derivative within 0.51 ulp or 2^-31", () => {
       const { values, derivatives } = run();
-      const chosen = zip(inputs.length).filter(
+      const testedIndices = zip(inputs.length).filter(
         (i) => i % (IS_FULL ? 8 : 64) === 1 && Number.isFinite(inputs[i]),
       );
-      const ulps = chosen.map((i) => wide.ulpsApart(values[i]!, rule.trueValue(wide.real(inputs[i]!))));
+      const ulps = testedIndices.map((i) =>
+        wide.ulpsApart(values[i]!, rule.trueValue(wide.real(inputs[i]!))),
+      );
       expect(Math.max(...ulps)).toBeLessThan(0.51);
-      for (const i of chosen) {
+      for (const i of testedIndices) {
         const truth = rule.trueDerivative(wide.real(inputs[i]!));
-        const apart = wide.ulpsApart(derivatives[i]!, truth);
+        const distanceInUlps = wide.ulpsApart(derivatives[i]!, truth);
         const absolute = Math.abs(derivatives[i]! - Number(truth >> 192n) / 2 ** 64);
-        expect(apart < 0.51 || absolute < 2 ** -31, `${name}'(${inputs[i]}): ${apart} ulp`).toBe(true);
+        expect(
+          distanceInUlps < 0.51 || absolute < 2 ** -31,
+          `${name}'(${inputs[i]}): ${distanceInUlps} ulp`,
+        ).toBe(true);
       }
     });
   },
@@ -80,7 +85,7 @@ test.each(WIDE_TYPES)(
     const values = [...SPECIALS, ...evenF32(1500, 6)].map(round);
     const n = values.length;
     for (const out of WIDE_TYPES) {
-      const scratch = fresh();
+      const scratch = resetScratch();
       const src = stems.putWide(type, values);
       const dst = stems.allocate(4 * n);
       for (const [begin, end] of [
@@ -106,14 +111,14 @@ describe("gated", () => {
     rule: RULES[name],
     clamp: undefined,
   }));
-  const all = [...cases, { name: "clamped swiglu", kind: -1, rule: swish(clamp.alpha), clamp }];
+  const allCases = [...cases, { name: "clamped swiglu", kind: -1, rule: swish(clamp.alpha), clamp }];
 
-  test.each(all)(
+  test.each(allCases)(
     "$name has the bits of its definition forward and backward, for any width",
     ({ kind, rule, clamp }) => {
       for (const columns of [1, 3, 32, 511, 513, 1030]) {
         const rows = 3;
-        const scratch = fresh();
+        const scratch = resetScratch();
         const x = [...SPECIALS, ...evenF32(2 * rows * columns, 10, columns)].slice(0, 2 * rows * columns);
         const upstream = evenF32(rows * columns, 3, 77);
         const [src, grad] = [stems.putWide(0, x), stems.putWide(0, upstream)];
@@ -136,9 +141,11 @@ describe("gated", () => {
           return { a, ...gatedElement(rule, x[a]!, x[a + columns]!, upstream[i]!, clamp) };
         });
         const gradient = stems.getWide(0, dx, 2 * rows * columns);
-        expect(stems.getWide(0, out, rows * columns)).toEqual(expected.map((e) => e.out));
-        expect(expected.map((e) => gradient[e.a])).toEqual(expected.map((e) => e.dA));
-        expect(expected.map((e) => gradient[e.a + columns])).toEqual(expected.map((e) => e.dG));
+        expect(stems.getWide(0, out, rows * columns)).toEqual(expected.map((element) => element.out));
+        expect(expected.map((element) => gradient[element.a])).toEqual(expected.map((element) => element.dA));
+        expect(expected.map((element) => gradient[element.a + columns])).toEqual(
+          expected.map((element) => element.dG),
+        );
       }
     },
   );

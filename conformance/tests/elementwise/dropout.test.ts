@@ -17,8 +17,8 @@ const wave = Float32Array.from({ length: COUNT }, (_, i) => ((i * 7) % 1013) / 7
 describeLaws(backend, ["dropout"], { runs: 300, seed: derivedSeed(161) });
 
 describe("results", () => {
-  testEqualBits("do not depend on the number of threads", useThreads(), (each) => ({
-    out: download(dropout(tensor(each, wave), { probability: 0.3, seed: 5n, outDtype: "bf16" })),
+  testEqualBits("do not depend on the number of threads", useThreads(), (testBackend) => ({
+    out: download(dropout(tensor(testBackend, wave), { probability: 0.3, seed: 5n, outDtype: "bf16" })),
   }));
 });
 
@@ -27,19 +27,19 @@ testInScope("the share of dropped elements is near the probability", () => {
   const share = out.filter((value) => value === 0).length / COUNT;
   // four standard deviations
   expect(Math.abs(share - 0.25)).toBeLessThan(4 * Math.sqrt((0.25 * 0.75) / COUNT));
-  const kept = [...out.entries()].filter(([, value]) => value !== 0);
+  const keptEntries = [...out.entries()].filter(([, value]) => value !== 0);
   const keep = Math.fround(1 / 0.75);
-  expect(kept.every(([i, value]) => value === Math.fround((wave[i] as number) * keep))).toBe(true);
+  expect(keptEntries.every(([i, value]) => value === Math.fround((wave[i] as number) * keep))).toBe(true);
 });
 
 testInScope("other seeds and offsets drop other elements", () => {
   const x = tensor(backend(), wave);
-  const dropped = (seed: bigint, offset?: bigint) =>
+  const zeroPositions = (seed: bigint, offset?: bigint) =>
     [...dropout(x, { probability: 0.5, seed, offset }).dataSync()].map((value) => value === 0);
-  const [first, second, third] = [dropped(1n), dropped(2n), dropped(1n, 1n)];
-  for (const other of [second, third]) {
-    const equal = other.filter((value, i) => value === first[i]).length / COUNT;
-    expect(Math.abs(equal - 0.5)).toBeLessThan(0.01);
+  const [firstZeros, secondZeros, thirdZeros] = [zeroPositions(1n), zeroPositions(2n), zeroPositions(1n, 1n)];
+  for (const otherZeros of [secondZeros, thirdZeros]) {
+    const equalShare = otherZeros.filter((value, i) => value === firstZeros[i]).length / COUNT;
+    expect(Math.abs(equalShare - 0.5)).toBeLessThan(0.01);
   }
 });
 

@@ -75,23 +75,25 @@ const ELEMENTS = IS_FULL ? 500_003 : 100_003;
 const typesOf = (arity: number): readonly { readonly types: readonly (typeof WIDE_TYPES)[number][] }[] =>
   arity === 0
     ? [{ types: [] }]
-    : WIDE_TYPES.flatMap((first) => typesOf(arity - 1).map(({ types }) => ({ types: [first, ...types] })));
+    : WIDE_TYPES.flatMap((firstType) =>
+        typesOf(arity - 1).map(({ types }) => ({ types: [firstType, ...types] })),
+      );
 
 describe.each(ALL)("$name", ({ name, arity, isScaled, value, inputNames, numberNames, apply }) => {
   test.each(sampleCases(typesOf(arity)))(
     "of $types.0.name, $types.1.name, $types.2.name has the rounded result in each output type and in place, however the range is divided",
     ({ types }) => {
-      const columns = inputNames.map((each, i) => COLUMNS[each]!.map(types[i]!.round));
+      const columns = inputNames.map((inputName, i) => COLUMNS[inputName]!.map(types[i]!.round));
       for (const numbers of isScaled ? sampleCases(NUMBERS, 2).map((number) => [number]) : [[]]) {
-        const results = columns[0]!.map((_, i) => value(...columns.map((each) => each[i]!), ...numbers));
+        const results = columns[0]!.map((_, i) => value(...columns.map((column) => column[i]!), ...numbers));
         const places = [
-          ...WIDE_TYPES.map((into) => ({ into, target: undefined })),
-          ...types.map((into, target) => ({ into, target })),
+          ...WIDE_TYPES.map((outType) => ({ outType, target: undefined })),
+          ...types.map((outType, target) => ({ outType, target })),
         ];
-        for (const { into, target } of places) {
+        for (const { outType, target } of places) {
           stems.reset();
           const scratch = stems.allocate(1 << 14);
-          const sources = columns.map((each, i) => stems.putWide(types[i]!.type, each));
+          const sources = columns.map((column, i) => stems.putWide(types[i]!.type, column));
           const out = target === undefined ? stems.allocate(4 * LENGTH) : sources[target]!;
           const inputs = inputNames.flatMap((inputName, i) => [
             [inputName, sources[i]!],
@@ -99,19 +101,19 @@ describe.each(ALL)("$name", ({ name, arity, isScaled, value, inputNames, numberN
           ]);
           const values = Object.fromEntries([
             ...inputs,
-            ...numberNames.map((each, i) => [each, numbers[i]!]),
+            ...numberNames.map((numberName, i) => [numberName, numbers[i]!]),
           ]);
-          const args = { ...values, out, outType: into.type } as ExportArgs<typeof name>;
+          const args = { ...values, out, outType: outType.type } as ExportArgs<typeof name>;
           for (const [begin, end] of CUTS) stems.run(name, args, { scratch, begin, end });
-          expect(stems.getWide(into.type, out, LENGTH)).toEqual(results.map(into.round));
+          expect(stems.getWide(outType.type, out, LENGTH)).toEqual(results.map(outType.round));
         }
       }
     },
   );
 
   testInScope("has the type of x by default", () => {
-    const inputs = inputNames.map((each) =>
-      each === "x" ? empty(backend(), "bf16", [2]) : tensor(backend(), [1, 2]),
+    const inputs = inputNames.map((inputName) =>
+      inputName === "x" ? empty(backend(), "bf16", [2]) : tensor(backend(), [1, 2]),
     );
     expect([apply(inputs).dtype, apply(inputs, { outDtype: "f16" }).dtype]).toEqual(["bf16", "f16"]);
   });
@@ -122,7 +124,9 @@ describe.each(ALL)("$name", ({ name, arity, isScaled, value, inputNames, numberN
     const [sources, out] = [inputs(), empty(backend(), "f32", [2])];
     expect(apply(sources, { out })).toBe(out);
     expect([...out.dataSync()]).toEqual(expected);
-    expect(sources.map((each) => [...each.dataSync()])).toEqual(inputs().map((each) => [...each.dataSync()]));
+    expect(sources.map((source) => [...source.dataSync()])).toEqual(
+      inputs().map((source) => [...source.dataSync()]),
+    );
     for (const [i] of inputNames.entries()) {
       const args = inputs();
       expect(apply(args, { out: args[i], outDtype: "f32" })).toBe(args[i]);
@@ -148,21 +152,21 @@ describe.each(ALL)("$name", ({ name, arity, isScaled, value, inputNames, numberN
   });
 
   it("refuses tensors of two backends", async () => {
-    const other = await openBackend("wasm", { threads: 1 });
-    const [x, y] = [tensor(backend(), [1]), tensor(other, [1])];
+    const otherBackend = await openBackend("wasm", { threads: 1 });
+    const [x, y] = [tensor(backend(), [1]), tensor(otherBackend, [1])];
     const inputs = Array<Tensor>(arity).fill(x);
     for (const [i] of inputNames.entries())
       if (arity > 1) expect(() => apply(inputs.with(i, y))).toThrow(ArgumentError);
     expect(() => apply(Array<Tensor>(arity).fill(x), { out: y })).toThrow(ArgumentError);
     x.dispose();
     y.dispose();
-    await other.dispose();
+    await otherBackend.dispose();
   });
 
-  testEqualBits("threads do not change a bit", useThreads(), (each) => {
+  testEqualBits("threads do not change a bit", useThreads(), (testBackend) => {
     const wave = (seed: number) =>
       tensor(
-        each,
+        testBackend,
         Float32Array.from({ length: ELEMENTS }, (_, i) => ((i * seed) % 1013) / 7),
       );
     const inputs = [wave(7), wave(11), wave(13)].slice(0, arity);

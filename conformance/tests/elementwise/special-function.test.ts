@@ -15,8 +15,8 @@ describeLaws(backend, ["specialFunction"], { runs: 400, seed: derivedSeed(411) }
 
 describe("results", () => {
   const wave = Float32Array.from({ length: 300_003 }, (_, i) => ((i * 7) % 1013) / 7 - 3);
-  testEqualBits("do not depend on the number of threads", useThreads(), (each) => ({
-    out: download(specialFunction(tensor(each, wave), { function: "rsqrt.approx.f32" })),
+  testEqualBits("do not depend on the number of threads", useThreads(), (testBackend) => ({
+    out: download(specialFunction(tensor(testBackend, wave), { function: "rsqrt.approx.f32" })),
   }));
 });
 

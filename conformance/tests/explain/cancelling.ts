@@ -35,22 +35,22 @@ function signBit(operand: OperandCase): number | undefined {
 }
 
 /** An operand whose elements repeat those at a distance before them, negated if `negates`. */
-function repeated(operand: OperandCase, distance: number, seed: number, negates: boolean): OperandCase {
+function repeatCodes(operand: OperandCase, distance: number, seed: number, negates: boolean): OperandCase {
   const [lines, depth] = operand.codes.matrix;
   const { codes, dtype, shape } = operand.codes;
   const sign = signBit(operand);
   if (sign === undefined) return operand;
-  const changed = Array.from(codes);
+  const repeatedCodes = Array.from(codes);
   const draws = words(seed, depth);
   for (let k = distance; k < depth; k++) {
     const isSecond = Math.floor(k / distance) % 2 === 1;
     if (!isSecond || (draws[k] as number) % 8 === 0) continue;
     for (let line = 0; line < lines; line++) {
-      const code = changed[line * depth + k - distance] as number;
-      changed[line * depth + k] = negates ? (code ^ sign) >>> 0 : code;
+      const code = repeatedCodes[line * depth + k - distance] as number;
+      repeatedCodes[line * depth + k] = negates ? (code ^ sign) >>> 0 : code;
     }
   }
-  return { ...operand, codes: fromCodes(dtype, shape, changed) };
+  return { ...operand, codes: fromCodes(dtype, shape, repeatedCodes) };
 }
 
 /** An operand with some scales at the limits of their format. With `powers`, all f32 scales are powers of two. */
@@ -68,14 +68,14 @@ function atEdges(operand: OperandCase, seed: number, powers: boolean): OperandCa
 }
 
 /** The product with cancelling terms at a distance that `seed` selects, and in every second case with extreme scales. */
-export function cancelling(drawn: GemmCase, seed: number): GemmCase {
+export function cancelling(drawnCase: GemmCase, seed: number): GemmCase {
   const distance = DISTANCES[seed % DISTANCES.length] as number;
   // Blackwell multiplies operands with f32 scales if these are powers of two
   const edged = (operand: OperandCase, edge: number) =>
-    (seed >>> 4) % 2 === 0 ? operand : atEdges(operand, edge, drawn.datapath === "blackwell");
+    (seed >>> 4) % 2 === 0 ? operand : atEdges(operand, edge, drawnCase.datapath === "blackwell");
   return {
-    ...drawn,
-    a: edged(repeated(drawn.a, distance, seed, false), seed + 1),
-    b: edged(repeated(drawn.b, distance, seed, true), seed + 2),
+    ...drawnCase,
+    a: edged(repeatCodes(drawnCase.a, distance, seed, false), seed + 1),
+    b: edged(repeatCodes(drawnCase.b, distance, seed, true), seed + 2),
   };
 }

@@ -35,11 +35,11 @@ describe("fma", () => {
 
 describe("roundSumToF32", () => {
   it("rounds the exact sum of two f64 numbers once", () => {
-    const wide = fc
+    const exactNumber = fc
       .tuple(fc.integer({ min: -(2 ** 52), max: 2 ** 52 }), fc.integer({ min: -150, max: 40 }))
       .map(([significand, exponent]) => significand * 2 ** exponent);
     fc.assert(
-      fc.property(wide, wide, (p, q) => {
+      fc.property(exactNumber, exactNumber, (p, q) => {
         const exact = rational.f32(rational.plus(rational.ofNumber(p), rational.ofNumber(q)));
         expect(roundSumToF32(p, q) === exact).toBe(true);
       }),
@@ -49,7 +49,7 @@ describe("roundSumToF32", () => {
 });
 
 describe("an exact number", () => {
-  const drawn = fc.record({
+  const cases = fc.record({
     significand: fc.oneof(
       fc.integer({ min: -(2 ** 27), max: 2 ** 27 }),
       fc.integer({ min: -(2 ** 52), max: 2 ** 52 }),
@@ -62,19 +62,19 @@ describe("an exact number", () => {
       ...{ significand, exponent: -20 },
     }));
     fc.assert(
-      fc.property(drawn, ({ significand, exponent }) => {
+      fc.property(cases, ({ significand, exponent }) => {
         const x = { significand: BigInt(significand), exponent };
         const exact = rational.times(rational.ofNumber(significand), rational.powerOfTwo(exponent));
         expect(roundToF32(x) === rational.f32(exact)).toBe(true);
         const text = dyadicText(x);
         if (significand === 0) expect(text).toBe("0");
         else {
-          const [, odd = "", shift = ""] = /^(-?\d+) \* 2\^(-?\d+)$/.exec(text) ?? [];
-          expect(Math.abs(Number(odd) % 2)).toBe(1);
-          expect(BigInt(odd) << BigInt(Number(shift) - exponent)).toBe(x.significand);
+          const [, oddFactor = "", shift = ""] = /^(-?\d+) \* 2\^(-?\d+)$/.exec(text) ?? [];
+          expect(Math.abs(Number(oddFactor) % 2)).toBe(1);
+          expect(BigInt(oddFactor) << BigInt(Number(shift) - exponent)).toBe(x.significand);
         }
       }),
-      { numRuns: 1000, examples: ties.map((each) => [each]) },
+      { numRuns: 1000, examples: ties.map((tie) => [tie]) },
     );
   });
 });

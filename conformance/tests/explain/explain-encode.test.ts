@@ -52,15 +52,15 @@ const settings = fc.record({
 
 /** Fails unless every statement of an explanation is true. */
 function requireTrue(x: number, options: ExplainEncodeOptions & { readonly format: ScalarFormat }): void {
-  const explained = explainEncode(x, options);
+  const explanation = explainEncode(x, options);
   const { format, rounding } = options;
-  const { lower, upper, fraction, tie, decision, code, result, random } = explained;
+  const { lower, upper, fraction, tie, decision, code, result, random } = explanation;
   const { signed, subnormals, specials } = SCALAR_FORMATS[format];
   const { maxCode, max, minPositive, bits } = factsOf(format);
   const input = signed ? x : Math.abs(x);
   const magnitude = Math.abs(x);
   expect(result).toBe(valueOfCode(format, code));
-  expect(explained).toMatchObject({ format, rounding, overflow: options.overflow });
+  expect(explanation).toMatchObject({ format, rounding, overflow: options.overflow });
   expect(decision === "exact").toBe(Number.isFinite(x) && result === input);
   expect(tie).toBe(fraction === 0.5);
   const isSmaller = !subnormals && magnitude < minPositive;
@@ -111,9 +111,9 @@ describe("explanations of roundings", () => {
         using _scope = new Scope();
         const x = tensor(backend(), Float32Array.from(xs), [1, COUNT]);
         const { codes } = download(encode(x, options));
-        for (const [index, each] of xs.entries()) {
-          expect(explainEncode(each, { ...options, index }).code).toBe(codes[index]);
-          requireTrue(each, { ...options, index });
+        for (const [index, value] of xs.entries()) {
+          expect(explainEncode(value, { ...options, index }).code).toBe(codes[index]);
+          requireTrue(value, { ...options, index });
         }
       }),
       { numRuns: draws(500) },
@@ -124,9 +124,9 @@ describe("explanations of roundings", () => {
     using _scope = new Scope();
     for (const format of FORMATS) {
       const { max, minPositive, maxCode } = factsOf(format);
-      const below = valueOfCode(format, maxCode - 1);
-      const step = max - below;
-      const large = [
+      const belowMax = valueOfCode(format, maxCode - 1);
+      const step = max - belowMax;
+      const largeValues = [
         max - step / 2,
         max,
         max + step / 4,
@@ -135,19 +135,25 @@ describe("explanations of roundings", () => {
         max + 2 * step,
         4 * max,
       ];
-      const small = [minPositive / 4, minPositive / 2, (3 * minPositive) / 4, minPositive, 1.5 * minPositive];
-      const magnitudes = [0, ...small, ...large, Number.POSITIVE_INFINITY, Number.NaN];
+      const smallValues = [
+        minPositive / 4,
+        minPositive / 2,
+        (3 * minPositive) / 4,
+        minPositive,
+        1.5 * minPositive,
+      ];
+      const magnitudes = [0, ...smallValues, ...largeValues, Number.POSITIVE_INFINITY, Number.NaN];
       const values = Float32Array.from(magnitudes.flatMap((value) => [value, -value]));
       const x = tensor(backend(), values, [1, values.length]);
       for (const rounding of ROUNDINGS)
         for (const overflow of OVERFLOWS) {
           const options = { format, rounding, overflow, seed: 1n, offset: 2n };
-          const explained = Array.from(
+          const explainedCodes = Array.from(
             values,
             (value, index) => explainEncode(value, { ...options, index }).code,
           );
           const { codes } = download(encode(x, options));
-          expect(explained, JSON.stringify({ format, rounding, overflow })).toEqual([...codes]);
+          expect(explainedCodes, JSON.stringify({ format, rounding, overflow })).toEqual([...codes]);
         }
     }
   });
@@ -159,8 +165,8 @@ describe("explanations of roundings", () => {
       const values = Array.from({ length: 2 ** bits }, (_, code) => valueOfCode(format, code)).filter(
         Number.isFinite,
       );
-      const sorted = values.toSorted((a, b) => a - b);
-      const middles = sorted.slice(1).map((value, i) => (value + (sorted[i] as number)) / 2);
+      const sortedValues = values.toSorted((a, b) => a - b);
+      const middles = sortedValues.slice(1).map((value, i) => (value + (sortedValues[i] as number)) / 2);
       for (const rounding of ROUNDINGS)
         for (const x of sampleCases([...values, ...middles], 8, ROUNDINGS.indexOf(rounding)))
           requireTrue(Math.fround(x), { format, rounding, overflow: "saturate" });
@@ -183,8 +189,8 @@ describe("explanations of roundings", () => {
           ...options,
           randomBits: tensor(backend(), Uint32Array.from(bits), [bits.length], "u32"),
         });
-        const explained = bits.map((randomBits) => explainEncode(x, { ...options, randomBits }).code);
-        expect(explained).toEqual([...download(codes).codes]);
+        const explainedCodes = bits.map((randomBits) => explainEncode(x, { ...options, randomBits }).code);
+        expect(explainedCodes).toEqual([...download(codes).codes]);
       }),
       { numRuns: draws(500) },
     );

@@ -19,8 +19,10 @@ const data = Float32Array.from({ length: ROWS * COLUMNS }, (_, i) => Math.sin(i)
 const x = { data, dtype: "f32", shape: [ROWS, COLUMNS] } as const;
 const AT = [3, 5] as const;
 
-const explain = (options: Partial<ExplainQuantizeOptions>, of: Parameters<typeof explainQuantize>[0] = x) =>
-  explainQuantize(of, { spec: makeSpec("mxfp8", {}), at: AT, ...options });
+const explain = (
+  options: Partial<ExplainQuantizeOptions>,
+  input: Parameters<typeof explainQuantize>[0] = x,
+) => explainQuantize(input, { spec: makeSpec("mxfp8", {}), at: AT, ...options });
 
 describe("an option of explainQuantize", () => {
   const stochastic = makeSpec("mxfp8", { stochastic: true });
@@ -35,68 +37,72 @@ describe("an option of explainQuantize", () => {
     values: { spec: makeSpec("nvfp4", {}), values: { type: "bf16", typedScale: true } },
   } as const satisfies Record<string, Pick<ExplainQuantizeOptions, "spec"> & Partial<ExplainQuantizeOptions>>;
 
-  it.each(Object.entries(CASES))("%s: is that of the explanation", (_, { spec, ...options }) => {
+  it.each(Object.entries(CASES))("%s: reaches the explanation", (_, { spec, ...options }) => {
     const context: Partial<ExplainQuantizeOptions> = options;
-    const { direction = "rowwise", scale, amax, ...rest } = context;
-    const rounded = {
+    const { direction = "rowwise", scale, amax, ...otherContext } = context;
+    const defaults = {
       ...(scale === undefined ? {} : { scale: Math.fround(scale) }),
       ...(amax === undefined ? {} : { amax: Math.fround(amax) }),
     };
-    const expected = new QuantizeExplainer(x, spec, { direction, ...rounded, ...rest }).explain(...AT);
+    const expected = new QuantizeExplainer(x, spec, { direction, ...defaults, ...otherContext }).explain(
+      ...AT,
+    );
     expect(explain({ spec, ...options })).toEqual(expected);
-    const needed = scale === undefined ? {} : { scale: 1 };
-    expect(explain({ spec, ...needed })).not.toEqual(expected);
+    const requiredOptions = scale === undefined ? {} : { scale: 1 };
+    expect(explain({ spec, ...requiredOptions })).not.toEqual(expected);
   });
 });
 
 describe("an element of a tensor with many dimensions", () => {
   it.each([1, 3, 8, 9, 10, 12])("%i", (rank) => {
     const shape = [...Array.from({ length: rank - 1 }, (_, i) => (i < 5 ? 2 : 1)), 32];
-    const at = shape.map((size, axis) => (axis + 1) % size);
-    const index = shape.reduce((flat, size, axis) => flat * size + (at[axis] as number), 0);
+    const position = shape.map((size, axis) => (axis + 1) % size);
+    const index = shape.reduce((flatIndex, size, axis) => flatIndex * size + (position[axis] as number), 0);
     const count = shape.reduce((product, size) => product * size, 1);
-    const flat = { ...x, data: data.slice(0, count), shape: [count / 32, 32] };
-    const expected = explain({ at: [Math.floor(index / 32), index % 32] }, flat);
-    expect(explain({ at }, { ...flat, shape })).toEqual(expected);
+    const matrixInput = { ...x, data: data.slice(0, count), shape: [count / 32, 32] };
+    const expected = explain({ at: [Math.floor(index / 32), index % 32] }, matrixInput);
+    expect(explain({ at: position }, { ...matrixInput, shape })).toEqual(expected);
     // the last index is beyond its dimension, and one index is too many
-    const shown = (indices: readonly number[]): string =>
+    const positionText = (indices: readonly number[]): string =>
       `at is [${indices.slice(0, 8)}${indices.length > 8 ? ",..." : ""}]`;
-    const [beyond, longer] = [
-      [...at.slice(0, -1), 32],
-      [...at, 0],
+    const [beyondShape, tooManyIndices] = [
+      [...position.slice(0, -1), 32],
+      [...position, 0],
     ];
-    expect(() => explain({ at: beyond }, { ...flat, shape })).toThrow(
-      `${shown(beyond)}; index ${rank - 1} must`,
+    expect(() => explain({ at: beyondShape }, { ...matrixInput, shape })).toThrow(
+      `${positionText(beyondShape)}; index ${rank - 1} must`,
     );
-    expect(() => explain({ at: longer }, { ...flat, shape })).toThrow(
-      `${shown(longer)}, ${rank + 1} indices`,
+    expect(() => explain({ at: tooManyIndices }, { ...matrixInput, shape })).toThrow(
+      `${positionText(tooManyIndices)}, ${rank + 1} indices`,
     );
   });
 });
 
 it("explains the rowwise copy of f32 whose columnwise copy could not be transformed, as quantize computes it", () => {
   using _scope = new Scope();
-  const quantized = new NVFP4Quantizer({ rht: true }).quantize(tensor(backend(), data, [ROWS, COLUMNS]));
-  const byte = Number(quantized.copy("rowwise").data.dataSync()[(AT[0] * COLUMNS + AT[1]) >> 1]);
-  expect(explain({ spec: quantized.spec }).code).toBe(AT[1] % 2 === 1 ? byte >> 4 : byte & 15);
+  const quantizedTensor = new NVFP4Quantizer({ rht: true }).quantize(
+    tensor(backend(), data, [ROWS, COLUMNS]),
+  );
+  const byte = Number(quantizedTensor.copy("rowwise").data.dataSync()[(AT[0] * COLUMNS + AT[1]) >> 1]);
+  expect(explain({ spec: quantizedTensor.spec }).code).toBe(AT[1] % 2 === 1 ? byte >> 4 : byte & 15);
 });
 
-const of = (...args: Parameters<typeof makeSpec>): { readonly spec: ReturnType<typeof makeSpec> } => ({
+const specOf = (...args: Parameters<typeof makeSpec>): { readonly spec: ReturnType<typeof makeSpec> } => ({
   spec: makeSpec(...args),
 });
 refusals("explainQuantize refuses", [
-  ["a missing scale", () => explain(of("fp8-delayed", {})), ArgumentError, ["needs a scale"]],
+  ["a missing scale", () => explain(specOf("fp8-delayed", {})), ArgumentError, ["needs a scale"]],
   ["a scale of a quantizer that takes none", () => explain({ scale: 1 }), ArgumentError, ["takes no scale"]],
   ["an amax of a quantizer without one", () => explain({ amax: 1 }), ArgumentError, ["uses no amax"]],
   [
     "an amax of a tensor with amaxes of rows",
-    () => explain({ ...of("nvfp4", { rowScaled: true }), amax: 1 }),
+    () => explain({ ...specOf("nvfp4", { rowScaled: true }), amax: 1 }),
     ArgumentError,
     ["rowScaled"],
   ],
   [
     "a transform of f32",
-    () => explain({ ...of("nvfp4", { rht: true }), direction: "columnwise" }),
+    () => explain({ ...specOf("nvfp4", { rht: true }), direction: "columnwise" }),
     ArgumentError,
     ["takes bf16 input; x is f32"],
   ],
@@ -114,7 +120,7 @@ refusals("explainQuantize refuses", [
   ],
   [
     "too few random bits",
-    () => explain({ ...of("mxfp8", { stochastic: true }), randomBits: new Uint32Array(1) }),
+    () => explain({ ...specOf("mxfp8", { stochastic: true }), randomBits: new Uint32Array(1) }),
     ShapeError,
     ["randomBits has 1"],
   ],

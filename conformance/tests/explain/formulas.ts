@@ -19,7 +19,7 @@ function toFormat(x: number, format: ScalarFormat, rounding: "tiesToEven" | "tie
 const decoded = (code: number, format: ScalarFormat): number => decode(code, SCALAR_FORMATS[format]);
 
 /** Rounds a number to a tensor type. */
-export function typed(x: number, dtype: string): number {
+export function roundTo(x: number, dtype: string): number {
   if (dtype === "f32" || x === 0 || !Number.isFinite(x)) return round(x);
   return dtype === "bf16" ? bf16(ofNumber(x)) : f16(ofNumber(x));
 }
@@ -34,7 +34,7 @@ function toBits(x: number, bits: number): number {
 type Get = (name: string) => number;
 
 /** Formulas that are words. */
-const WORDS: readonly (readonly [RegExp, (get: Get, match: string) => number])[] = [
+const WORDS: readonly (readonly [RegExp, (get: Get, matchedText: string) => number])[] = [
   [/^m without its mantissa: a power of two$/, (get) => fromBits(bitsOf(get("m")) & 0x7f800000)],
   [/^the epsilon of (\w+), since s is 0$/, (_, dtype) => EPSILONS[dtype] as number],
   [/^the e4m3 value of the code$/, (get) => decoded(get("code"), "e4m3")],
@@ -56,7 +56,7 @@ const WORDS: readonly (readonly [RegExp, (get: Get, match: string) => number])[]
   [/^amaxEpsilon, since amax is smaller$/, (get) => get("epsilon")],
   [
     /^amaxEpsilon, rounded to (bf16|f16), since amax is smaller$/,
-    (get, dtype) => typed(get("epsilon"), dtype),
+    (get, dtype) => roundTo(get("epsilon"), dtype),
   ],
   [/^amax, at most the limit$/, (get) => get("limit")],
   [/^at most 2\^126$/, (get) => Math.min(get("m"), 2 ** 126)],
@@ -69,23 +69,23 @@ const CLAUSES: readonly (readonly [RegExp, (value: number, ...bounds: readonly n
   [/^since .*$|^which .*$|^to nearest even$|^saturating$|^ties up$/, (value) => value],
   [/^(?:at most|up to) (.+)$/, Math.min],
   [/^at least (.+)$/, Math.max],
-  [/^from (.+) to (.+)$/, (value, least = 0, most = 0) => Math.min(Math.max(value, least), most)],
+  [/^from (.+) to (.+)$/, (value, min = 0, max = 0) => Math.min(Math.max(value, min), max)],
   [/^from (.+)$/, Math.max],
-  [/^modulo (.+)$/, (value, by = 1) => modulo(value, by)],
+  [/^modulo (.+)$/, (value, divisor = 1) => modulo(value, divisor)],
 ];
 
-/** The value of a formula; undefined for one in words that is not listed above. */
-export function computed(formula: string, names: Names): number | undefined {
+/** The value of a formula; undefined for a formula in words that is not listed above. */
+export function evaluate(formula: string, names: Names): number | undefined {
   const get: Get = (name) => {
     const value = names.get(name);
     if (value === undefined) throw new Error(`the formula "${formula}" has no name ${name}`);
     return value;
   };
-  for (const [words, compute] of WORDS) {
-    const match = words.exec(formula);
-    if (match) return compute(get, match[1] ?? "");
+  for (const [wordPattern, compute] of WORDS) {
+    const matchedWords = wordPattern.exec(formula);
+    if (matchedWords) return compute(get, matchedWords[1] ?? "");
   }
-  const [head = "", ...clauses] = parts(
+  const [head = "", ...clauses] = splitClauses(
     formula.replace(/: the rule has .*$/, "").replace("half of the range", "half"),
   );
   if (!/^[-\d.\w⊗⊘⊕⊖+*/^(), ]+$/.test(head) || /^(sum|the) /.test(head)) return undefined;
@@ -93,20 +93,20 @@ export function computed(formula: string, names: Names): number | undefined {
   for (const clause of clauses) {
     const [, dtype] = /^rounded to (f32|bf16|f16)$/.exec(clause) ?? [];
     const [, bits] = /^rounded to (\d+) mantissa bits$/.exec(clause) ?? [];
-    if (dtype) value = typed(value, dtype);
+    if (dtype) value = roundTo(value, dtype);
     else if (bits) value = toBits(value, Number(bits));
     else {
-      const [pattern, apply] = CLAUSES.find(([each]) => each.test(clause)) ?? [];
+      const [pattern, apply] = CLAUSES.find(([clausePattern]) => clausePattern.test(clause)) ?? [];
       if (!pattern || !apply) return undefined;
-      const bounds = (pattern.exec(clause) ?? []).slice(1).filter((each) => each !== undefined);
-      value = apply(value, ...bounds.map((each) => new Expression(each, get).value()));
+      const bounds = (pattern.exec(clause) ?? []).slice(1).filter((group) => group !== undefined);
+      value = apply(value, ...bounds.map((bound) => new Expression(bound, get).value()));
     }
   }
   return value;
 }
 
 /** Splits a formula at its commas outside parentheses. */
-function parts(formula: string): string[] {
+function splitClauses(formula: string): string[] {
   const names = [""];
   let depth = 0;
   for (const character of formula) {
@@ -115,7 +115,7 @@ function parts(formula: string): string[] {
     if (character === "," && depth === 0) names.push("");
     else names.push(`${names.pop()}${character}`);
   }
-  return names.map((each) => each.trim());
+  return names.map((name) => name.trim());
 }
 
 const BINARY: readonly Readonly<Record<string, (a: number, b: number) => number>>[] = [

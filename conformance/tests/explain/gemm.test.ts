@@ -34,11 +34,11 @@ import { useBackend } from "../harness/suite.js";
 const backend = useBackend();
 
 /** The options of the drawn product, without further operations. */
-function optionsOf(drawn: GemmCase): Omit<ExplainGemmOptions, "at"> {
-  const { a, b, layout, c, bias } = drawn;
+function optionsOf(drawnCase: GemmCase): Omit<ExplainGemmOptions, "at"> {
+  const { a, b, layout, c, bias } = drawnCase;
   const directions = directionsOf(layout);
   const uploaded = (x: PlainTensor<"f32" | "bf16" | "f16"> | undefined) => x && upload(backend(), x);
-  const { datapath, useSplitAccumulator, splitK, alpha, beta, outDtype, outScale } = drawn;
+  const { datapath, useSplitAccumulator, splitK, alpha, beta, outDtype, outScale } = drawnCase;
   return {
     a: uploadOperand(backend(), a, directions.a),
     b: uploadOperand(backend(), b, directions.b),
@@ -54,12 +54,21 @@ function requireConsistent(sum: ExplainedSum): void {
   if (sum.kind !== "tensorCore") return;
   for (const { chains } of sum.splits) {
     for (const { dotAdds } of chains) {
-      let before = 0;
-      for (const { accumulator, terms, grid, sum: kept, result, from, to, exact } of dotAdds) {
-        expect(accumulator.value).toBe(before);
-        before = result;
+      let previousEnd = 0;
+      for (const {
+        accumulator,
+        terms,
+        grid,
+        sum: keptSum,
+        result,
+        from: kBegin,
+        to: kEnd,
+        exact,
+      } of dotAdds) {
+        expect(accumulator.value).toBe(previousEnd);
+        previousEnd = result;
         expect(terms.flatMap(({ products }) => products.map(({ k }) => k))).toEqual(
-          Array.from({ length: to - from }, (_, i) => from + i),
+          Array.from({ length: kEnd - kBegin }, (_, i) => kBegin + i),
         );
         if (grid === undefined) continue;
         let total = accumulator.kept;
@@ -69,7 +78,7 @@ function requireConsistent(sum: ExplainedSum): void {
           expect(Number.isInteger(kept / 2 ** grid)).toBe(true);
         }
         for (const { kept } of terms) total += kept;
-        expect(kept).toBe(total);
+        expect(keptSum).toBe(total);
         const exactSum = [accumulator, ...terms].map(({ value }) => ofNumber(value)).reduce(plus);
         // the nearest f64 of a sum that may have more bits
         const distance = magnitude(minus(exactSum, ofNumber(exact)));
@@ -79,9 +88,9 @@ function requireConsistent(sum: ExplainedSum): void {
   }
 }
 
-function compare(drawn: GemmCase, pick: number): boolean {
+function compare(drawnCase: GemmCase, drawnIndex: number): boolean {
   using _scope = new Scope();
-  const options = optionsOf(drawn) as ExplainGemmOptions;
+  const options = optionsOf(drawnCase) as ExplainGemmOptions;
   let result: ReturnType<typeof gemm>;
   try {
     result = gemm(options);
@@ -93,30 +102,30 @@ function compare(drawn: GemmCase, pick: number): boolean {
   const { out, plan, unverified } = result;
   const count = elementCount(out.shape);
   if (count === 0) return false;
-  let rest = pick % count;
-  const index = rest;
-  const at = out.shape
+  let remainingIndex = drawnIndex % count;
+  const index = remainingIndex;
+  const position = out.shape
     .toReversed()
     .map((size) => {
-      const index = rest % size;
-      rest = Math.floor(rest / size);
+      const index = remainingIndex % size;
+      remainingIndex = Math.floor(remainingIndex / size);
       return index;
     })
     .toReversed();
-  const explained = explainGemm({ ...options, at });
-  expect(explained.out.dtype).toBe(out.dtype);
-  expect(explained.out.code).toBe(download(out).codes[index]);
-  expect(explained.plan).toEqual(plan);
-  expect(explained.unverified).toBe(unverified);
-  requireConsistent(explained.sum);
+  const explanation = explainGemm({ ...options, at: position });
+  expect(explanation.out.dtype).toBe(out.dtype);
+  expect(explanation.out.code).toBe(download(out).codes[index]);
+  expect(explanation.plan).toEqual(plan);
+  expect(explanation.unverified).toBe(unverified);
+  requireConsistent(explanation.sum);
   return true;
 }
 
 describe("explanations of products", () => {
   it("have the bits of gemm, and what is kept and cut of each term is the term", () => {
     fc.assert(
-      fc.property(gemmCase(), fc.nat(1 << 20), (drawn, pick) => {
-        compare(drawn, pick);
+      fc.property(gemmCase(), fc.nat(1 << 20), (drawnCase, drawnIndex) => {
+        compare(drawnCase, drawnIndex);
       }),
       { numRuns: draws(500) },
     );
@@ -179,18 +188,18 @@ describe("explanations of products", () => {
       rowScaled: fc.constantFrom(false, false, true),
       seed: fc.integer(),
     });
-    const drawn = fc.record({
+    const cases = fc.record({
       ...{ x: operand, w: operand, alpha: number, datapath: fc.constantFrom("hopper", "blackwell", "exact") },
     });
     fc.assert(
-      fc.property(drawn, ({ x, w, ...settings }) => {
+      fc.property(cases, ({ x, w, ...settings }) => {
         using _scope = new Scope();
-        const [left, right] = [x, w].map(({ amax, rowScaled, seed }) => {
-          const t = operandOf("nvfp4", seed, { rowScaled });
-          (t as QuantizedTensor).rowwise?.amax?.write(Float32Array.of(amax));
-          return t;
+        const [a, b] = [x, w].map(({ amax, rowScaled, seed }) => {
+          const nvfp4Operand = operandOf("nvfp4", seed, { rowScaled });
+          (nvfp4Operand as QuantizedTensor).rowwise?.amax?.write(Float32Array.of(amax));
+          return nvfp4Operand;
         }) as [QuantizedTensor, QuantizedTensor];
-        const options = { x: left, w: right, ...settings, outDtype: "f32" } as const;
+        const options = { x: a, w: b, ...settings, outDtype: "f32" } as const;
         expect(explainGemm({ ...options, at: [0, 0] }).out.code).toBe(download(gemm(options).out).codes[0]);
       }),
       { numRuns: draws(300, 12), examples: [[ROUNDED_TWICE]] },
@@ -207,26 +216,26 @@ describe("explanations of products", () => {
   ] as const)(
     "have the sums along K of %s operands: each total is the sum whose further elements are 0",
     (operands, families, splits) => {
-      const drawn = fc.record({
+      const cases = fc.record({
         seed: fc.integer(),
         datapath: fc.constantFrom(...families),
         splitK: fc.constantFrom(...splits),
         useSplitAccumulator: fc.boolean(),
-        pick: fc.nat(),
+        drawnIndex: fc.nat(),
       });
       fc.assert(
-        fc.property(drawn, ({ seed, pick, ...settings }) => {
+        fc.property(cases, ({ seed, drawnIndex, ...settings }) => {
           using _scope = new Scope();
           const { datapath } = settings;
           const splitK = datapath === "hopper" ? settings.splitK : 1;
           const options = { ...settings, splitK, outDtype: "f32" } as const;
           const [x, w] = [operandOf(operands, seed), operandOf(operands, seed + 1)];
           const totals = totalsOf(explainGemm({ x, w, at: [0, 0], ...options }).sum);
-          const [end, total] = totals[pick % totals.length] as readonly [number, number];
+          const [end, total] = totals[drawnIndex % totals.length] as readonly [number, number];
           const masked = { x: masking(x, end), w, ...options };
-          const explained = explainGemm({ ...masked, at: [0, 0] });
-          expect(total).toBe(explained.sum.value);
-          expect(explained.out.code).toBe(download(gemm(masked).out).codes[0]);
+          const explanation = explainGemm({ ...masked, at: [0, 0] });
+          expect(total).toBe(explanation.sum.value);
+          expect(explanation.out.code).toBe(download(gemm(masked).out).codes[0]);
           expect(totals.at(-1)).toEqual([DEPTH, explainGemm({ x, w, at: [0, 0], ...options }).sum.value]);
         }),
         { numRuns: draws(30) },
@@ -243,7 +252,7 @@ describe("explanations of products with addends", () => {
     ["nvfp4", false, true],
     ["nvfp4", true, true],
   ] as const)("have the bits of gemm: %s, amaxes of rows %s and %s", (kind, ofX, ofW) => {
-    const drawn = fc.record({
+    const cases = fc.record({
       seed: fc.integer(),
       splitK: fc.constantFrom(1, kind === "bf16" ? 2 : 1),
       beta: fc.constantFrom(0, 1, 0.3),
@@ -251,7 +260,7 @@ describe("explanations of products with addends", () => {
       outDtype: fc.constantFrom("f32" as const, "bf16" as const),
     });
     fc.assert(
-      fc.property(drawn, ({ seed, ...settings }) => {
+      fc.property(cases, ({ seed, ...settings }) => {
         using _scope = new Scope();
         const x = operandOf(kind, seed, { rowScaled: ofX });
         const w = operandOf(kind, seed + 1, { rowScaled: ofW });
@@ -275,7 +284,7 @@ describe("the factors of a product", () => {
           // tensor cores do not multiply f32
           if (format === "f32" && (datapath === "hopper" || datapath === "blackwell")) continue;
           const values = Float32Array.from({ length: 32 }, (_, k) => (k + 0.5) * 2 ** 80);
-          const [left, right] = [1, sign].map((factor) => {
+          const [a, b] = [1, sign].map((factor) => {
             const x = tensor(
               backend(),
               values.map((value) => value * factor),
@@ -283,7 +292,7 @@ describe("the factors of a product", () => {
             );
             return format === "f32" ? x : encode(x, { format });
           }) as [Tensor, Tensor];
-          const options = { x: left, w: right, datapath, outDtype: "f32" } as const;
+          const options = { x: a, w: b, datapath, outDtype: "f32" } as const;
           const { sum, out } = explainGemm({ ...options, at: [0, 0] });
           expect(out.value).toBe(sign * Number.POSITIVE_INFINITY);
           expect(out.code).toBe(download(gemm(options).out).codes[0]);
@@ -295,8 +304,8 @@ describe("the factors of a product", () => {
                   ),
                 )
               : sum.products;
-          expect(products.map(({ x }) => x.code)).toEqual(Array.from(download(left).codes));
-          expect(products.map(({ w }) => w.code)).toEqual(Array.from(download(right).codes));
+          expect(products.map(({ x }) => x.code)).toEqual(Array.from(download(a).codes));
+          expect(products.map(({ w }) => w.code)).toEqual(Array.from(download(b).codes));
         }
   });
 });
@@ -327,8 +336,8 @@ function masking(x: Tensor | QuantizedTensor, end: number): Tensor | QuantizedTe
   for (let k = end; k < DEPTH; k++)
     if (bits >= 8) bytes.fill(0, (k * bits) / 8, ((k + 1) * bits) / 8);
     else bytes[k >> 1] = (bytes[k >> 1] as number) & (k % 2 === 0 ? 0xf0 : 0x0f);
-  const zeroed = fromBytes(data.backend, bytes, data.shape, data.dtype);
-  if (!(x instanceof QuantizedTensor)) return zeroed;
+  const zeroedData = fromBytes(data.backend, bytes, data.shape, data.dtype);
+  if (!(x instanceof QuantizedTensor)) return zeroedData;
   const { spec, shape, dtype, scaleLayout, quantizer: ops } = x;
   return new QuantizedTensor({
     spec,
@@ -336,7 +345,7 @@ function masking(x: Tensor | QuantizedTensor, end: number): Tensor | QuantizedTe
     dtype,
     scaleLayout,
     ops,
-    rowwise: { ...x.copy("rowwise"), data: zeroed },
+    rowwise: { ...x.copy("rowwise"), data: zeroedData },
   });
 }
 

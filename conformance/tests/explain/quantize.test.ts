@@ -28,25 +28,25 @@ const backend = useBackend();
 const RUNS = draws(400);
 
 /** The reference's codes and scales. */
-function answerOf(drawn: QuantizeCase) {
+function answerOf(drawnCase: QuantizeCase) {
   using _scope = new Scope();
-  const x = upload(backend(), drawn.x);
-  return runQuantizer(backend(), drawn, (quantizer) => quantizer.quantize(x));
+  const x = upload(backend(), drawnCase.x);
+  return runQuantizer(backend(), drawnCase, (quantizer) => quantizer.quantize(x));
 }
 
 /** Compares the explanations of elements with the reference's answer. */
-function compare(drawn: QuantizeCase, picks: readonly number[]): void {
-  const { spec, x, random, scale, scaleLayout } = drawn;
-  const answer = answerOf(drawn);
+function compare(drawnCase: QuantizeCase, drawnIndices: readonly number[]): void {
+  const { spec, x, random, scale, scaleLayout } = drawnCase;
+  const answer = answerOf(drawnCase);
   const [rows, columns] = asMatrix(x.shape);
   if (rows * columns === 0) return;
-  for (const direction of DIRECTIONS.filter((each) => drawn.usage[each])) {
+  for (const direction of DIRECTIONS.filter((name) => drawnCase.usage[name])) {
     const data = answer[`${direction}.data`] as PlainTensor;
     const scales = answer[`${direction}.scaleInv`] as PlainTensor;
     const geometry = copyGeometry(spec, [rows, columns], direction, scaleLayout);
     const logical = copyGeometry(spec, [rows, columns], direction, "logical");
     const amaxes = answer[`${direction}.amax`]?.codes;
-    const bits = direction === "rowwise" ? drawn.randomBits : drawn.randomBitsColumnwise;
+    const bits = direction === "rowwise" ? drawnCase.randomBits : drawnCase.randomBitsColumnwise;
     const randomBits = bits?.data as Uint32Array | undefined;
     const explainer = new QuantizeExplainer(x, spec, {
       direction,
@@ -54,68 +54,70 @@ function compare(drawn: QuantizeCase, picks: readonly number[]): void {
       randomBits,
       scale: Math.fround(scale),
     });
-    for (const pick of picks) {
-      const [row, column] = [Math.floor(pick / columns) % rows, pick % columns];
-      const explained = explainer.explain(row, column);
-      const [r, c] = codePlace(geometry, row, column);
-      expect(explained.codeAt).toEqual([r, c]);
-      expect(explained.code).toBe(data.codes[r * (data.shape[1] as number) + c]);
-      expect(explained.rounding.result).toEqual(valueOfCode(spec.format, explained.code));
-      const at = linePlace(geometry, row, column);
-      const amax = amaxes?.[spec.rowScaled ? at.line : 0];
-      const stored = scales.codes[scaleIndex(spec, geometry, at)] as number;
+    for (const drawnIndex of drawnIndices) {
+      const [row, column] = [Math.floor(drawnIndex / columns) % rows, drawnIndex % columns];
+      const explanation = explainer.explain(row, column);
+      const [codeRow, codeColumn] = codePlace(geometry, row, column);
+      expect(explanation.codeAt).toEqual([codeRow, codeColumn]);
+      expect(explanation.code).toBe(data.codes[codeRow * (data.shape[1] as number) + codeColumn]);
+      expect(explanation.rounding.result).toEqual(valueOfCode(spec.format, explanation.code));
+      const linePosition = linePlace(geometry, row, column);
+      const amax = amaxes?.[spec.rowScaled ? linePosition.line : 0];
+      const storedScale = scales.codes[scaleIndex(spec, geometry, linePosition)] as number;
       // the payload of a NaN f32 scale is undefined
-      if (explained.scale.dtype === "f32" && Number.isNaN(explained.scale.value))
-        expect(stored & 0x7fffffff).toBeGreaterThan(0x7f800000);
-      else expect(explained.scale.code).toBe(stored);
-      expect(explained.scale.index).toBe(scaleIndex(spec, logical, at));
+      if (explanation.scale.dtype === "f32" && Number.isNaN(explanation.scale.value))
+        expect(storedScale & 0x7fffffff).toBeGreaterThan(0x7f800000);
+      else expect(explanation.scale.code).toBe(storedScale);
+      expect(explanation.scale.index).toBe(scaleIndex(spec, logical, linePosition));
       if (amax !== undefined)
-        expect(bitsOf((explained.tensorScale ?? explained.tensorAmax)?.value ?? Number.NaN)).toBe(amax);
+        expect(bitsOf((explanation.tensorScale ?? explanation.tensorAmax)?.value ?? Number.NaN)).toBe(amax);
       const copy = {
-        codes: Uint8Array.of(explained.code),
+        codes: Uint8Array.of(explanation.code),
         shape: [1, 1] as const,
-        scale: [explained.scale.code],
+        scale: [explanation.scale.code],
         scaleShape: [1, 1],
         ...(amax === undefined ? {} : { amax, amaxes: [amax] }),
       };
-      // with the transform, the value of one element is that of the transformed element
+      // with the transform, the value of one element is the value of the transformed element
       const values = dequantize(copy, direction, oracleSpec({ ...spec, rht: false }));
-      expect(bitsOf(explained.dequantized.value)).toBe(bitsOf(new Float32Array(values.buffer)[0] as number));
+      expect(bitsOf(explanation.dequantized.value)).toBe(
+        bitsOf(new Float32Array(values.buffer)[0] as number),
+      );
     }
   }
 }
 
 /** Compares the inverse transform of 16 explained values of a column with the result of `dequantize`. */
-function compareColumn(drawn: QuantizeCase, pick: number): void {
+function compareColumn(drawnCase: QuantizeCase, drawnIndex: number): void {
   using _scope = new Scope();
-  const { spec, x, random } = drawn;
+  const { spec, x, random } = drawnCase;
   const [rows, columns] = asMatrix(x.shape);
   if (rows * columns === 0) return;
-  const [row, column] = [Math.floor(pick / columns) % rows, pick % columns];
-  const first = row - (row % TRANSFORMED);
-  const randomBits = drawn.randomBitsColumnwise?.data as Uint32Array | undefined;
+  const [row, column] = [Math.floor(drawnIndex / columns) % rows, drawnIndex % columns];
+  const firstRow = row - (row % TRANSFORMED);
+  const randomBits = drawnCase.randomBitsColumnwise?.data as Uint32Array | undefined;
   const explainer = new QuantizeExplainer(x, spec, { direction: "columnwise", random, randomBits });
-  const explained = Array.from(
+  const explainedValues = Array.from(
     { length: TRANSFORMED },
-    (_, i) => explainer.explain(first + i, column).dequantized.value,
+    (_, i) => explainer.explain(firstRow + i, column).dequantized.value,
   );
-  runQuantizer(backend(), drawn, (quantizer) => {
-    const quantized = quantizer.quantize(upload(backend(), x));
-    const values = quantized.dequantize("f32").dataSync();
-    const restored = inverseRht16(explained, spec.rhtSigns !== 0);
-    for (let i = 0; i < TRANSFORMED && first + i < rows; i++)
-      expect(restored[i]).toBe(values[(first + i) * columns + column]);
-    return quantized;
+  runQuantizer(backend(), drawnCase, (quantizer) => {
+    const quantizedTensor = quantizer.quantize(upload(backend(), x));
+    const values = quantizedTensor.dequantize("f32").dataSync();
+    const restoredValues = inverseRht16(explainedValues, spec.rhtSigns !== 0);
+    for (let i = 0; i < TRANSFORMED && firstRow + i < rows; i++)
+      expect(restoredValues[i]).toBe(values[(firstRow + i) * columns + column]);
+    return quantizedTensor;
   });
 }
 
-const picks = fc.array(fc.nat(1 << 20), { minLength: 6, maxLength: 6 });
+const indexDraws = fc.array(fc.nat(1 << 20), { minLength: 6, maxLength: 6 });
 
 describe("explanations of quantizations have the code, the scale and the value of the reference", () => {
   it.each(QUANTIZERS)("%s", (name) => {
     fc.assert(
-      fc.property(quantizeCase([name]), picks, (drawn, elements) =>
-        compare({ ...drawn, noop: undefined }, elements),
+      fc.property(quantizeCase([name]), indexDraws, (drawnCase, drawnIndices) =>
+        compare({ ...drawnCase, noop: undefined }, drawnIndices),
       ),
       { numRuns: RUNS },
     );
@@ -123,8 +125,8 @@ describe("explanations of quantizations have the code, the scale and the value o
 
   it("and of the transform, whose inverse makes of them the values of the columnwise copy", () => {
     const transformedSpecs = specsOf("nvfp4").filter(({ rht }) => rht);
-    const cases = quantizeCaseBy(fc.constantFrom(...transformedSpecs)).map((drawn) => ({
-      ...drawn,
+    const cases = quantizeCaseBy(fc.constantFrom(...transformedSpecs)).map((drawnCase) => ({
+      ...drawnCase,
       usage: COLUMNWISE,
       randomBits: undefined,
     }));

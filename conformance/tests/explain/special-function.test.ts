@@ -36,18 +36,20 @@ testInScope("explains what the operation returns, for drawn inputs and those nex
       i * unit + 1,
       (i + 1) * unit - 1,
     ]);
-    const drawn = fc.sample(fc.integer({ min: 0, max: limit - 1 }), draws(2000));
-    const inputs = [...edges.flat(), ...drawn];
-    const words = dtype === "f32" ? Uint32Array.from(inputs) : Uint16Array.from(inputs);
-    const x = fromBytes(backend(), new Uint8Array(words.buffer), [inputs.length], dtype);
+    const drawnInputs = fc.sample(fc.integer({ min: 0, max: limit - 1 }), draws(2000));
+    const inputs = [...edges.flat(), ...drawnInputs];
+    const patterns = dtype === "f32" ? Uint32Array.from(inputs) : Uint16Array.from(inputs);
+    const x = fromBytes(backend(), new Uint8Array(patterns.buffer), [inputs.length], dtype);
     const out = specialFunction(x, { function: name }).dataSync();
     const codes = dtype === "f32" ? new Uint32Array(out.buffer, out.byteOffset, out.length) : out;
     for (const [i, input] of inputs.entries()) {
       const { bits, steps } = explainSpecialFunction(bitsToValue(dtype, input), { function: name });
       if (bits !== codes[i]) expect({ name, input, bits }).toEqual({ name, input, bits: codes[i] });
-      const of = (step: string) => steps.find((each) => each.name === step)?.value ?? Number.NaN;
-      const bias = Number(/\d+$/.exec(steps.find((each) => each.name === "T")?.formula ?? "")?.[0]);
-      if (bias >= 0 && of("t0") + of("t1") + of("t2") + bias !== of("T")) expect.fail(`${name} of ${input}`);
+      const valueOfStep = (step: string) =>
+        steps.find((explainedStep) => explainedStep.name === step)?.value ?? Number.NaN;
+      const bias = Number(/\d+$/.exec(steps.find((step) => step.name === "T")?.formula ?? "")?.[0]);
+      if (bias >= 0 && valueOfStep("t0") + valueOfStep("t1") + valueOfStep("t2") + bias !== valueOfStep("T"))
+        expect.fail(`${name} of ${input}`);
     }
   }
 });
@@ -58,23 +60,23 @@ testInScope("explains what the operation returns for two arguments, and requires
   const moderate = fc
     .oneof(numberBetween(-64, 64), fc.float({ min: -64, max: 64, noNaN: true }))
     .map((x) => valueToBits("f32", x));
-  const whole = fc.integer({ min: -20, max: 20 }).map((x) => valueToBits("f32", x));
+  const wholeNumber = fc.integer({ min: -20, max: 20 }).map((x) => valueToBits("f32", x));
   const pairs = fc.sample(
-    fc.tuple(fc.oneof(pattern, moderate), fc.oneof(pattern, moderate, whole)),
+    fc.tuple(fc.oneof(pattern, moderate), fc.oneof(pattern, moderate, wholeNumber)),
     draws(2000),
   );
   const [x, y] = [0, 1].map((i) => Uint32Array.from(pairs, (pair) => pair[i] as number)) as [
     Uint32Array<ArrayBuffer>,
     Uint32Array<ArrayBuffer>,
   ];
-  const upload = (words: Uint32Array<ArrayBuffer>) =>
-    fromBytes(backend(), new Uint8Array(words.buffer), [words.length], "f32");
+  const upload = (patterns: Uint32Array<ArrayBuffer>) =>
+    fromBytes(backend(), new Uint8Array(patterns.buffer), [patterns.length], "f32");
   for (const name of ["divide", "divide.fast", "powf", "powf.fast"] as const) {
     const out = specialFunction(upload(x), { function: name, y: upload(y) }).dataSync();
     const codes = new Uint32Array(out.buffer, out.byteOffset, out.length);
     for (const [i, pair] of pairs.entries()) {
-      const [first = 0, second = 0] = pair.map((bits) => bitsToValue("f32", bits));
-      const { bits } = explainSpecialFunction(first, { function: name, y: second });
+      const [firstValue = 0, secondValue = 0] = pair.map((bits) => bitsToValue("f32", bits));
+      const { bits } = explainSpecialFunction(firstValue, { function: name, y: secondValue });
       if (bits !== codes[i]) expect({ name, pair, bits }).toEqual({ name, pair, bits: codes[i] });
     }
     expect(() => explainSpecialFunction(1, { function: name })).toThrow("two arguments");

@@ -9,7 +9,7 @@ const number = fc.oneof(
   fc.integer({ min: 0, max: 2 ** 32 - 1 }).map(fromBits),
   fc
     .tuple(fc.integer({ min: -(2 ** 30), max: 2 ** 30 }), fc.integer({ min: -170, max: 100 }))
-    .map(([m, e]) => m * 2 ** e),
+    .map(([significand, exponent]) => significand * 2 ** exponent),
 );
 
 it.each(["bf16", "f16"] as const)("a number is rounded to %s as its explanation says", (format) => {

@@ -49,8 +49,8 @@ const truncated = (a: Rational, grid: number): Rational =>
   times(rational(truncate(times(a, powerOfTwo(-grid)))), powerOfTwo(grid));
 
 /** The exponent of a number; undefined for zero. */
-function exponentOf(x: number, least: number): number | undefined {
-  return x === 0 || !Number.isFinite(x) ? undefined : Math.max(floorLog2(ofNumber(x)), least);
+function exponentOf(x: number, minExponent: number): number | undefined {
+  return x === 0 || !Number.isFinite(x) ? undefined : Math.max(floorLog2(ofNumber(x)), minExponent);
 }
 
 /** The value that a datapath multiplies for an element, and its exponent (datapath.md §1, §3). */
@@ -88,14 +88,14 @@ function factorOf(operand: OracleOperand, line: number, k: number, staging: Prod
 
 /** Fails unless a factor agrees with the operand. */
 function requireFactor(
-  shown: ExplainedFactor,
+  explainedFactor: ExplainedFactor,
   expected: ReturnType<typeof factorOf>,
   scale: number | undefined,
 ) {
-  expect(shown.value).toEqual(expected.value === 0 ? shown.value : expected.value);
-  expect(shown.value === 0).toBe(expected.value === 0);
-  expect(shown.exponent).toBe(expected.exponent);
-  expect(shown.scale).toEqual(scale);
+  expect(explainedFactor.value).toEqual(expected.value === 0 ? explainedFactor.value : expected.value);
+  expect(explainedFactor.value === 0).toBe(expected.value === 0);
+  expect(explainedFactor.exponent).toBe(expected.exponent);
+  expect(explainedFactor.scale).toEqual(scale);
 }
 
 /**
@@ -108,9 +108,9 @@ function requireTerm(term: ExplainedTerm, grid: number): void {
     expect(compare(ofNumber(product), times(ofNumber(x.value), ofNumber(w.value)))).toBe(0);
   const exact = products.map(({ product }) => ofNumber(product)).reduce(plus, ZERO);
   expect(compare(ofNumber(value), exact)).toBe(0);
-  const [first] = products;
+  const [firstProduct] = products;
   const hasNonzero = products.some(({ product }) => product !== 0);
-  const firstExponent = (first?.x.exponent ?? Number.NaN) + (first?.w.exponent ?? Number.NaN);
+  const firstExponent = (firstProduct?.x.exponent ?? Number.NaN) + (firstProduct?.w.exponent ?? Number.NaN);
   expect(exponent).toBe(hasNonzero ? firstExponent : undefined);
   expect(compare(ofNumber(kept), truncated(exact, grid))).toBe(0);
   expect(compare(ofNumber(cut), minus(exact, truncated(exact, grid)))).toBe(0);
@@ -120,19 +120,21 @@ function requireTerm(term: ExplainedTerm, grid: number): void {
 function requireStep(step: ExplainedDotAdd, rule: DotAdd): void {
   const { accumulator, terms, exponent, grid, sum, result, exact } = step;
   if (grid === undefined) {
-    const all = [
+    const addends = [
       accumulator.value,
       ...terms.flatMap(({ products }) => products.map(({ product }) => product)),
     ];
-    const wild = all.filter((value) => !Number.isFinite(value));
-    expect(wild.length).toBeGreaterThan(0);
-    const hasNaN = wild.some(Number.isNaN) || new Set(wild).size > 1;
-    for (const shown of [sum, result, exact]) expect(shown).toBe(hasNaN ? Number.NaN : wild[0]);
+    const nonFinite = addends.filter((value) => !Number.isFinite(value));
+    expect(nonFinite.length).toBeGreaterThan(0);
+    const hasNaN = nonFinite.some(Number.isNaN) || new Set(nonFinite).size > 1;
+    for (const shownSum of [sum, result, exact]) expect(shownSum).toBe(hasNaN ? Number.NaN : nonFinite[0]);
     return;
   }
-  const ofC = exponentOf(accumulator.value, -126) ?? rule.zeroAccumulator;
-  expect(accumulator.exponent).toBe(ofC);
-  expect(exponent).toBe(Math.max(ofC, ...terms.map((term) => term.exponent ?? Number.NEGATIVE_INFINITY)));
+  const exponentOfC = exponentOf(accumulator.value, -126) ?? rule.zeroAccumulator;
+  expect(accumulator.exponent).toBe(exponentOfC);
+  expect(exponent).toBe(
+    Math.max(exponentOfC, ...terms.map((term) => term.exponent ?? Number.NEGATIVE_INFINITY)),
+  );
   expect(grid).toBe((exponent as number) - rule.alignBits);
   for (const term of terms) {
     expect(term.products.length).toBeLessThanOrEqual(rule.group);
@@ -142,7 +144,7 @@ function requireStep(step: ExplainedDotAdd, rule: DotAdd): void {
   expect(compare(ofNumber(accumulator.kept), truncated(c, grid))).toBe(0);
   expect(compare(ofNumber(accumulator.cut), minus(c, truncated(c, grid)))).toBe(0);
   const total = [c, ...terms.map(({ value }) => ofNumber(value))]
-    .map((each) => truncated(each, grid))
+    .map((addend) => truncated(addend, grid))
     .reduce(plus);
   expect(compare(ofNumber(sum), total)).toBe(0);
   expect(result).toBe(accumulated(total, rule.fractionBits));
@@ -183,30 +185,30 @@ function requireSum(sum: ExplainedSum, { x, w, row, column, serving }: Context):
   for (const [i, split] of sum.splits.entries()) {
     let total = 0;
     for (const chain of split.chains) {
-      let before = 0;
+      let previousEnd = 0;
       for (const step of chain.dotAdds) {
-        expect(step.accumulator.value).toBe(before);
+        expect(step.accumulator.value).toBe(previousEnd);
         for (const { products } of step.terms)
           for (const { k, x: ofX, w: ofW } of products) requireFactors(k, ofX, ofW);
         requireStep(step, rule as DotAdd);
-        before = step.result;
+        previousEnd = step.result;
       }
-      expect(chain.sum).toBe(before);
+      expect(chain.sum).toBe(previousEnd);
       expect(chain.promotion === undefined).toBe(promotion === "none");
       const [sX, sW] = [scaleOf(x, row, chain.from) ?? 1, scaleOf(w, column, chain.from) ?? 1];
-      if (promotion === "add") total = add(total, before);
-      else if (promotion === "scaleProduct") total = fma(before, mul(sX, sW), total);
-      else if (promotion === "scaleChain") total = fma(mul(before, sX), sW, total);
-      else total = before;
+      if (promotion === "add") total = add(total, previousEnd);
+      else if (promotion === "scaleProduct") total = fma(previousEnd, mul(sX, sW), total);
+      else if (promotion === "scaleChain") total = fma(mul(previousEnd, sX), sW, total);
+      else total = previousEnd;
       if (chain.promotion) {
         expect(chain.promotion.total).toBe(total);
         expect(chain.promotion.steps.at(-1)).toMatchObject({ name: "total", value: total });
-        const shown = new Map(chain.promotion.steps.map(({ name, value }) => [name, value]));
+        const shownSteps = new Map(chain.promotion.steps.map(({ name, value }) => [name, value]));
         for (const [name, expected] of [
           ["sX", sX],
           ["sW", sW],
         ] as const)
-          if (shown.has(name)) expect(shown.get(name)).toBe(expected);
+          if (shownSteps.has(name)) expect(shownSteps.get(name)).toBe(expected);
       }
     }
     expect(split.sum).toBe(total);
@@ -217,9 +219,9 @@ function requireSum(sum: ExplainedSum, { x, w, row, column, serving }: Context):
 }
 
 /** Explains elements of a product. Returns whether a group of it cancels; undefined if the product is refused. */
-function compareProduct(drawn: GemmCase, picks: readonly number[]): boolean | undefined {
+function compareProduct(drawnCase: GemmCase, drawnIndices: readonly number[]): boolean | undefined {
   using _scope = new Scope();
-  const { a, b, layout, datapath, useSplitAccumulator, splitK, alpha, outDtype, outScale } = drawn;
+  const { a, b, layout, datapath, useSplitAccumulator, splitK, alpha, outDtype, outScale } = drawnCase;
   const directions = directionsOf(layout);
   const options = {
     a: uploadOperand(backend(), a, directions.a),
@@ -233,20 +235,20 @@ function compareProduct(drawn: GemmCase, picks: readonly number[]): boolean | un
   const columns = out.shape.at(-1) as number;
   const { codes } = download(out);
   let cancels = false;
-  for (const pick of codes.length === 0 ? [] : picks) {
-    const index = pick % codes.length;
-    let rest = index;
-    const at = out.shape.toReversed().map((size) => {
-      const index = rest % size;
-      rest = Math.floor(rest / size);
+  for (const drawnIndex of codes.length === 0 ? [] : drawnIndices) {
+    const index = drawnIndex % codes.length;
+    let remainingIndex = index;
+    const position = out.shape.toReversed().map((size) => {
+      const index = remainingIndex % size;
+      remainingIndex = Math.floor(remainingIndex / size);
       return index;
     });
-    const explained = explainGemm({ ...options, at: at.toReversed() });
-    expect(explained.out.code).toBe(codes[index]);
+    const explanation = explainGemm({ ...options, at: position.toReversed() });
+    expect(explanation.out.code).toBe(codes[index]);
     const [row, column] = [Math.floor(index / columns), index % columns];
-    requireSum(explained.sum, { x, w, row, column, serving });
+    requireSum(explanation.sum, { x, w, row, column, serving });
     const steps =
-      explained.sum.kind === "tensorCore" ? explained.sum.splits.flatMap(({ chains }) => chains) : [];
+      explanation.sum.kind === "tensorCore" ? explanation.sum.splits.flatMap(({ chains }) => chains) : [];
     cancels ||= steps.some(({ dotAdds }) =>
       dotAdds.some(({ terms }) => terms.some(({ value, exponent }) => value === 0 && exponent !== undefined)),
     );
@@ -263,13 +265,13 @@ function tryGemm(options: Parameters<typeof gemm>[0]) {
   }
 }
 
-const picks = fc.array(fc.nat(1 << 20), { minLength: 2, maxLength: 2 });
+const indexDraws = fc.array(fc.nat(1 << 20), { minLength: 2, maxLength: 2 });
 
 describe("the explanation of a sum", () => {
   it("shows numbers that follow from the operands, where groups, steps and chains cancel and scales are extreme", () => {
     fc.assert(
-      fc.property(gemmCase(), fc.nat(), picks, (drawn, seed, elements) => {
-        compareProduct(cancelling(drawn, seed), elements);
+      fc.property(gemmCase(), fc.nat(), indexDraws, (drawnCase, seed, drawnIndices) => {
+        compareProduct(cancelling(drawnCase, seed), drawnIndices);
       }),
       { numRuns: draws(50) },
     );
@@ -279,8 +281,8 @@ describe("the explanation of a sum", () => {
     let count = 0;
     const fp4 = gemmCase({ supported: { datapath: ["blackwell"], "b.source.spec.format": ["e2m1"] } });
     fc.assert(
-      fc.property(fp4, fc.nat(), picks, (drawn, seed, elements) => {
-        if (compareProduct(cancelling(drawn, seed), elements)) count++;
+      fc.property(fp4, fc.nat(), indexDraws, (drawnCase, seed, drawnIndices) => {
+        if (compareProduct(cancelling(drawnCase, seed), drawnIndices)) count++;
       }),
       { numRuns: draws(30, 16), seed: derivedSeed(21) },
     );
@@ -297,8 +299,8 @@ describe("the explanation of a sum", () => {
       const supported = { datapath: [datapath], "a.source.kind": [kind], "b.source.kind": [kind] };
       let count = 0;
       fc.assert(
-        fc.property(gemmCase({ supported }), fc.nat(), picks, (drawn, seed, elements) => {
-          if (compareProduct(cancelling(drawn, seed | 16), elements) !== undefined) count++;
+        fc.property(gemmCase({ supported }), fc.nat(), indexDraws, (drawnCase, seed, drawnIndices) => {
+          if (compareProduct(cancelling(drawnCase, seed | 16), drawnIndices) !== undefined) count++;
         }),
         { numRuns: draws(30) },
       );

@@ -27,12 +27,14 @@ it("is the rounding that takes the other neighbour", () => {
         data[column] = isNegative ? -magnitude : magnitude;
         const values = { data, dtype: "f32", shape: [1, COLUMNS] } as const;
         const suspicions = new Suspicions(values, { spec, context: { direction: "rowwise" } });
-        const lower = ONE + eighths;
-        const isUp = fraction === 0.5 ? lower % 2 === 1 : fraction > 0.5;
-        const [right, wrong] = (isUp ? [lower + 1, lower] : [lower, lower + 1]).map((code) => ({
-          code: code + (isNegative ? SIGN : 0),
-          scale: 127,
-        })) as [{ code: number; scale: number }, { code: number; scale: number }];
+        const lowerCode = ONE + eighths;
+        const isUp = fraction === 0.5 ? lowerCode % 2 === 1 : fraction > 0.5;
+        const [rightCode, wrongCode] = (isUp ? [lowerCode + 1, lowerCode] : [lowerCode, lowerCode + 1]).map(
+          (code) => ({
+            code: code + (isNegative ? SIGN : 0),
+            scale: 127,
+          }),
+        ) as [{ code: number; scale: number }, { code: number; scale: number }];
         const suspected = isUp
           ? fraction === 0.5
             ? "ties toward zero"
@@ -40,12 +42,12 @@ it("is the rounding that takes the other neighbour", () => {
           : fraction === 0.5
             ? "half-away rounding"
             : `rounding toward ${isNegative ? "negative" : "positive"}`;
-        const said = isFirst
-          ? suspicions.describe(0, column, right, wrong)
-          : suspicions.describe(0, column, wrong, right);
-        expect(said).toMatch(new RegExp(`; ${suspected}\\?$`));
-        expect(suspicions.difference(0, column, right, wrong)).not.toContain("?");
-        expect(suspicions.isTie(0, column, right.code, wrong.code)).toBe(fraction === 0.5);
+        const sentence = isFirst
+          ? suspicions.describe(0, column, rightCode, wrongCode)
+          : suspicions.describe(0, column, wrongCode, rightCode);
+        expect(sentence).toMatch(new RegExp(`; ${suspected}\\?$`));
+        expect(suspicions.difference(0, column, rightCode, wrongCode)).not.toContain("?");
+        expect(suspicions.isTie(0, column, rightCode.code, wrongCode.code)).toBe(fraction === 0.5);
       },
     ),
     { numRuns: draws(200, 100) },
@@ -60,9 +62,9 @@ it("is a lost subnormal only below the smallest normal number", () => {
       data[1] = (isNegative ? -steps : steps) * 2 ** -9;
       const values = { data, dtype: "f32", shape: [1, COLUMNS] } as const;
       const suspicions = new Suspicions(values, { spec, context: { direction: "rowwise" } });
-      const right = steps + (isNegative ? SIGN : 0);
-      const said = suspicions.describe(0, 1, { code: right, scale: 127 }, { code: 0, scale: 127 });
-      expect(said.includes("subnormals flushed to zero"), `${steps} steps: ${said}`).toBe(steps < 8);
+      const rightCode = steps + (isNegative ? SIGN : 0);
+      const sentence = suspicions.describe(0, 1, { code: rightCode, scale: 127 }, { code: 0, scale: 127 });
+      expect(sentence.includes("subnormals flushed to zero"), `${steps} steps: ${sentence}`).toBe(steps < 8);
     }),
     { numRuns: draws(100, 80) },
   );

@@ -32,8 +32,8 @@ function requireNumber(text: string, x: number): void {
     return;
   }
   const fraction = digits === "" ? 0 : Number.parseInt(digits, 16) / 16 ** digits.length;
-  const half = Math.trunc(Number(exponent) / 2);
-  const magnitude = (1 + fraction) * 2 ** half * 2 ** (Number(exponent) - half);
+  const halfExponent = Math.trunc(Number(exponent) / 2);
+  const magnitude = (1 + fraction) * 2 ** halfExponent * 2 ** (Number(exponent) - halfExponent);
   expect(sign === "-" ? -magnitude : magnitude, text).toBe(x);
   const parsed = Number(decimal);
   const isF32 = Math.fround(x) === x;
@@ -56,20 +56,21 @@ class Reader {
   }
 
   /** Requires the next line to consist of these strings and numbers. */
-  parts(...parts: readonly (string | number)[]): void {
+  requireFragments(...fragments: readonly (string | number)[]): void {
     const line = this.lines[this.#next++] ?? "";
-    const escaped = (text: string): string => text.replace(/[.*+?^${}()|[\]\\]/g, "\\$&");
-    const pattern = parts.map((part) =>
-      typeof part === "string" ? escaped(part) : "(\\S+(?: \\(\\S+\\))?)",
+    const escapeText = (text: string): string => text.replace(/[.*+?^${}()|[\]\\]/g, "\\$&");
+    const pattern = fragments.map((part) =>
+      typeof part === "string" ? escapeText(part) : "(\\S+(?: \\(\\S+\\))?)",
     );
-    const numbers = parts.filter((each) => typeof each === "number");
-    const match = new RegExp(`^${pattern.join("")}$`).exec(line);
-    expect(match, `${line} has ${parts.join("")}`).not.toBeNull();
-    for (const [i, x] of numbers.entries()) requireNumber(match?.[i + 1] ?? "", x);
+    const numbers = fragments.filter((part) => typeof part === "number");
+    const lineMatch = new RegExp(`^${pattern.join("")}$`).exec(line);
+    expect(lineMatch, `${line} has ${fragments.join("")}`).not.toBeNull();
+    for (const [i, x] of numbers.entries()) requireNumber(lineMatch?.[i + 1] ?? "", x);
   }
 
   steps(steps: readonly ExplainedStep[], indent = "  "): void {
-    for (const { name, formula, value } of steps) this.parts(`${indent}${name} = ${formula} = `, value);
+    for (const { name, formula, value } of steps)
+      this.requireFragments(`${indent}${name} = ${formula} = `, value);
   }
 
   rounding(rounding: RoundingExplanation): void {
@@ -81,13 +82,13 @@ class Reader {
     if (lower && upper) {
       const neighbours = ["  between ", lower.value, ` (${hex(lower.code)}) and `, upper.value];
       const end = tie ? ": an exact tie" : "";
-      const at = [
+      const upperText = [
         ` (${hex(upper.code)}), at `,
         ...(fraction === 0 ? ["the first"] : ["fraction ", fraction]),
       ];
-      this.parts(...neighbours, ...at, end);
+      this.requireFragments(...neighbours, ...upperText, end);
     }
-    this.parts(`  ${decision}: code ${hex(code)} = `, result);
+    this.requireFragments(`  ${decision}: code ${hex(code)} = `, result);
   }
 
   end(): void {
@@ -100,39 +101,46 @@ const rangeOf = ({ from, to }: { readonly from: number; readonly to: number }): 
 
 function readDotAdd(reader: Reader, step: ExplainedDotAdd, isShown: boolean): void {
   const { accumulator, terms, exponent, grid, sum, result } = step;
-  const cut = terms.filter((term) => term.kept !== term.value).length;
+  const numCut = terms.filter((term) => term.kept !== term.value).length;
   const loses = [
-    cut > 0 ? `, ${cut} of ${terms.length} terms lose bits` : "",
+    numCut > 0 ? `, ${numCut} of ${terms.length} terms lose bits` : "",
     accumulator.kept === accumulator.value ? "" : ", c loses bits",
   ].join("");
   const aligned =
     grid === undefined ? "infinity or NaN" : `largest exponent ${exponent}, multiples of 2^${grid}${loses}`;
-  reader.parts(`  ${rangeOf(step)}: c = `, accumulator.value, `, ${aligned}, sum `, sum, ", c = ", result);
+  reader.requireFragments(
+    `  ${rangeOf(step)}: c = `,
+    accumulator.value,
+    `, ${aligned}, sum `,
+    sum,
+    ", c = ",
+    result,
+  );
   for (const term of isShown ? terms : []) {
     const end: (string | number)[] = [
       ...(term.exponent === undefined ? [] : [`, exponent ${term.exponent}`]),
       ...[", kept ", term.kept, ...(term.cut === 0 ? [] : [", cut ", term.cut])],
     ];
     for (const { k, x, w, product } of term.products)
-      reader.parts(
+      reader.requireFragments(
         ...[`    k ${k}: `, x.value, " * ", w.value, " = ", product],
         ...(term.products.length === 1 ? end : []),
       );
-    if (term.products.length > 1) reader.parts("    sum of the group ", term.value, ...end);
+    if (term.products.length > 1) reader.requireFragments("    sum of the group ", term.value, ...end);
   }
 }
 
-function readGemm(explained: GemmExplanation, product: number): void {
+function readGemm(explanation: GemmExplanation, product: number): void {
   const { row, column, depth, plan, staging, promotion, unverified, sum, epilogue, rounding, out } =
-    explained;
-  const reader = new Reader(gemmText(explained, { products: [product] }));
-  const how = [
+    explanation;
+  const reader = new Reader(gemmText(explanation, { products: [product] }));
+  const productNotes = [
     plan.datapath,
     staging !== "plain" && `staging ${staging}`,
     promotion !== "none" && `promotion ${promotion}`,
     plan.splitK > 1 && `split-K ${plan.splitK}`,
-  ].filter((each) => each !== false);
-  reader.line(`row ${row} of x by row ${column} of w, K ${depth}: ${how.join(", ")}`);
+  ].filter((note) => note !== false);
+  reader.line(`row ${row} of x by row ${column} of w, K ${depth}: ${productNotes.join(", ")}`);
   if (unverified !== undefined) reader.line(`unverified: ${unverified}`);
   if (sum.kind === "tensorCore") {
     for (const [i, split] of sum.splits.entries()) {
@@ -142,24 +150,24 @@ function readGemm(explained: GemmExplanation, product: number): void {
         for (const dotAdd of chain.dotAdds)
           readDotAdd(reader, dotAdd, dotAdd.from <= product && product < dotAdd.to);
         if (!chain.promotion) continue;
-        reader.parts("  chain = ", chain.sum);
+        reader.requireFragments("  chain = ", chain.sum);
         reader.steps(chain.promotion.steps);
       }
-      if (sum.splits.length > 1) reader.parts(`split ${i} = `, split.sum);
+      if (sum.splits.length > 1) reader.requireFragments(`split ${i} = `, split.sum);
     }
     reader.steps(sum.steps, "");
   } else {
     for (const { k, product: value, total } of sum.products)
-      reader.parts(`k ${k}: product `, value, ...(sum.kind === "fp32" ? [", total ", total] : []));
+      reader.requireFragments(`k ${k}: product `, value, ...(sum.kind === "fp32" ? [", total ", total] : []));
     if (sum.kind === "exact" && sum.exact !== undefined)
       reader.line(`exact sum ${sum.exact}, rounded once to f32`);
   }
-  reader.parts("acc = ", sum.value);
+  reader.requireFragments("acc = ", sum.value);
   reader.line("epilogue:");
   reader.steps(epilogue.steps);
   if (rounding) reader.rounding(rounding);
   const digits = out.dtype === "f32" ? 8 : Math.ceil(factsOf(out.dtype).bits / 4);
-  reader.parts(`d = ${out.dtype} 0x${out.code.toString(16).padStart(digits, "0")} = `, out.value);
+  reader.requireFragments(`d = ${out.dtype} 0x${out.code.toString(16).padStart(digits, "0")} = `, out.value);
   reader.end();
 }
 
@@ -176,8 +184,8 @@ function readProduct(product: GemmCase, seed: number): boolean {
   try {
     const { out } = gemm(options as ExplainGemmOptions);
     if (out.size === 0) return false;
-    const at = out.shape.map((size) => seed % size);
-    readGemm(explainGemm({ ...options, at } as ExplainGemmOptions), seed % 64);
+    const position = out.shape.map((size) => seed % size);
+    readGemm(explainGemm({ ...options, at: position } as ExplainGemmOptions), seed % 64);
     return true;
   } catch (error) {
     if (error instanceof UnsupportedError) return false;
@@ -185,53 +193,67 @@ function readProduct(product: GemmCase, seed: number): boolean {
   }
 }
 
-function readQuantization(drawn: QuantizeCase, pick: number): void {
-  const { spec, x, random, scale } = drawn;
+function readQuantization(drawnCase: QuantizeCase, drawnIndex: number): void {
+  const { spec, x, random, scale } = drawnCase;
   const [rows, columns] = asMatrix(x.shape);
   if (rows * columns === 0) return;
-  for (const direction of DIRECTIONS.filter((each) => drawn.usage[each])) {
-    const bits = direction === "rowwise" ? drawn.randomBits : drawn.randomBitsColumnwise;
+  for (const direction of DIRECTIONS.filter((name) => drawnCase.usage[name])) {
+    const bits = direction === "rowwise" ? drawnCase.randomBits : drawnCase.randomBitsColumnwise;
     const randomBits = bits?.data as Uint32Array | undefined;
     const context = { direction, random, randomBits, scale: Math.fround(scale) };
-    const explained = new QuantizeExplainer(x, spec, context).explain(pick % rows, pick % columns);
-    const { at, dtype, input, transform, block, tensorAmax, tensorScale } = explained;
-    const { scaled, rounding, code, codeAt, dequantized, error } = explained;
-    const reader = new Reader(quantizeText(explained));
+    const explanation = new QuantizeExplainer(x, spec, context).explain(
+      drawnIndex % rows,
+      drawnIndex % columns,
+    );
+    const { at, dtype, input, transform, block, tensorAmax, tensorScale } = explanation;
+    const { scaled, rounding, code, codeAt, dequantized, error } = explanation;
+    const reader = new Reader(quantizeText(explanation));
     const { quantizer, format, tile, scaleRule, elementScaling } = spec;
     const settings = `${quantizer} ${format} ${tile} ${scaleRule} ${elementScaling}`;
     const hex = (value: number, digits: number): string => `0x${value.toString(16).padStart(digits, "0")}`;
-    const where = (place: readonly number[] | undefined): string => (place ? ` at [${place}]` : "");
+    const positionText = (place: readonly number[] | undefined): string => (place ? ` at [${place}]` : "");
     reader.line(`element [${at}], ${dtype}, in the ${direction} copy by ${settings}`);
-    reader.parts("x = ", input);
+    reader.requireFragments("x = ", input);
     if (transform) {
-      const [first, end] = transform.rows;
-      reader.parts(`x = Hadamard transform of rows ${first} to ${end - 1} = `, transform.value);
+      const [firstRow, endRow] = transform.rows;
+      reader.requireFragments(
+        `x = Hadamard transform of rows ${firstRow} to ${endRow - 1} = `,
+        transform.value,
+      );
     }
     if (block) {
       const region = `rows ${block.top} to ${block.bottom - 1}, columns ${block.left} to ${block.right - 1}`;
-      reader.parts(`amax of ${region} = `, block.amax.value, where(block.amax.at));
+      reader.requireFragments(`amax of ${region} = `, block.amax.value, positionText(block.amax.at));
     }
     if (tensorAmax) {
       const level = !spec.rowScaled ? "tensor" : direction === "rowwise" ? "row" : "column";
-      const given = tensorAmax.given ? ", given" : "";
-      reader.parts(`G, amax of the ${level}${given} = `, tensorAmax.value, where(tensorAmax.at));
+      const givenNote = tensorAmax.given ? ", given" : "";
+      reader.requireFragments(
+        `G, amax of the ${level}${givenNote} = `,
+        tensorAmax.value,
+        positionText(tensorAmax.at),
+      );
     }
     if (tensorScale) {
       reader.line("scale of the tensor:");
       reader.steps(tensorScale.steps);
     }
-    reader.parts("scale, with max = ", factsOf(format).max, ":");
-    reader.steps(explained.scale.steps);
-    const stored = hex(explained.scale.code, explained.scale.dtype === "f32" ? 8 : 2);
-    const index = `, index ${explained.scale.index}`;
-    reader.parts(`  stored as ${explained.scale.dtype} ${stored} = `, explained.scale.value, index);
+    reader.requireFragments("scale, with max = ", factsOf(format).max, ":");
+    reader.steps(explanation.scale.steps);
+    const storedScale = hex(explanation.scale.code, explanation.scale.dtype === "f32" ? 8 : 2);
+    const index = `, index ${explanation.scale.index}`;
+    reader.requireFragments(
+      `  stored as ${explanation.scale.dtype} ${storedScale} = `,
+      explanation.scale.value,
+      index,
+    );
     reader.line("element:");
     reader.steps(scaled.steps);
     reader.rounding(rounding);
     reader.line(`code ${hex(code, Math.ceil(factsOf(format).bits / 4))} at [${codeAt}]`);
     const formulas = dequantized.steps.map(({ formula }) => formula).join(", ");
-    reader.parts(`dequantized: ${formulas} = `, dequantized.value);
-    reader.parts("error ", error.absolute, `, relative ${Number(error.relative.toPrecision(4))}`);
+    reader.requireFragments(`dequantized: ${formulas} = `, dequantized.value);
+    reader.requireFragments("error ", error.absolute, `, relative ${Number(error.relative.toPrecision(4))}`);
     reader.end();
   }
 }
@@ -251,7 +273,11 @@ describe("the text of an explanation", () => {
     (datapath) => {
       const products = gemmCase({ supported: { datapath: [datapath] } });
       fc.assert(
-        fc.property(products, fc.nat(1 << 20), (drawn, pick) => void readProduct(drawn, pick)),
+        fc.property(
+          products,
+          fc.nat(1 << 20),
+          (drawnCase, drawnIndex) => void readProduct(drawnCase, drawnIndex),
+        ),
         { numRuns: draws(100, 10) },
       );
     },

@@ -22,7 +22,7 @@ it("names the codes of zeros that are no zeros, and whether the matrix must be z
   const notes = SPECS.map((spec) => {
     using _scope = new Scope();
     // the first code of a matrix whose first half is zeros, and of a matrix of zeros
-    const [beside, alone] = [1, 0].map((value) => {
+    const [besideNonzero, zerosOnly] = [1, 0].map((value) => {
       const values = new Float32Array(ROWS * COLUMNS).fill(value, isTensorWide(spec.tile) ? Infinity : 16384);
       const { data } = new SpecQuantizer(spec, LAYOUT)
         .quantize(tensor(backend(), values, [ROWS, COLUMNS]))
@@ -30,16 +30,16 @@ it("names the codes of zeros that are no zeros, and whether the matrix must be z
       return Number(data.dataSync()[0]) & (storageBits(data.dtype) === 4 ? 15 : 255);
     }) as [number, number];
     const isZero = (code: number): boolean => valueOfCode(spec.format, code) === 0;
-    const [where, code] = isZero(beside) ? ["matrix", alone] : ["block", beside];
+    const [zeroRange, code] = isZero(besideNonzero) ? ["matrix", zerosOnly] : ["block", besideNonzero];
     const note = zeroBlockNote(spec);
-    const about = JSON.stringify(spec);
-    if (isZero(code)) expect(note, about).toBeUndefined();
+    const title = JSON.stringify(spec);
+    if (isZero(code)) expect(note, title).toBeUndefined();
     else {
-      expect(note, about).toMatch(new RegExp(`^a ${where} of zeros is 0 / 0 by ${spec.scaleRule} and `));
-      expect(note, about).toContain(`its codes are ${codeText(code, factsOf(spec.format).bits)}, `);
+      expect(note, title).toMatch(new RegExp(`^a ${zeroRange} of zeros is 0 / 0 by ${spec.scaleRule} and `));
+      expect(note, title).toContain(`its codes are ${codeText(code, factsOf(spec.format).bits)}, `);
     }
     return note;
   });
-  for (const where of ["block", "matrix"])
-    expect(notes.some((note) => note?.startsWith(`a ${where}`))).toBe(true);
+  for (const zeroRange of ["block", "matrix"])
+    expect(notes.some((note) => note?.startsWith(`a ${zeroRange}`))).toBe(true);
 });

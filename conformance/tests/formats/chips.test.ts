@@ -24,12 +24,12 @@ const MEASURED: readonly Pair[] = recordedPairs();
 function recordedPairs(): readonly Pair[] {
   const vectors = new URL("../../vectors/", import.meta.url);
   const files = readdirSync(vectors).filter((name) => /\.jsonl?$/.test(name));
-  const found = files.flatMap((name) => [
+  const findings = files.flatMap((name) => [
     ...readFileSync(new URL(name, vectors), "utf8").matchAll(
       /"(NVIDIA [^",]+), sm_(\d+)(\d), (?:[^"]*, )?cuBLASLt (\d+)\.(\d+)\.(\d+)"/g,
     ),
   ]);
-  const pairs = found.map(([, device = "", major, minor, ...version]): Pair => {
+  const pairs = findings.map(([, device = "", major, minor, ...version]): Pair => {
     const [a = 0, b = 0, c = 0] = version.map(Number);
     return [device, Number(major), Number(minor), 10000 * a + 100 * b + c];
   });
@@ -69,18 +69,18 @@ const pairs = fc
     other: fc.tuple(names, capabilities, versions),
     changed: fc.constantFrom("all", "name", "capability", "version", "nothing"),
   })
-  .map(({ measured: [name, major, minor, version], other, changed }) => {
-    const is = (label: string): boolean => changed === label || changed === "all";
-    const [otherMajor = 0, otherMinor = 0] = other[1];
+  .map(({ measured: [name, major, minor, version], other: otherDevice, changed: changedField }) => {
+    const is = (label: string): boolean => changedField === label || changedField === "all";
+    const [otherMajor = 0, otherMinor = 0] = otherDevice[1];
     const [a, b] = is("capability") ? [otherMajor, otherMinor] : [major, minor];
-    const gpu: Gpu = { name: is("name") ? other[0] : name, major: a, minor: b };
-    return { gpu, version: is("version") ? other[2] : version };
+    const gpu: Gpu = { name: is("name") ? otherDevice[0] : name, major: a, minor: b };
+    return { gpu, version: is("version") ? otherDevice[2] : version };
   });
 
-function answer({ gpu, version }: { gpu: Gpu; version: number }, args: GemmArgs) {
-  const fake = new FakeGpu([fakeAlgorithm(66)], gpu);
-  fake.version = version;
-  return lowering.supports?.(args, fake.context);
+function answerOf({ gpu, version }: { gpu: Gpu; version: number }, args: GemmArgs) {
+  const fakeGpu = new FakeGpu([fakeAlgorithm(66)], gpu);
+  fakeGpu.version = version;
+  return lowering.supports?.(args, fakeGpu.context);
 }
 
 function isMeasured({ gpu, version }: { gpu: Gpu; version: number }): boolean {
@@ -94,13 +94,13 @@ describe("a product on a GPU", () => {
   testInScope("agrees in bits for measured pairs, and is unverified for every other", () => {
     for (const [name, major, minor, version] of MEASURED) {
       const args = gemmArgs(backend(), "e4m3", [64, 32, 256]);
-      expect(answer({ gpu: { name, major, minor }, version }, args)).toEqual({ ok: true, agrees: "bits" });
+      expect(answerOf({ gpu: { name, major, minor }, version }, args)).toEqual({ ok: true, agrees: "bits" });
     }
     const operands = fc.constantFrom("e4m3" as const, "bf16" as const);
     fc.assert(
       fc.property(pairs, operands, (pair, format) => {
         const datapath = nativeFamily(pair.gpu);
-        const support = answer(pair, gemmArgs(backend(), format, [16, 32, 64], { datapath }));
+        const support = answerOf(pair, gemmArgs(backend(), format, [16, 32, 64], { datapath }));
         if (datapath === "fp32" || isMeasured(pair)) expect(support).toEqual({ ok: true, agrees: "bits" });
         else expect(support).toMatchObject({ ok: true, unverified: expect.stringContaining("not measured") });
       }),
@@ -114,10 +114,10 @@ describe("a product on a GPU", () => {
       fc.assert(
         fc.property(pairs, fc.constantFrom(...HARDWARE_FAMILIES), (pair, datapath) => {
           const { major, minor } = pair.gpu;
-          const own = rows[`${major}.${minor}`];
-          expect(nativeFamily(pair.gpu)).toBe(own ?? "fp32");
-          const support = answer(pair, gemmArgs(backend(), "bf16", [16, 32, 64], { datapath }));
-          if (datapath === own) expect(support).toMatchObject({ ok: true });
+          const ownRow = rows[`${major}.${minor}`];
+          expect(nativeFamily(pair.gpu)).toBe(ownRow ?? "fp32");
+          const support = answerOf(pair, gemmArgs(backend(), "bf16", [16, 32, 64], { datapath }));
+          if (datapath === ownRow) expect(support).toMatchObject({ ok: true });
           else
             expect(support).toMatchObject({
               ok: false,
@@ -138,10 +138,10 @@ describe("a product on a GPU", () => {
       fc.property(pairs, fc.nat({ max: 100 }), (pair, id) => {
         const chip = chipOf(pair.gpu);
         fc.pre(chip !== undefined);
-        const fake = new FakeGpu([fakeAlgorithm(id)], pair.gpu);
+        const fakeGpu = new FakeGpu([fakeAlgorithm(id)], pair.gpu);
         const args = gemmArgs(backend(), "bf16", [64, 32, 64], { datapath: nativeFamily(pair.gpu) });
         const isTaken = chip?.algorithms === undefined || chip.algorithms.includes(id);
-        expect(lowering.supports?.(args, fake.context)).toMatchObject({ ok: isTaken });
+        expect(lowering.supports?.(args, fakeGpu.context)).toMatchObject({ ok: isTaken });
       }),
     );
   });
@@ -154,8 +154,8 @@ describe("the reference", () => {
       const codes = zeros(backend(), "e4m3", [16, 256]);
       const fields = { id: 66, tile: 20, stages: 36, cluster: 3, innerShape: 0, swizzle: 0, customOption: 0 };
       const run = (version: number) => {
-        const kept = { library: "cublasLt", splitK: 1, scheme: "none", extent: [16, 16, 256] } as const;
-        const algorithm = { ...fields, ...kept, version, data: "0".repeat(128) };
+        const keptFields = { library: "cublasLt", splitK: 1, scheme: "none", extent: [16, 16, 256] } as const;
+        const algorithm = { ...fields, ...keptFields, version, data: "0".repeat(128) };
         const plan = { datapath: "hopper-fp8", splitAccumulator: false, splitK: 1, algorithm } as const;
         return gemm({ a: codes, b: codes, outDtype: "f32", plan });
       };
@@ -176,11 +176,11 @@ describe("the rows", () => {
     const keys = CHIPS.map(({ computeCapability }) => computeCapability.join("."));
     expect(new Set(keys).size).toBe(keys.length);
     for (const { algorithms, measured } of CHIPS) expect(measured.length > 0).toBe(algorithms !== undefined);
-    const known = CHIPS.flatMap((row) =>
+    const knownChips = CHIPS.flatMap((row) =>
       row.measured.map((pair) => [pair.device, ...row.computeCapability, pair.cublasLt]),
     );
     expect(MEASURED.length).toBeGreaterThan(0);
-    expect(known.map(String).sort()).toEqual(MEASURED.map(String).sort());
+    expect(knownChips.map(String).sort()).toEqual(MEASURED.map(String).sort());
   });
 
   testInScope("of datapaths are measured where a chip of their family is", () => {
@@ -192,7 +192,7 @@ describe("the rows", () => {
   });
 
   testInScope(
-    "of families list the emulated products, which are those that datapathFor stages as bf16",
+    "of families list the emulated products, which are the products that datapathFor stages as bf16",
     () => {
       const mx = { format: "e4m3", scales: { format: "e8m0", lines: 1, length: 32, pow2: true } } as const;
       for (const family of HARDWARE_FAMILIES) {

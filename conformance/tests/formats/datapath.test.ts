@@ -4,8 +4,8 @@ import { WIDE_DTYPES } from "../../../src/tensor/shape.js";
 
 describe.each(DATAPATH_FAMILIES)("%s", (family) => {
   it.each(WIDE_DTYPES)("has a family that multiplies %s without rounding the operands", (format) => {
-    const chosen = familyFor(format, family);
-    expect(datapathFor(chosen, { format }, { format }, false)).toMatchObject({ ok: true });
+    const chosenDatapath = familyFor(format, family);
+    expect(datapathFor(chosenDatapath, { format }, { format }, false)).toMatchObject({ ok: true });
   });
 
   it("is replaced only if its tensor cores do not multiply the operands", () => {

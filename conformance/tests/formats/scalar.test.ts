@@ -162,10 +162,8 @@ describe("published limits", () => {
       const { bits, maxCode, maxExponent } = factsOf(name);
       const values = Array.from({ length: 2 ** bits }, (_, code) => decode(code, SCALAR_FORMATS[name]));
       const finite = values.filter(Number.isFinite);
-      expect(finite.reduce((most, value) => Math.max(most, value))).toBe(max);
-      expect(finite.reduce((least, value) => (value > 0 ? Math.min(least, value) : least), max)).toBe(
-        minPositive,
-      );
+      expect(finite.reduce((largest, value) => Math.max(largest, value))).toBe(max);
+      expect(finite.reduce((min, value) => (value > 0 ? Math.min(min, value) : min), max)).toBe(minPositive);
       expect(values.filter(Number.isNaN)).toHaveLength(nans);
       expect(values.includes(Infinity)).toBe(infinity);
       expect(values[maxCode]).toBe(max);
@@ -250,7 +248,9 @@ describe("format words", () => {
   it("two different layouts have different words", () => {
     fc.assert(
       fc.property(scalarLayout(), scalarLayout(), (a, b) => {
-        expect(formatWord(a) === formatWord(b)).toBe(JSON.stringify(sorted(a)) === JSON.stringify(sorted(b)));
+        expect(formatWord(a) === formatWord(b)).toBe(
+          JSON.stringify(sortedFields(a)) === JSON.stringify(sortedFields(b)),
+        );
       }),
       { numRuns: draws(1000), seed: derivedSeed(19) },
     );
@@ -260,6 +260,6 @@ describe("format words", () => {
   });
 });
 
-function sorted(layout: ScalarLayout): [string, unknown][] {
+function sortedFields(layout: ScalarLayout): [string, unknown][] {
   return Object.entries(layout).sort(([a], [b]) => (a < b ? -1 : 1));
 }

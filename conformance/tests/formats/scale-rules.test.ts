@@ -48,14 +48,14 @@ const RULES = quantizersWith("scaleRule")
 const TENSORS = [2688, 3, 0.1, 1e5, 2 ** -149, 2 ** -126, 1e-30, 3e38].map(Math.fround);
 
 /**
- * The stored scales, as codes or bits, of blocks that hold one value each, at varying positions. `whole` is the amax of the
- * tensor that contains the blocks, if the rule depends on it.
+ * * The stored scales, as codes or bits, of blocks that hold one value each, at varying positions. `tensorAmax` is the amax of
+ * the tensor that contains the blocks, if the rule depends on it.
  */
 function scalesOf(
   [name, scaleRule, format]: readonly [BlockFormatName, ScaleRuleName, ScalarFormat],
   patterns: Uint16Array | Uint32Array,
   dtype: WideDType,
-  whole?: number,
+  tensorAmax?: number,
 ): readonly number[] {
   const spec = makeSpec(name, { scaleRule, format });
   const block = drawnBlock(spec.tile);
@@ -67,11 +67,12 @@ function scalesOf(
     data[i * block + (i % block)] = bits;
   });
   const x = fromBytes(backend(), new Uint8Array(data.buffer), [rows, block], dtype);
-  const amax = whole === undefined ? undefined : tensor(backend(), [whole]);
+  const amax = tensorAmax === undefined ? undefined : tensor(backend(), [tensorAmax]);
   const { rowwise } = new SpecQuantizer(spec, LAYOUT, { amax }).quantize(x);
   const scales = rowwise?.scaleInv.dataSync() ?? [];
-  const stored = scales instanceof Float32Array ? Array.from(scales, bitsOf) : Array.from(scales, Number);
-  return stored.slice(0, patterns.length);
+  const storedCodes =
+    scales instanceof Float32Array ? Array.from(scales, bitsOf) : Array.from(scales, Number);
+  return storedCodes.slice(0, patterns.length);
 }
 
 /** Values of bf16: all of them in a full run. */
@@ -80,10 +81,11 @@ const PATTERNS = Uint16Array.from(sampleCases([...new Array(1 << 16).keys()]));
 /** The steps of scales: around numbers of few bits in each binade. */
 function stepPatterns(): Uint32Array {
   const steps: number[] = [];
-  for (let e = -149; e < 128; e++) {
+  for (let exponent = -149; exponent < 128; exponent++) {
     for (const mantissa of [1, 1.25, 1.5, 1.75, 1.875, 1.9375, 1.96875]) {
-      const bits = bitsOf(Math.fround(mantissa * 2 ** e));
-      for (let d = -2; d <= 2; d++) steps.push(Math.min(Math.max(bits + d, 0), 0x7f800000));
+      const bits = bitsOf(Math.fround(mantissa * 2 ** exponent));
+      for (let distance = -2; distance <= 2; distance++)
+        steps.push(Math.min(Math.max(bits + distance, 0), 0x7f800000));
     }
   }
   return Uint32Array.from(steps);
@@ -91,14 +93,14 @@ function stepPatterns(): Uint32Array {
 
 /** The positions where an f32 logarithm stops rounding to an integer: 2^b ln 2 units around a power of two, or half as many. */
 function logarithmSteps(): Uint32Array {
-  const distances = [3, 5, 6, 11, 12, 22, 23, 44, 45, 88, 89].flatMap((d) => [d, -d]);
+  const distances = [3, 5, 6, 11, 12, 22, 23, 44, 45, 88, 89].flatMap((distance) => [distance, -distance]);
   const powers = Array.from({ length: 277 }, (_, i) => bitsOf(2 ** (i - 149)));
   return Uint32Array.from(
-    powers.flatMap((bits) => distances.map((d) => Math.min(Math.max(bits + d, 0), 0x7f800000))),
+    powers.flatMap((bits) => distances.map((distance) => Math.min(Math.max(bits + distance, 0), 0x7f800000))),
   );
 }
 
-function wanted(rule: ScaleRuleName, format: ScalarFormat, value: number, type: WideName): number {
+function expectedScale(rule: ScaleRuleName, format: ScalarFormat, value: number, type: WideName): number {
   const amax = Number.isNaN(value) ? 0 : Math.abs(value);
   const layout = SCALAR_FORMATS[format];
   const max = rule === "f32QuotientRange" ? halfRange(layout) : largest(layout);
@@ -129,8 +131,8 @@ describe("a block of zeros", () => {
     using _scope = new Scope();
     const [, rule] = row;
     const wholes = SCALE_RULES[rule].scale === "e4m3" ? [0, ...TENSORS] : [undefined];
-    for (const whole of wholes) {
-      const [code] = scalesOf(row, new Uint32Array(32), "f32", whole);
+    for (const tensorAmax of wholes) {
+      const [code] = scalesOf(row, new Uint32Array(32), "f32", tensorAmax);
       expect(code === 0).toBe(!scalesZeros(rule));
     }
   });
@@ -140,33 +142,40 @@ const BY_TENSOR = RULES.filter(([, rule]) => SCALE_RULES[rule].scale === "e4m3")
 
 describe.each(sampleCases(BY_TENSOR, 4))("%s %s %s", (...row) => {
   const [quantizer, rule, format] = row;
-  const expected = (b: number, whole: number, type: WideName): number => {
+  const expected = (b: number, tensorAmax: number, type: WideName): number => {
     const amax = Number.isNaN(b) ? 0 : Math.abs(b);
-    if (!isAmong(TENSOR_RULES, rule)) return twoLevel(amax, whole).stored;
+    if (!isAmong(TENSOR_RULES, rule)) return twoLevel(amax, tensorAmax).stored;
     const { ofTensor, ofBlock } = TENSOR_RULES[rule];
-    return ofBlock(amax, ofTensor(whole, type), type).stored;
+    return ofBlock(amax, ofTensor(tensorAmax, type), type).stored;
   };
 
   it.each(sampleCases(TENSORS, 1, RULES.indexOf(row)))(
     "gives values of bf16 the scale of the definition, in a tensor of %d",
-    (whole) => {
+    (tensorAmax) => {
       using _scope = new Scope();
-      const got = scalesOf([quantizer, rule, format], PATTERNS, "bf16", whole);
-      const index = got.findIndex(
-        (code, i) => code !== expected(fromBits(((PATTERNS[i] as number) % 0x8000) * 0x10000), whole, "bf16"),
+      const codes = scalesOf([quantizer, rule, format], PATTERNS, "bf16", tensorAmax);
+      const index = codes.findIndex(
+        (code, i) =>
+          code !== expected(fromBits(((PATTERNS[i] as number) % 0x8000) * 0x10000), tensorAmax, "bf16"),
       );
-      expect({ at: index, code: got[index] }).toEqual({ at: -1, code: undefined });
+      expect({ at: index, code: codes[index] }).toEqual({ at: -1, code: undefined });
     },
   );
 
   it.each(sampleCases(TENSORS, 1, RULES.indexOf(row) + 1))(
     "changes its scale where the definition does, in a tensor of %d",
-    (whole) => {
+    (tensorAmax) => {
       using _scope = new Scope();
       const steps = stepPatterns();
-      const got = scalesOf([quantizer, rule, format], steps, "f32", whole);
-      const at = got.findIndex((code, i) => code !== expected(fromBits(steps[i] as number), whole, "f32"));
-      expect({ at, bits: steps[at], code: got[at] }).toEqual({ at: -1, bits: undefined, code: undefined });
+      const codes = scalesOf([quantizer, rule, format], steps, "f32", tensorAmax);
+      const wrongIndex = codes.findIndex(
+        (code, i) => code !== expected(fromBits(steps[i] as number), tensorAmax, "f32"),
+      );
+      expect({ at: wrongIndex, bits: steps[wrongIndex], code: codes[wrongIndex] }).toEqual({
+        at: -1,
+        bits: undefined,
+        code: undefined,
+      });
     },
   );
 
@@ -185,19 +194,25 @@ describe.each(
   ),
 )("%s %s %s", (quantizer, rule, format) => {
   testInScope("gives values of bf16 the scale of the definition", () => {
-    const got = scalesOf([quantizer, rule, format], PATTERNS, "bf16");
-    const at = got.findIndex(
+    const codes = scalesOf([quantizer, rule, format], PATTERNS, "bf16");
+    const wrongIndex = codes.findIndex(
       (code, i) =>
-        code !== wanted(rule, format, fromBits(((PATTERNS[i] as number) % 0x8000) * 0x10000), "bf16"),
+        code !== expectedScale(rule, format, fromBits(((PATTERNS[i] as number) % 0x8000) * 0x10000), "bf16"),
     );
-    expect({ at, code: got[at] }).toEqual({ at: -1, code: undefined });
-    expect(new Set(got).size).toBeGreaterThan(rule === "e8m0UpLeast" ? 140 : 230);
+    expect({ at: wrongIndex, code: codes[wrongIndex] }).toEqual({ at: -1, code: undefined });
+    expect(new Set(codes).size).toBeGreaterThan(rule === "e8m0UpLeast" ? 140 : 230);
   });
 
   testInScope("changes its scale where the definition does, to the ulp of f32", () => {
     const steps = Uint32Array.from([...stepPatterns(), ...logarithmSteps()]);
-    const got = scalesOf([quantizer, rule, format], steps, "f32");
-    const at = got.findIndex((code, i) => code !== wanted(rule, format, fromBits(steps[i] as number), "f32"));
-    expect({ at, bits: steps[at], code: got[at] }).toEqual({ at: -1, bits: undefined, code: undefined });
+    const codes = scalesOf([quantizer, rule, format], steps, "f32");
+    const wrongIndex = codes.findIndex(
+      (code, i) => code !== expectedScale(rule, format, fromBits(steps[i] as number), "f32"),
+    );
+    expect({ at: wrongIndex, bits: steps[wrongIndex], code: codes[wrongIndex] }).toEqual({
+      at: -1,
+      bits: undefined,
+      code: undefined,
+    });
   });
 });

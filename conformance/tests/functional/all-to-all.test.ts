@@ -37,29 +37,29 @@ const RECIPES: Readonly<Record<string, () => Recipe | undefined>> = {
 
 /** The tokens of each rank, and how they choose experts. */
 const CASES = {
-  "tokens everywhere": { tokens: [5, 7, 4], chosen: (word: number) => word % EXPERTS },
+  "tokens everywhere": { tokens: [5, 7, 4], expertsPerToken: (word: number) => word % EXPERTS },
   "a rank without tokens, and one without experts that are chosen": {
     tokens: [6, 0, 9],
-    chosen: (word: number) => [0, 1, 4, 5][word % 4] as number,
+    expertsPerToken: (word: number) => [0, 1, 4, 5][word % 4] as number,
   },
-  "all tokens to one expert": { tokens: [3, 3, 2], chosen: () => 3 },
+  "all tokens to one expert": { tokens: [3, 3, 2], expertsPerToken: () => 3 },
 } as const;
 
 const floats = (seed: number, count: number) =>
   Float32Array.from(words(seed, count), (word) => word / 2 ** 31 - 1);
-const bf16 = (b: Backend, seed: number, total: number, first: number, rows: number): Tensor => {
+const bf16 = (b: Backend, seed: number, total: number, firstRow: number, rows: number): Tensor => {
   const codes = Uint16Array.from(
     floats(seed, total * WIDTH),
     (x) => new Uint32Array(Float32Array.of(x).buffer)[0]! >>> 16,
   );
-  return tensor(b, codes.slice(first * WIDTH, (first + rows) * WIDTH), [rows, WIDTH], "bf16");
+  return tensor(b, codes.slice(firstRow * WIDTH, (firstRow + rows) * WIDTH), [rows, WIDTH], "bf16");
 };
 
-/** The `count` experts from `first` on, with the weights that they have on one rank with all experts. */
-function expertsOf(b: Backend, first: number, count: number): GroupedLinear {
-  const all = floats(99, EXPERTS * WIDTH * WIDTH);
-  let next = first;
-  const initMethod = () => all.slice(next * WIDTH * WIDTH, ++next * WIDTH * WIDTH);
+/** `count` experts from `firstExpert` on. Their weights are the weights that one rank with all experts gives them. */
+function expertsOf(b: Backend, firstExpert: number, count: number): GroupedLinear {
+  const allWeights = floats(99, EXPERTS * WIDTH * WIDTH);
+  let next = firstExpert;
+  const initMethod = () => allWeights.slice(next * WIDTH * WIDTH, ++next * WIDTH * WIDTH);
   return new GroupedLinear(b, count, WIDTH, WIDTH, { bias: false, initMethod, random: new RandomState(1n) });
 }
 
@@ -72,18 +72,21 @@ const bitsOf = (x: Tensor | undefined): readonly number[] => (x ? [...(x.dataSyn
 const readBits = async (x: Tensor | undefined): Promise<readonly number[]> =>
   x ? [...((await x.data()) as Uint16Array)] : [];
 
-function indicesOf({ tokens, chosen }: Case, first: number, count: number): Int32Array {
+function indicesOf({ tokens, expertsPerToken }: Case, firstToken: number, count: number): Int32Array {
   const total = tokens.reduce((a: number, b) => a + b, 0);
-  return Int32Array.from(words(7, total * TOPK), chosen).slice(first * TOPK, (first + count) * TOPK);
+  return Int32Array.from(words(7, total * TOPK), expertsPerToken).slice(
+    firstToken * TOPK,
+    (firstToken + count) * TOPK,
+  );
 }
 
 /** One rank with all experts and all tokens. */
-function together(b: Backend, each: Case, recipe: Recipe | undefined): Bits {
+function runTogether(b: Backend, testCase: Case, recipe: Recipe | undefined): Bits {
   using _scope = new Scope();
-  const total = each.tokens.reduce((a: number, count) => a + count, 0);
+  const total = testCase.tokens.reduce((a: number, count) => a + count, 0);
   using experts = expertsOf(b, 0, EXPERTS);
   const x = new Variable(bf16(b, 1, total, 0, total), true);
-  const map = tensor(b, indicesOf(each, 0, total), [total, TOPK], "i32");
+  const map = tensor(b, indicesOf(testCase, 0, total), [total, TOPK], "i32");
   const { output, rowIdMap } = functional.moePermute(x, map, { mapType: "index", numExperts: EXPERTS });
   const splits = [...rowIdMap.tokensPerExpert.dataSync()];
   const region = (body: () => Variable) => (recipe ? autocast({ recipe }, body) : body());
@@ -98,71 +101,84 @@ function together(b: Backend, each: Case, recipe: Recipe | undefined): Bits {
 }
 
 /** One rank of several. */
-async function divided(group: ProcessGroup, each: Case, recipe: Recipe | undefined): Promise<Bits> {
+async function runDivided(group: ProcessGroup, testCase: Case, recipe: Recipe | undefined): Promise<Bits> {
   const { backend: b, rank } = group;
-  const count = each.tokens[rank] as number;
-  const first = each.tokens.slice(0, rank).reduce((a: number, tokens) => a + tokens, 0);
-  const total = each.tokens.reduce((a: number, tokens) => a + tokens, 0);
-  const kept: Tensor[] = [];
+  const count = testCase.tokens[rank] as number;
+  const firstToken = testCase.tokens.slice(0, rank).reduce((a: number, tokens) => a + tokens, 0);
+  const total = testCase.tokens.reduce((a: number, tokens) => a + tokens, 0);
+  const keptTensors: Tensor[] = [];
   const keep = <T extends Tensor>(x: T): T => {
-    kept.push(x);
+    keptTensors.push(x);
     return x;
   };
   // the numbers of rows for each expert, and those from each rank for this rank's experts
-  const map = keep(tensor(b, indicesOf(each, first, count), [count, TOPK], "i32"));
+  const map = keep(tensor(b, indicesOf(testCase, firstToken, count), [count, TOPK], "i32"));
   const sentCounts = Array.from(
     { length: EXPERTS },
-    (_, e) => indicesOf(each, first, count).filter((i) => i === e).length,
+    (_, expert) => indicesOf(testCase, firstToken, count).filter((i) => i === expert).length,
   );
   const counts = keep(tensor(b, Int32Array.from(sentCounts), [EXPERTS], "i32"));
-  const exchanged = keep(group.allToAll(counts));
-  const sizes = [...(await exchanged.data())];
+  const exchangedCounts = keep(group.allToAll(counts));
+  const sizes = [...(await exchangedCounts.data())];
   const experts = expertsOf(b, rank * LOCAL, LOCAL);
-  const x = new Variable(keep(bf16(b, 1, total, first, count)), true);
+  const x = new Variable(keep(bf16(b, 1, total, firstToken, count)), true);
   const scope = new Scope();
-  const rowsOf = (list: readonly number[], rankOf: number) =>
-    list.slice(rankOf * LOCAL, (rankOf + 1) * LOCAL).reduce((a, n) => a + n, 0);
-  const ranks = Array.from({ length: RANKS }, (_, r) => r);
-  const sent = ranks.map((r) => rowsOf(sentCounts, r));
-  const received = ranks.map((r) => rowsOf(sizes, r));
+  const rowsOf = (countList: readonly number[], rankOf: number) =>
+    countList.slice(rankOf * LOCAL, (rankOf + 1) * LOCAL).reduce((a, n) => a + n, 0);
+  const ranks = Array.from({ length: RANKS }, (_, otherRank) => otherRank);
+  const sentRows = ranks.map((otherRank) => rowsOf(sentCounts, otherRank));
+  const receivedRows = ranks.map((otherRank) => rowsOf(sizes, otherRank));
   // chunks arrive by rank, then expert; experts take them by expert, then rank
-  const byExpert = Array.from({ length: LOCAL }, (_, e) => ranks.map((r) => r * LOCAL + e)).flat();
-  const byRank = ranks.flatMap((r) => Array.from({ length: LOCAL }, (_, e) => e * RANKS + r));
-  const splits = Array.from({ length: LOCAL }, (_, e) =>
-    ranks.reduce((sum, r) => sum + (sizes[r * LOCAL + e] as number), 0),
+  const byExpert = Array.from({ length: LOCAL }, (_, localExpert) =>
+    ranks.map((otherRank) => otherRank * LOCAL + localExpert),
+  ).flat();
+  const byRank = ranks.flatMap((otherRank) =>
+    Array.from({ length: LOCAL }, (_, localExpert) => localExpert * RANKS + otherRank),
+  );
+  const splits = Array.from({ length: LOCAL }, (_, localExpert) =>
+    ranks.reduce((sum, otherRank) => sum + (sizes[otherRank * LOCAL + localExpert] as number), 0),
   );
   const region = (body: () => Variable) => (recipe ? autocast({ recipe }, body) : body());
 
   const { output, rowIdMap } = functional.moePermute(x, map, { mapType: "index", numExperts: EXPERTS });
-  const dispatched = functional.allToAll(output, group, { sent, received });
-  const sorted = functional.moeSortChunksByIndex(dispatched, sizes, byExpert);
-  const computed = region(() => experts.forward(sorted, splits));
+  const dispatchedRows = functional.allToAll(output, group, { sent: sentRows, received: receivedRows });
+  const sortedChunks = functional.moeSortChunksByIndex(dispatchedRows, sizes, byExpert);
+  const expertOutput = region(() => experts.forward(sortedChunks, splits));
   const sortedSizes = byExpert.map((chunk) => sizes[chunk] as number);
-  const unsorted = functional.moeSortChunksByIndex(computed, sortedSizes, byRank);
-  const returned = functional.allToAll(unsorted, group, { sent: received, received: sent });
-  const y = functional.moeUnpermute(returned, rowIdMap);
-  y.backward(keep(bf16(b, 2, total, first, count)));
+  const unsortedChunks = functional.moeSortChunksByIndex(expertOutput, sortedSizes, byRank);
+  const returnedRows = functional.allToAll(unsortedChunks, group, { sent: receivedRows, received: sentRows });
+  const y = functional.moeUnpermute(returnedRows, rowIdMap);
+  y.backward(keep(bf16(b, 2, total, firstToken, count)));
   scope.keepAll();
   scope[Symbol.dispose]();
   const bits = [await readBits(y.tensor), await readBits(x.grad)];
   for (const { grad } of experts.weights) bits.push(await readBits(grad));
   x.zeroGrad();
   experts.dispose();
-  for (const each2 of [y, returned, unsorted, computed, sorted, dispatched, output]) each2.tensor.dispose();
-  for (const each2 of [...Object.values(rowIdMap), ...kept]) (each2 as Tensor).dispose();
+  for (const tensorToFree of [
+    y,
+    returnedRows,
+    unsortedChunks,
+    expertOutput,
+    sortedChunks,
+    dispatchedRows,
+    output,
+  ])
+    tensorToFree.tensor.dispose();
+  for (const tensorToFree of [...Object.values(rowIdMap), ...keptTensors]) (tensorToFree as Tensor).dispose();
   return bits;
 }
 
 describe("experts on several ranks have the bits of one rank", () => {
-  for (const [name, each] of Object.entries(CASES))
+  for (const [name, testCase] of Object.entries(CASES))
     it.each(Object.keys(RECIPES))(`${name}, under %s`, async (recipeName) => {
       const make = RECIPES[recipeName] as () => Recipe | undefined;
-      const expected = together(backends[RANKS] as Backend, each, make());
+      const expected = runTogether(backends[RANKS] as Backend, testCase, make());
       const groups = loopbackOver(backends.slice(0, RANKS));
-      const parts = await Promise.all(groups.map((group) => divided(group, each, make())));
-      expect(parts.flatMap(([y]) => y)).toEqual(expected[0]);
-      expect(parts.flatMap(([, dx]) => dx)).toEqual(expected[1]);
-      expect(parts.flatMap(([, , ...weights]) => weights)).toEqual(expected.slice(2));
+      const resultsByRank = await Promise.all(groups.map((group) => runDivided(group, testCase, make())));
+      expect(resultsByRank.flatMap(([y]) => y)).toEqual(expected[0]);
+      expect(resultsByRank.flatMap(([, dx]) => dx)).toEqual(expected[1]);
+      expect(resultsByRank.flatMap(([, , ...weights]) => weights)).toEqual(expected.slice(2));
     });
 });
 

@@ -64,11 +64,11 @@ const cases: fc.Arbitrary<Case> = fc
     blockKeys: fc.constantFrom(16, 32),
     splitKeys: fc.constantFrom(0, 32),
   })
-  .map(({ groups, ...of }) => {
+  .map(({ groups, ...testCase }) => {
     // all ranks have heads
-    const own = { ...of, groups: of.exchange === "a2a" ? groups * of.ranks : groups };
-    if (own.causal || own.exchange === "a2a") return own;
-    return { ...own, window: [-1, -1], drops: undefined, slopes: "none" };
+    const ownCase = { ...testCase, groups: testCase.exchange === "a2a" ? groups * testCase.ranks : groups };
+    if (ownCase.causal || ownCase.exchange === "a2a") return ownCase;
+    return { ...ownCase, window: [-1, -1], drops: undefined, slopes: "none" };
   });
 
 /** Two ranks exchange heads. Other ranks have further heads. Elements of the second sequence are dropped. */
@@ -119,53 +119,76 @@ const OPTIONS: readonly Case[] = covering(
   ...options,
 }));
 
-const EXAMPLES: [Case][] = [OTHER_HEADS, WITHIN_STEP, ...OPTIONS].map((each) => [each]);
+const EXAMPLES: [Case][] = [OTHER_HEADS, WITHIN_STEP, ...OPTIONS].map((example) => [example]);
 
 const SHAPES = { q: 0, k: 1, v: 2, grad: 3 } as const;
 
 /** The shape of all positions of a tensor, or of those of one rank, in the order "sbhd". */
-function shapeOf(of: Case, which: keyof typeof SHAPES, positions: number): Shape {
-  const heads = which === "q" || which === "grad" ? of.groups * of.share : of.groups;
-  return [positions, of.batch, heads, of.widths[which === "q" || which === "k" ? 0 : 1]];
+function shapeOf(testCase: Case, operand: keyof typeof SHAPES, positions: number): Shape {
+  const heads = operand === "q" || operand === "grad" ? testCase.groups * testCase.share : testCase.groups;
+  return [positions, testCase.batch, heads, testCase.widths[operand === "q" || operand === "k" ? 0 : 1]];
 }
 
 /** The elements of a tensor at the positions from `first` on. */
-function part(b: Backend, of: Case, which: keyof typeof SHAPES, first: number, positions: number): Tensor {
-  const shape = shapeOf(of, which, positions);
-  const all = waves(b, 1 + SHAPES[which], shapeOf(of, which, of.ranks * of.length), of.dtype);
-  const own = all.slice(first * (all.size / (of.ranks * of.length)), shape);
-  return of.layout === "sbhd" ? own : swapped(own);
+function part(
+  b: Backend,
+  testCase: Case,
+  operand: keyof typeof SHAPES,
+  firstPosition: number,
+  positions: number,
+): Tensor {
+  const shape = shapeOf(testCase, operand, positions);
+  const allValues = waves(
+    b,
+    1 + SHAPES[operand],
+    shapeOf(testCase, operand, testCase.ranks * testCase.length),
+    testCase.dtype,
+  );
+  const ownValues = allValues.slice(
+    firstPosition * (allValues.size / (testCase.ranks * testCase.length)),
+    shape,
+  );
+  return testCase.layout === "sbhd" ? ownValues : swapped(ownValues);
 }
 
 /** Exchanges the first two dimensions. */
 function swapped(x: Tensor): Tensor {
-  const [a, b, ...rest] = x.shape as readonly [number, number, number, number];
-  const unit = rest[0] * rest[1];
-  const out = x.clone().reshape([b, a, ...rest]);
+  const [a, b, ...otherSizes] = x.shape as readonly [number, number, number, number];
+  const unit = otherSizes[0] * otherSizes[1];
+  const out = x.clone().reshape([b, a, ...otherSizes]);
   for (let i = 0; i < a; i++)
     for (let j = 0; j < b; j++) out.paste(x.slice((i * b + j) * unit, [unit]), (j * a + i) * unit);
   return out;
 }
 
-function optionsOf(b: Backend, of: Case): BlockwiseAttentionOptions {
-  const heads = of.groups * of.share;
-  const { drops: [before, after] = [0, 0] } = of;
-  const slope = Array.from({ length: of.batch * heads }, (_, i) => 2 ** -(i % 5));
+function optionsOf(b: Backend, testCase: Case): BlockwiseAttentionOptions {
+  const heads = testCase.groups * testCase.share;
+  const { drops: [headsBefore, headsAfter] = [0, 0] } = testCase;
+  const slope = Array.from({ length: testCase.batch * heads }, (_, i) => 2 ** -(i % 5));
   return {
-    ...{ layout: of.layout, causal: of.causal, window: of.window, softcap: of.softcap },
-    plan: { blockKeys: of.blockKeys, splitKeys: of.splitKeys },
-    ...(of.drops
+    ...{
+      layout: testCase.layout,
+      causal: testCase.causal,
+      window: testCase.window,
+      softcap: testCase.softcap,
+    },
+    plan: { blockKeys: testCase.blockKeys, splitKeys: testCase.splitKeys },
+    ...(testCase.drops
       ? {
           dropout: {
             ...{ probability: 0.3, seed: 5n, offset: 6n },
-            ...(before + after > 0 ? { allHeads: before + heads + after, firstHead: before } : {}),
+            ...(headsBefore + headsAfter > 0
+              ? { allHeads: headsBefore + heads + headsAfter, firstHead: headsBefore }
+              : {}),
           },
         }
       : {}),
-    ...(of.slopes === "heads"
+    ...(testCase.slopes === "heads"
       ? { alibiSlopes: tensor(b, Float32Array.from(slope.slice(0, heads)), [heads]) }
       : {}),
-    ...(of.slopes === "batch" ? { alibiSlopes: tensor(b, Float32Array.from(slope), [of.batch, heads]) } : {}),
+    ...(testCase.slopes === "batch"
+      ? { alibiSlopes: tensor(b, Float32Array.from(slope), [testCase.batch, heads]) }
+      : {}),
   };
 }
 
@@ -174,81 +197,85 @@ type Results = readonly [out: Tensor, dq: Tensor, dk: Tensor, dv: Tensor, dsinks
 
 function run(
   b: Backend,
-  of: Case,
-  [first, positions]: readonly [number, number],
+  testCase: Case,
+  [firstPosition, positions]: readonly [number, number],
   options: BlockwiseAttentionOptions = {},
   grads: (grad: Tensor) => Tensor = (grad) => grad,
 ): Results {
   using scope = new Scope();
   const [q, k, v] = (["q", "k", "v"] as const).map(
-    (which) => new Variable(part(b, of, which, first, positions), true),
+    (operand) => new Variable(part(b, testCase, operand, firstPosition, positions), true),
   ) as [Variable, Variable, Variable];
-  const heads = of.groups * of.share;
+  const heads = testCase.groups * testCase.share;
   const logits = Float32Array.from({ length: heads }, (_, i) => 1 - i / 2);
-  const sinks = of.sinks ? new Variable(tensor(b, logits, [heads]), true) : undefined;
-  const out = attention(q, k, v, { ...optionsOf(b, of), ...(sinks ? { sinks } : {}), ...options });
-  out.backward(grads(part(b, of, "grad", first, positions)));
-  const order = (x: Tensor): Tensor => (of.layout === "sbhd" ? x.clone() : swapped(x));
-  const kept = [out.tensor, q.grad, k.grad, v.grad].map((x) => scope.keep(order(x as Tensor)));
+  const sinks = testCase.sinks ? new Variable(tensor(b, logits, [heads]), true) : undefined;
+  const out = attention(q, k, v, { ...optionsOf(b, testCase), ...(sinks ? { sinks } : {}), ...options });
+  out.backward(grads(part(b, testCase, "grad", firstPosition, positions)));
+  const order = (x: Tensor): Tensor => (testCase.layout === "sbhd" ? x.clone() : swapped(x));
+  const results = [out.tensor, q.grad, k.grad, v.grad].map((x) => scope.keep(order(x as Tensor)));
   const ofSinks = sinks?.grad && scope.keep(sinks.grad.clone());
-  for (const each of [q, k, v, ...(sinks ? [sinks] : [])]) each.zeroGrad();
-  return [...kept, ofSinks] as unknown as Results;
+  for (const leaf of [q, k, v, ...(sinks ? [sinks] : [])]) leaf.zeroGrad();
+  return [...results, ofSinks] as unknown as Results;
 }
 
 const bits = async (x: Tensor): Promise<number[]> => [...(await x.data())].map(Number);
 
 /** The gradient of the sinks from the rows of one rank, without an exchange. */
-function sinksOf(b: Backend, of: Case, rank: number): Tensor {
+function sinksOf(b: Backend, testCase: Case, rank: number): Tensor {
   using scope = new Scope();
-  const { ranks, length } = of;
-  const hidesLater = of.causal || of.window[1] === 0;
+  const { ranks, length } = testCase;
+  const hidesLater = testCase.causal || testCase.window[1] === 0;
   const keys = hidesLater ? (rank + 1) * length : ranks * length;
-  const heads = of.groups * of.share;
+  const heads = testCase.groups * testCase.share;
   const logits = Float32Array.from({ length: heads }, (_, i) => 1 - i / 2);
   const sinks = new Variable(tensor(b, logits, [heads]), true);
   const out = attention(
-    part(b, of, "q", rank * length, length),
-    part(b, of, "k", 0, keys),
-    part(b, of, "v", 0, keys),
-    { ...optionsOf(b, of), sinks, align: "end" },
+    part(b, testCase, "q", rank * length, length),
+    part(b, testCase, "k", 0, keys),
+    part(b, testCase, "v", 0, keys),
+    { ...optionsOf(b, testCase), sinks, align: "end" },
   );
-  out.backward(part(b, of, "grad", rank * length, length));
-  const kept = scope.keep((sinks.grad as Tensor).clone());
+  out.backward(part(b, testCase, "grad", rank * length, length));
+  const gradOfSinks = scope.keep((sinks.grad as Tensor).clone());
   sinks.zeroGrad();
-  return kept;
+  return gradOfSinks;
 }
 
 describe("context parallelism", () => {
   it("has the bits of one rank by every exchange, forward and backward", async () => {
     await fc.assert(
-      fc.asyncProperty(cases, async (of) => {
-        const { ranks, length } = of;
-        const whole = run(backends[0] as Backend, of, [0, ranks * length]);
+      fc.asyncProperty(cases, async (testCase) => {
+        const { ranks, length } = testCase;
+        const expectedResults = run(backends[0] as Backend, testCase, [0, ranks * length]);
         const groups = loopbackOver(backends.slice(0, ranks), 20_000);
         const results = groups.map((cpGroup) =>
-          run(cpGroup.backend, of, [cpGroup.rank * length, length], { cpGroup, cpCommType: of.exchange }),
+          run(cpGroup.backend, testCase, [cpGroup.rank * length, length], {
+            cpGroup,
+            cpCommType: testCase.exchange,
+          }),
         );
         for (const [i, name] of ["out", "dq", "dk", "dv"].entries()) {
-          const expected = await bits(whole[i] as Tensor);
-          const each = expected.length / ranks;
-          for (const [rank, own] of results.entries())
-            expect(await bits(own[i] as Tensor), `${name} of rank ${rank} of ${JSON.stringify(of)}`).toEqual(
-              expected.slice(rank * each, (rank + 1) * each),
-            );
+          const expected = await bits(expectedResults[i] as Tensor);
+          const elementsPerRank = expected.length / ranks;
+          for (const [rank, ownResults] of results.entries())
+            expect(
+              await bits(ownResults[i] as Tensor),
+              `${name} of rank ${rank} of ${JSON.stringify(testCase)}`,
+            ).toEqual(expected.slice(rank * elementsPerRank, (rank + 1) * elementsPerRank));
         }
-        const heads = of.groups * of.share;
+        const heads = testCase.groups * testCase.share;
         for (const [rank, { 4: dsinks }] of results.entries()) {
           if (!dsinks) continue;
-          const isByHeads = of.exchange === "a2a" && ranks > 1;
+          const isByHeads = testCase.exchange === "a2a" && ranks > 1;
           using expected = isByHeads
-            ? (whole[4] as Tensor).clone()
-            : sinksOf(backends[0] as Backend, of, rank);
+            ? (expectedResults[4] as Tensor).clone()
+            : sinksOf(backends[0] as Backend, testCase, rank);
           const ofRank = (i: number) => !isByHeads || Math.floor((i * ranks) / heads) === rank;
-          expect(await bits(dsinks), `sinks of rank ${rank} of ${JSON.stringify(of)}`).toEqual(
+          expect(await bits(dsinks), `sinks of rank ${rank} of ${JSON.stringify(testCase)}`).toEqual(
             (await bits(expected)).map((x, i) => (ofRank(i) ? x : 0)),
           );
         }
-        for (const each of [whole, ...results].flat()) each?.dispose();
+        for (const tensorToFree of [expectedResults, ...results].flat()) tensorToFree?.dispose();
       }),
       { numRuns: draws(120, 6) + EXAMPLES.length, examples: EXAMPLES },
     );
@@ -257,12 +284,13 @@ describe("context parallelism", () => {
   it("refuses what ranks cannot divide, and ranks with different numbers of positions", async () => {
     using _ = new Scope();
     const groups = loopbackOver(backends.slice(0, 2), 20_000);
-    const [here, there] = groups as [(typeof groups)[number], (typeof groups)[number]];
-    const b = here.backend;
-    const make = (heads: number, positions = 2, other = b) => waves(other, 1, [1, positions, heads, 8]);
+    const [rank0, rank1] = groups as [(typeof groups)[number], (typeof groups)[number]];
+    const b = rank0.backend;
+    const make = (heads: number, positions = 2, otherBackend = b) =>
+      waves(otherBackend, 1, [1, positions, heads, 8]);
     const call = (options: BlockwiseAttentionOptions, heads = 2) => {
       const x = make(heads);
-      return attention(x, x, x, { causal: true, cpGroup: here, ...options });
+      return attention(x, x, x, { causal: true, cpGroup: rank0, ...options });
     };
     const pairs = waves(b, 1, [1, 1, 2, 2]);
     const lengths = tensor(b, Int32Array.of(1), [1], "i32");
@@ -274,17 +302,17 @@ describe("context parallelism", () => {
       { causal: false, window: [1, 1] },
       { causal: false, dropout: { probability: 0.5, seed: 1n } },
       { causal: false, alibiSlopes: tensor(b, new Float32Array(2), [2]) },
-      { cpGroup: there },
+      { cpGroup: rank1 },
       { cpCommType: "ring" as never },
     ] as const)
       expect(() => call(options), JSON.stringify(Object.keys(options))).toThrow(ArgumentError);
     expect(() => call({ cpCommType: "a2a" }, 1)).toThrow(ShapeError);
     const [query, keys] = [make(1, 2), make(1, 3)];
-    expect(() => attention(query, keys, keys, { causal: true, cpGroup: here })).toThrow(ShapeError);
+    expect(() => attention(query, keys, keys, { causal: true, cpGroup: rank0 })).toThrow(ShapeError);
     // the enqueued work of this rank fails as soon as the other rank disagrees
-    const y = attention(query, query, query, { cpGroup: here, cpCommType: "all_gather" });
-    const [other, rows] = [make(1, 2, there.backend), make(1, 3, there.backend)];
-    expect(() => attention(other, rows, rows, { cpGroup: there, cpCommType: "all_gather" })).toThrow(
+    const y = attention(query, query, query, { cpGroup: rank0, cpCommType: "all_gather" });
+    const [otherTensor, rows] = [make(1, 2, rank1.backend), make(1, 3, rank1.backend)];
+    expect(() => attention(otherTensor, rows, rows, { cpGroup: rank1, cpCommType: "all_gather" })).toThrow(
       DistributedError,
     );
     await expect(y.tensor.data()).rejects.toThrow(DistributedError);

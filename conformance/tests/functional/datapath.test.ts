@@ -43,11 +43,11 @@ it.each(WIDE_DTYPES)("a linear layer of %s, forward and backward", (dtype) => {
   const bits = BITS[dtype];
   const seeds = fc.tuple(fc.nat(), fc.nat(), fc.nat());
   fc.assert(
-    fc.property(seeds, ([first, second, third]) => {
+    fc.property(seeds, ([firstSeed, secondSeed, thirdSeed]) => {
       using _ = new Scope();
-      const [x, w] = [integers(first, ROWS * FROM, bits), integers(second, TO * FROM, bits)];
+      const [x, w] = [integers(firstSeed, ROWS * FROM, bits), integers(secondSeed, TO * FROM, bits)];
       // an f16 gradient of magnitude 1 keeps sums finite
-      const grad = integers(third, ROWS * TO, dtype === "f16" ? 1 : bits);
+      const grad = integers(thirdSeed, ROWS * TO, dtype === "f16" ? 1 : bits);
       using layer = new Linear(backend(), FROM, TO, {
         dtype,
         bias: false,
@@ -56,9 +56,9 @@ it.each(WIDE_DTYPES)("a linear layer of %s, forward and backward", (dtype) => {
       const input = new Variable(upload(backend(), rounded(dtype, [ROWS, FROM], x)), true);
       const y = layer.forward(input);
       y.backward(upload(backend(), rounded(dtype, [ROWS, TO], grad)));
-      const at = (values: readonly number[], columns: number) => (row: number, column: number) =>
+      const elementOf = (values: readonly number[], columns: number) => (row: number, column: number) =>
         values[row * columns + column] as number;
-      const [xAt, wAt, gAt] = [at(x, FROM), at(w, FROM), at(grad, TO)];
+      const [xAt, wAt, gAt] = [elementOf(x, FROM), elementOf(w, FROM), elementOf(grad, TO)];
       expect(download(y.tensor)).toEqual(
         rounded(
           dtype,

@@ -44,13 +44,15 @@ const withExamples = <T>(examples: T[]) => ({
 });
 
 /** The tensor of dtype `dtype` whose elements are `value` applied to the elements of the other tensors. */
-function mapped(
+function mapElements(
   dtype: WideDType,
   tensors: readonly PlainTensor<WideDType>[],
   value: (...values: readonly number[]) => number,
 ): PlainTensor<WideDType> {
-  const [first, ...others] = tensors.map(wideValues) as [Float32Array, ...Float32Array[]];
-  const values = Array.from(first, (x, i) => value(x, ...others.map((each) => each[i] as number)));
+  const [firstValues, ...otherValues] = tensors.map(wideValues) as [Float32Array, ...Float32Array[]];
+  const values = Array.from(firstValues, (x, i) =>
+    value(x, ...otherValues.map((column) => column[i] as number)),
+  );
   return rounded(dtype, (tensors[0] as PlainTensor).shape, values);
 }
 
@@ -59,42 +61,42 @@ const gradOf = (x: Variable) => download(x.grad as Tensor);
 
 it("multiply: the gradient of each factor is the gradient times the other factor, rounded to its type", () => {
   const edges = { edges: product.edges };
-  const drawn = laneShape().chain((shape) =>
+  const cases = laneShape().chain((shape) =>
     fc.tuple(wideTensor(shape, edges), wideTensor(shape, edges), wideTensor(shape), fc.boolean()),
   );
   fc.assert(
-    fc.property(drawn, ([x, y, upstream, isConstant]) => {
+    fc.property(cases, ([x, y, upstream, isConstant]) => {
       using _scope = new Scope();
-      const [left, right] = [leaf(x), leaf(y)];
-      const grad = mapped(x.dtype, [upstream], (value) => value);
-      const result = multiply(left, isConstant ? right.value : right);
+      const [xLeaf, yLeaf] = [leaf(x), leaf(y)];
+      const grad = mapElements(x.dtype, [upstream], (value) => value);
+      const result = multiply(xLeaf, isConstant ? yLeaf.value : yLeaf);
       result.backward(upload(backend(), grad));
-      expect(download(result.tensor)).toEqual(mapped(x.dtype, [x, y], product.value));
-      expect(gradOf(left)).toEqual(mapped(x.dtype, [grad, y], mul));
-      if (isConstant) expect(right.grad).toBeUndefined();
-      else expect(gradOf(right)).toEqual(mapped(y.dtype, [grad, x], mul));
-      left.zeroGrad();
-      right.zeroGrad();
+      expect(download(result.tensor)).toEqual(mapElements(x.dtype, [x, y], product.value));
+      expect(gradOf(xLeaf)).toEqual(mapElements(x.dtype, [grad, y], mul));
+      if (isConstant) expect(yLeaf.grad).toBeUndefined();
+      else expect(gradOf(yLeaf)).toEqual(mapElements(y.dtype, [grad, x], mul));
+      xLeaf.zeroGrad();
+      yLeaf.zeroGrad();
     }),
     PARAMETERS,
   );
 });
 
 it("sigmoid: the gradient is the derivative, rounded to f32, times the gradient of the result", () => {
-  const drawn = laneShape().chain((shape) =>
+  const cases = laneShape().chain((shape) =>
     fc.tuple(wideTensor(shape, { edges: logistic.edges }), wideTensor(shape)),
   );
   fc.assert(
-    fc.property(drawn, ([x, upstream]) => {
+    fc.property(cases, ([x, upstream]) => {
       using _scope = new Scope();
       const variable = leaf(x);
-      const grad = mapped(x.dtype, [upstream], (value) => value);
+      const grad = mapElements(x.dtype, [upstream], (value) => value);
       const result = sigmoid(variable);
       result.backward(upload(backend(), grad));
       const derivative = (value: number) => Math.fround(RULES.sigmoid.derivative(value));
-      expect(download(result.tensor)).toEqual(mapped(x.dtype, [x], logistic.value));
+      expect(download(result.tensor)).toEqual(mapElements(x.dtype, [x], logistic.value));
       expect(gradOf(variable)).toEqual(
-        mapped(x.dtype, [grad, x], (g = 0, value = 0) => mul(derivative(value), g)),
+        mapElements(x.dtype, [grad, x], (g = 0, value = 0) => mul(derivative(value), g)),
       );
       variable.zeroGrad();
     }),
@@ -104,23 +106,23 @@ it("sigmoid: the gradient is the derivative, rounded to f32, times the gradient 
 
 it("divide: the gradients are grad / y and -(grad * ((x / y) / y)), each operation rounded to f32", () => {
   const edges = { edges: OPERATORS.divide.edges };
-  const drawn = laneShape().chain((shape) =>
+  const cases = laneShape().chain((shape) =>
     fc.tuple(wideTensor(shape, edges), wideTensor(shape, edges), wideTensor(shape)),
   );
   fc.assert(
-    fc.property(drawn, ([x, y, upstream]) => {
+    fc.property(cases, ([x, y, upstream]) => {
       using _scope = new Scope();
-      const [left, right] = [leaf(x), leaf(y)];
-      const grad = mapped(x.dtype, [upstream], (value) => value);
-      const result = divide(left, right);
+      const [xLeaf, yLeaf] = [leaf(x), leaf(y)];
+      const grad = mapElements(x.dtype, [upstream], (value) => value);
+      const result = divide(xLeaf, yLeaf);
       result.backward(upload(backend(), grad));
       const ofY = (g = 0, a = 0, b = 0) => mul(mul(g, div(div(a, b), b)), -1);
-      expect(download(result.tensor)).toEqual(mapped(x.dtype, [x, y], div));
-      expect(gradOf(left)).toEqual(mapped(x.dtype, [grad, y], div));
-      expect(gradOf(right)).toEqual(mapped(y.dtype, [grad, x, y], ofY));
-      for (const each of [left, right]) each.zeroGrad();
+      expect(download(result.tensor)).toEqual(mapElements(x.dtype, [x, y], div));
+      expect(gradOf(xLeaf)).toEqual(mapElements(x.dtype, [grad, y], div));
+      expect(gradOf(yLeaf)).toEqual(mapElements(y.dtype, [grad, x, y], ofY));
+      for (const leafToClear of [xLeaf, yLeaf]) leafToClear.zeroGrad();
     }),
-    withExamples<[(typeof ORDINARY)[number]]>(ORDINARY.map((each) => [each])),
+    withExamples<[(typeof ORDINARY)[number]]>(ORDINARY.map((example) => [example])),
   );
 });
 
@@ -131,18 +133,18 @@ const EXPANDING = {
   divide: { run: divide, gradient: (g = 0, x = 0, y = 0) => mul(mul(g, div(div(x, y), y)), -1) },
 } as const;
 
-/** A shape, and a shape that is expanded to it: with 1 in place of some dimensions, and without some of the first ones. */
+/** A shape, and a shape that is expanded to it: with 1 in place of some dimensions, and without some of the first dimensions. */
 const expandable: fc.Arbitrary<readonly [shape: Shape, small: Shape]> = fc
   .array(fc.tuple(fc.integer({ min: 1, max: 9 }), fc.boolean()), { minLength: 1, maxLength: 3 })
   .chain((dims) =>
-    fc.nat(dims.length).map((missing) => {
+    fc.nat(dims.length).map((numMissing) => {
       return [
         dims.map(([size]) => size),
-        dims.slice(missing).map(([size, isOne]) => (isOne ? 1 : size)),
+        dims.slice(numMissing).map(([size, isOne]) => (isOne ? 1 : size)),
       ] as const;
     }),
   )
-  .filter(([shape, small]) => String(shape) !== String(small));
+  .filter(([shape, smallShape]) => String(shape) !== String(smallShape));
 
 interface Expanded {
   readonly x: PlainTensor<WideDType>;
@@ -161,22 +163,24 @@ it.each(Object.keys(EXPANDING) as (keyof typeof EXPANDING)[])(
   "%s: the gradient of an expanded y is the sum of f32 values over the repeated dimensions, rounded once",
   (name) => {
     const { run, gradient } = EXPANDING[name];
-    const drawn = expandable.chain(([shape, small]) =>
-      fc.record({ x: wideTensor(shape), y: wideTensor(small), upstream: wideTensor(shape) }),
+    const cases = expandable.chain(([shape, smallShape]) =>
+      fc.record({ x: wideTensor(shape), y: wideTensor(smallShape), upstream: wideTensor(shape) }),
     );
     fc.assert(
-      fc.property(drawn, ({ x, y, upstream }) => {
+      fc.property(cases, ({ x, y, upstream }) => {
         using _scope = new Scope();
-        const [left, right] = [leaf(x), leaf(y)];
-        const grad = mapped(x.dtype, [upstream], (value) => value);
-        run(left, right).backward(upload(backend(), grad));
-        const whole = download(expand(upload(backend(), y), x.shape)) as PlainTensor<WideDType>;
-        const values = mapped("f32", [grad, x, whole], gradient);
-        const missing = x.shape.length - y.shape.length;
-        const dim = [...x.shape.keys()].filter((i) => i < missing || y.shape[i - missing] !== x.shape[i]);
+        const [xLeaf, yLeaf] = [leaf(x), leaf(y)];
+        const grad = mapElements(x.dtype, [upstream], (value) => value);
+        run(xLeaf, yLeaf).backward(upload(backend(), grad));
+        const expanded = download(expand(upload(backend(), y), x.shape)) as PlainTensor<WideDType>;
+        const values = mapElements("f32", [grad, x, expanded], gradient);
+        const numMissing = x.shape.length - y.shape.length;
+        const dim = [...x.shape.keys()].filter(
+          (i) => i < numMissing || y.shape[i - numMissing] !== x.shape[i],
+        );
         const expected = sum(upload(backend(), values), { dim, outDtype: y.dtype }).reshape(y.shape);
-        expect(gradOf(right)).toEqual(download(expected));
-        for (const each of [left, right]) each.zeroGrad();
+        expect(gradOf(yLeaf)).toEqual(download(expected));
+        for (const leafToClear of [xLeaf, yLeaf]) leafToClear.zeroGrad();
       }),
       { ...PARAMETERS, examples: [[ROUNDED_UP]] },
     );
@@ -193,20 +197,20 @@ it.each(Object.keys(OF_RESULTS) as (keyof typeof OF_RESULTS)[])(
   (name) => {
     const { run, gradient } = OF_RESULTS[name];
     const { value, edges } = OPERATORS[name];
-    const drawn = laneShape().chain((shape) => fc.tuple(wideTensor(shape, { edges }), wideTensor(shape)));
+    const cases = laneShape().chain((shape) => fc.tuple(wideTensor(shape, { edges }), wideTensor(shape)));
     fc.assert(
-      fc.property(drawn, ([x, upstream]) => {
+      fc.property(cases, ([x, upstream]) => {
         using _scope = new Scope();
         const variable = leaf(x);
-        const grad = mapped(x.dtype, [upstream], (each) => each);
+        const grad = mapElements(x.dtype, [upstream], (element) => element);
         const result = run(variable);
-        const expected = mapped(x.dtype, [x], value);
+        const expected = mapElements(x.dtype, [x], value);
         expect(download(result.tensor)).toEqual(expected);
         // the backward pass does not need the result
         const root = cast(result, x.dtype);
         result.tensor.dispose();
         root.backward(upload(backend(), grad));
-        expect(gradOf(variable)).toEqual(mapped(x.dtype, [grad, expected], gradient));
+        expect(gradOf(variable)).toEqual(mapElements(x.dtype, [grad, expected], gradient));
         variable.zeroGrad();
       }),
       withExamples<[[PlainTensor<WideDType>, PlainTensor<WideDType>]]>(
@@ -217,7 +221,7 @@ it.each(Object.keys(OF_RESULTS) as (keyof typeof OF_RESULTS)[])(
 );
 
 it("where: the gradient goes to the tensor that was selected, and the other has +0", () => {
-  const drawn = laneShape().chain((shape) =>
+  const cases = laneShape().chain((shape) =>
     fc.tuple(
       wideTensor(shape),
       wideTensor(shape),
@@ -226,36 +230,40 @@ it("where: the gradient goes to the tensor that was selected, and the other has 
     ),
   );
   fc.assert(
-    fc.property(drawn, ([x, y, upstream, bits]) => {
+    fc.property(cases, ([x, y, upstream, bits]) => {
       using _scope = new Scope();
-      const [left, right] = [leaf(x), leaf(y)];
-      const grad = mapped(x.dtype, [upstream], (value) => value);
+      const [xLeaf, yLeaf] = [leaf(x), leaf(y)];
+      const grad = mapElements(x.dtype, [upstream], (value) => value);
       const flags = Array.from(x.codes, (_, i) => bits[i % 7] as number);
       const condition = fromCodes("f32", x.shape, flags) as PlainTensor<WideDType>;
-      const result = where(upload(backend(), condition), left, right);
+      const result = where(upload(backend(), condition), xLeaf, yLeaf);
       result.backward(upload(backend(), grad));
-      expect(download(result.tensor)).toEqual(mapped(x.dtype, [condition, x, y], OPERATORS.where.value));
-      expect(gradOf(left)).toEqual(mapped(x.dtype, [condition, grad], (c = 0, g = 0) => (c === 0 ? 0 : g)));
-      expect(gradOf(right)).toEqual(mapped(y.dtype, [condition, grad], (c = 0, g = 0) => (c === 0 ? g : 0)));
-      for (const each of [left, right]) each.zeroGrad();
+      expect(download(result.tensor)).toEqual(mapElements(x.dtype, [condition, x, y], OPERATORS.where.value));
+      expect(gradOf(xLeaf)).toEqual(
+        mapElements(x.dtype, [condition, grad], (c = 0, g = 0) => (c === 0 ? 0 : g)),
+      );
+      expect(gradOf(yLeaf)).toEqual(
+        mapElements(y.dtype, [condition, grad], (c = 0, g = 0) => (c === 0 ? g : 0)),
+      );
+      for (const leafToClear of [xLeaf, yLeaf]) leafToClear.zeroGrad();
     }),
     PARAMETERS,
   );
 });
 
 it("cast: the value and its gradient are rounded once", () => {
-  const drawn = laneShape().chain((shape) => fc.tuple(wideTensor(shape), wideTensor(shape), wideType()));
+  const cases = laneShape().chain((shape) => fc.tuple(wideTensor(shape), wideTensor(shape), wideType()));
   fc.assert(
-    fc.property(drawn, ([x, upstream, dtype]) => {
+    fc.property(cases, ([x, upstream, dtype]) => {
       using _scope = new Scope();
       const variable = leaf(x);
-      const grad = mapped(dtype, [upstream], (value) => value);
+      const grad = mapElements(dtype, [upstream], (value) => value);
       const result = cast(variable, dtype);
       result.backward(upload(backend(), grad));
       // a NaN is converted to another dtype, and kept in the same
-      const expected = x.dtype === dtype ? x : mapped(dtype, [x], (value) => value);
+      const expected = x.dtype === dtype ? x : mapElements(dtype, [x], (value) => value);
       expect(download(result.tensor)).toEqual(expected);
-      expect(gradOf(variable)).toEqual(mapped(x.dtype, [grad], (value) => value));
+      expect(gradOf(variable)).toEqual(mapElements(x.dtype, [grad], (value) => value));
       variable.zeroGrad();
     }),
     PARAMETERS,

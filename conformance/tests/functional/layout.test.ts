@@ -20,18 +20,18 @@ const SHAPE: Shape = [3, 5, 4];
 const leaf = (x: PlainTensor) => new Variable(upload(backend(), x), true);
 const gradOf = (x: Variable) => download(x.grad as Tensor);
 const elementsOf = ({ codes, shape }: PlainTensor): oracle.Elements => ({ elements: codes, shape });
-const plain = (dtype: PlainTensor["dtype"], { elements, shape }: oracle.Elements) =>
+const plainTensor = (dtype: PlainTensor["dtype"], { elements, shape }: oracle.Elements) =>
   fromCodes(dtype, shape, elements);
 
 /** A tensor and an upstream gradient of one dtype. */
-const drawn = (shape: Shape, gradShape: Shape) =>
+const drawTensors = (shape: Shape, gradShape: Shape) =>
   wideType().chain((dtype) => fc.tuple(wideTensor(shape, { dtype }), wideTensor(gradShape, { dtype })));
 
-it("slice: the gradient is that of the slices, and +0 elsewhere", () => {
+it("slice: the gradient equals the slices' gradients, and +0 elsewhere", () => {
   const ranges = fc.tuple(fc.nat({ max: 2 }), fc.boolean()).chain(([dim, isNegative]) => {
     const size = SHAPE[dim] as number;
-    return fc.tuple(fc.nat({ max: size - 1 }), fc.nat({ max: size })).map(([one, other]) => {
-      const [start, end] = [Math.min(one, other), Math.max(one, other)];
+    return fc.tuple(fc.nat({ max: size - 1 }), fc.nat({ max: size })).map(([firstBound, secondBound]) => {
+      const [start, end] = [Math.min(firstBound, secondBound), Math.max(firstBound, secondBound)];
       return {
         dim,
         start,
@@ -43,7 +43,7 @@ it("slice: the gradient is that of the slices, and +0 elsewhere", () => {
   const cases = ranges.chain((range) => {
     const count = range.end - range.start;
     const shape = SHAPE.map((size, axis) => (axis === range.dim ? count : size));
-    return fc.tuple(fc.constant(range), drawn(SHAPE, shape));
+    return fc.tuple(fc.constant(range), drawTensors(SHAPE, shape));
   });
   fc.assert(
     fc.property(cases, ([{ dim, start, end, call }, [x, upstream]]) => {
@@ -54,15 +54,15 @@ it("slice: the gradient is that of the slices, and +0 elsewhere", () => {
         const shape = SHAPE.map((size, axis) => (axis === dim ? count : size));
         return { elements: new Array<number>(elementCount(shape)).fill(0), shape };
       };
-      const parts = [zeros(start), elementsOf(upstream), zeros((SHAPE[dim] as number) - end)];
-      expect(gradOf(source)).toEqual(plain(x.dtype, oracle.concatenate(parts, dim)));
+      const pieces = [zeros(start), elementsOf(upstream), zeros((SHAPE[dim] as number) - end)];
+      expect(gradOf(source)).toEqual(plainTensor(x.dtype, oracle.concatenate(pieces, dim)));
       source.zeroGrad();
     }),
     PARAMETERS,
   );
 });
 
-it("split: the parts are slices; the gradient has those of the parts in order, and +0 for a part without one", () => {
+it("split: the parts are slices; the gradient concatenates the parts' gradients, and +0 for a part without a gradient", () => {
   const cases = fc
     .tuple(
       fc.nat({ max: 2 }),
@@ -70,42 +70,49 @@ it("split: the parts are slices; the gradient has those of the parts in order, a
       fc.nat({ max: 5 }),
       fc.subarray([0, 1, 2], { minLength: 1 }),
     )
-    .chain(([dim, one, other, used]) => {
+    .chain(([dim, firstCut, secondCut, usedPieces]) => {
       const size = SHAPE[dim] as number;
-      const cuts = [Math.min(one, other, size), Math.min(Math.max(one, other), size)] as const;
-      const sizes = [cuts[0], cuts[1] - cuts[0], size - cuts[1]];
-      const shapes = sizes.map((each) => SHAPE.map((extent, axis) => (axis === dim ? each : extent)));
+      const sortedCuts = [
+        Math.min(firstCut, secondCut, size),
+        Math.min(Math.max(firstCut, secondCut), size),
+      ] as const;
+      const sizes = [sortedCuts[0], sortedCuts[1] - sortedCuts[0], size - sortedCuts[1]];
+      const shapes = sizes.map((length) => SHAPE.map((extent, axis) => (axis === dim ? length : extent)));
       return wideType().chain((dtype) =>
         fc.tuple(
-          fc.constant({ dim, sizes, used }),
+          fc.constant({ dim, sizes, usedPieces }),
           wideTensor(SHAPE, { dtype }),
           fc.tuple(...shapes.map((shape) => wideTensor(shape, { dtype }))),
         ),
       );
     });
   fc.assert(
-    fc.property(cases, ([{ dim, sizes, used }, x, upstream]) => {
+    fc.property(cases, ([{ dim, sizes, usedPieces }, x, upstream]) => {
       using _scope = new Scope();
       const source = leaf(x);
-      const parts = split(source, sizes, dim - 3);
+      const pieces = split(source, sizes, dim - 3);
       let start = 0;
       for (const [i, size] of sizes.entries()) {
-        const expected = plain(x.dtype, oracle.slice(elementsOf(x), dim, start, start + size));
-        expect(download((parts[i] as Variable).tensor)).toEqual(expected);
+        const expected = plainTensor(x.dtype, oracle.slice(elementsOf(x), dim, start, start + size));
+        expect(download((pieces[i] as Variable).tensor)).toEqual(expected);
         start += size;
       }
-      const zeroed = upstream.map((each, i) =>
-        used.includes(i) ? each : plain(x.dtype, { ...elementsOf(each), elements: each.codes.map(() => 0) }),
+      const gradsOrZeros = upstream.map((grad, i) =>
+        usedPieces.includes(i)
+          ? grad
+          : plainTensor(x.dtype, { ...elementsOf(grad), elements: grad.codes.map(() => 0) }),
       );
-      const seen = oracle.concatenate(
-        used.map((i) => elementsOf(upstream[i] as PlainTensor)),
+      const expectedGrad = oracle.concatenate(
+        usedPieces.map((i) => elementsOf(upstream[i] as PlainTensor)),
         dim,
       );
       concatenate(
-        used.map((i) => parts[i] as Variable),
+        usedPieces.map((i) => pieces[i] as Variable),
         dim,
-      ).backward(upload(backend(), plain(x.dtype, seen)));
-      expect(gradOf(source)).toEqual(plain(x.dtype, oracle.concatenate(zeroed.map(elementsOf), dim)));
+      ).backward(upload(backend(), plainTensor(x.dtype, expectedGrad)));
+      expect(gradOf(source)).toEqual(
+        plainTensor(x.dtype, oracle.concatenate(gradsOrZeros.map(elementsOf), dim)),
+      );
       source.zeroGrad();
     }),
     PARAMETERS,
@@ -123,24 +130,24 @@ it("split refuses sizes that do not add up", () => {
 it("concatenate: the gradient of each tensor is its slice of the gradient; a constant has none", () => {
   const cases = fc.nat({ max: 2 }).chain((dim) => {
     const total = SHAPE.map((size, axis) => (axis === dim ? 2 * size + 1 : size));
-    const other = SHAPE.map((size, axis) => (axis === dim ? 1 : size));
+    const constantShape = SHAPE.map((size, axis) => (axis === dim ? 1 : size));
     return wideType().chain((dtype) => {
       const tensor = (shape: Shape) => wideTensor(shape, { dtype });
-      return fc.tuple(fc.constant(dim), tensor(SHAPE), tensor(other), tensor(SHAPE), tensor(total));
+      return fc.tuple(fc.constant(dim), tensor(SHAPE), tensor(constantShape), tensor(SHAPE), tensor(total));
     });
   });
   fc.assert(
-    fc.property(cases, ([dim, first, constant, last, upstream]) => {
+    fc.property(cases, ([dim, firstPiece, constant, lastPiece, upstream]) => {
       using _scope = new Scope();
-      const [one, two] = [leaf(first), leaf(last)];
-      const result = concatenate([one, upload(backend(), constant), two], dim - 3);
+      const [firstLeaf, lastLeaf] = [leaf(firstPiece), leaf(lastPiece)];
+      const result = concatenate([firstLeaf, upload(backend(), constant), lastLeaf], dim - 3);
       result.backward(upload(backend(), upstream));
       const size = SHAPE[dim] as number;
       const part = (start: number) =>
-        plain(first.dtype, oracle.slice(elementsOf(upstream), dim, start, start + size));
-      expect(gradOf(one)).toEqual(part(0));
-      expect(gradOf(two)).toEqual(part(size + 1));
-      for (const each of [one, two]) each.zeroGrad();
+        plainTensor(firstPiece.dtype, oracle.slice(elementsOf(upstream), dim, start, start + size));
+      expect(gradOf(firstLeaf)).toEqual(part(0));
+      expect(gradOf(lastLeaf)).toEqual(part(size + 1));
+      for (const leafToClear of [firstLeaf, lastLeaf]) leafToClear.zeroGrad();
     }),
     PARAMETERS,
   );
@@ -149,18 +156,20 @@ it("concatenate: the gradient of each tensor is its slice of the gradient; a con
 it("transpose and permute: the gradient is moved back", () => {
   const cases = fc
     .tuple(fc.nat({ max: 2 }), fc.nat({ max: 2 }))
-    .chain((axes) => fc.tuple(fc.constant(axes), drawn(SHAPE, SHAPE)));
+    .chain((axes) => fc.tuple(fc.constant(axes), drawTensors(SHAPE, SHAPE)));
   fc.assert(
-    fc.property(cases, ([[one, other], [x, upstream]]) => {
+    fc.property(cases, ([[firstAxis, secondAxis], [x, upstream]]) => {
       using _scope = new Scope();
-      const moved = swapAxes(upstream.codes, SHAPE, one, other);
-      const dims = [0, 1, 2].map((dim) => (dim === one ? other : dim === other ? one : dim));
+      const swappedGrad = swapAxes(upstream.codes, SHAPE, firstAxis, secondAxis);
+      const dims = [0, 1, 2].map((dim) =>
+        dim === firstAxis ? secondAxis : dim === secondAxis ? firstAxis : dim,
+      );
       for (const run of [
-        (source: Variable) => transpose(source, one, other - 3),
+        (source: Variable) => transpose(source, firstAxis, secondAxis - 3),
         (source: Variable) => permute(source, dims),
       ]) {
         const source = leaf(x);
-        run(source).backward(upload(backend(), plain(x.dtype, moved)));
+        run(source).backward(upload(backend(), plainTensor(x.dtype, swappedGrad)));
         expect(gradOf(source)).toEqual(upstream);
         source.zeroGrad();
       }
@@ -171,7 +180,7 @@ it("transpose and permute: the gradient is moved back", () => {
 
 it("permute: a rotation of three dimensions is inverted by the gradient", () => {
   using _scope = new Scope();
-  const [x, upstream] = fc.sample(drawn(SHAPE, SHAPE), 1)[0] as [PlainTensor, PlainTensor];
+  const [x, upstream] = fc.sample(drawTensors(SHAPE, SHAPE), 1)[0] as [PlainTensor, PlainTensor];
   const source = leaf(x);
   const result = permute(source, [2, 0, 1]);
   expect(result.shape).toEqual([4, 3, 5]);

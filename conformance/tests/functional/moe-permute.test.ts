@@ -19,9 +19,10 @@ const COLUMNS = 9;
 
 /** How tokens choose among experts. */
 const ROUTINGS = {
-  spread: (t: number, k: number, experts: number) => (t + k) % experts,
+  spread: (token: number, slot: number, experts: number) => (token + slot) % experts,
   allToOne: (_t: number, k: number, experts: number) => (experts - 1 + k) % experts,
-  oneWithout: (t: number, k: number, experts: number) => (((t + k) % Math.max(experts - 1, 1)) + 1) % experts,
+  oneWithout: (token: number, slot: number, experts: number) =>
+    (((token + slot) % Math.max(experts - 1, 1)) + 1) % experts,
 } as const;
 
 const ROWS = covering(
@@ -59,29 +60,36 @@ function permutes(row: (typeof ROWS)[number]): void {
   using _scope = new Scope();
   const { mapType, tokens, experts, alignSize, dtype, probsType } = row;
   const topk = Math.min(row.topk, experts);
-  const chosen = Array.from({ length: tokens }, (_, t) =>
-    Array.from({ length: topk }, (_, k) => ROUTINGS[row.routing](t, k, experts)),
+  const expertsPerToken = Array.from({ length: tokens }, (_, token) =>
+    Array.from({ length: topk }, (_, k) => ROUTINGS[row.routing](token, k, experts)),
   );
   const map =
     mapType === "index"
-      ? chosen
-      : chosen.map((each) => Array.from({ length: experts }, (_, e) => Number(each.includes(e))));
+      ? expertsPerToken
+      : expertsPerToken.map((tokenExperts) =>
+          Array.from({ length: experts }, (_, expert) => Number(tokenExperts.includes(expert))),
+        );
   const width = mapType === "index" ? topk : experts;
-  const counts = Array.from({ length: experts }, (_, e) => chosen.flat().filter((each) => each === e).length);
+  const counts = Array.from(
+    { length: experts },
+    (_, expert) => expertsPerToken.flat().filter((chosenExpert) => chosenExpert === expert).length,
+  );
   const align = alignSize ?? 1;
-  const padded = counts.reduce((total, count) => total + Math.ceil(count / align) * align, 0);
-  const numOutTokens = Math.max(padded + row.rest, 0);
+  const numPaddedRows = counts.reduce((total, count) => total + Math.ceil(count / align) * align, 0);
+  const numOutTokens = Math.max(numPaddedRows + row.rest, 0);
   const expected = oracle.rowIdMap(map, {
     experts,
     indices: mapType === "index",
     total: numOutTokens,
     align,
   });
-  const rows = Array.from({ length: tokens }, (_, t) => expected.rows.slice(t * width, (t + 1) * width));
+  const rows = Array.from({ length: tokens }, (_, token) =>
+    expected.rows.slice(token * width, (token + 1) * width),
+  );
 
   const x = floats(1, [tokens, COLUMNS], dtype);
   const probs = floats(2, [tokens, width], probsType);
-  const leaves = [x, probs].map((each) => new Variable(upload(backend(), each), true)) as [
+  const leaves = [x, probs].map((input) => new Variable(upload(backend(), input), true)) as [
     Variable,
     Variable,
   ];
@@ -91,43 +99,48 @@ function permutes(row: (typeof ROWS)[number]): void {
     numExperts: mapType === "index" ? experts : undefined,
   };
   const permuted = functional.moePermuteWithProbs(...leaves, routingMap, options);
-  const plain = functional.moePermute(leaves[0], routingMap, options);
+  const withoutProbs = functional.moePermute(leaves[0], routingMap, options);
 
-  const taken = oracle.takeRows(rowsOf(x), COLUMNS, expected.sources, { period: width, weights: undefined });
+  const takenRows = oracle.takeRows(rowsOf(x), COLUMNS, expected.sources, {
+    period: width,
+    weights: undefined,
+  });
   const weights = rowsOf(probs).flat();
   const shares = expected.sources.map((source) => (source < 0 ? 0 : (weights[source] as number)));
-  const output = rounded(dtype, [numOutTokens, COLUMNS], taken.flat());
+  const output = rounded(dtype, [numOutTokens, COLUMNS], takenRows.flat());
   expect(download(permuted.output.tensor)).toEqual(output);
-  expect(download(plain.output.tensor)).toEqual(output);
+  expect(download(withoutProbs.output.tensor)).toEqual(output);
   expect(download(permuted.permutedProbs.tensor)).toEqual(rounded(probsType, [numOutTokens], shares));
   expect([...permuted.rowIdMap.tokensPerExpert.dataSync()]).toEqual(expected.tokensPerExpert);
 
   // the output of the experts: other values than their input
   const experts1 = floats(3, [numOutTokens, COLUMNS], dtype);
   const outputs = new Variable(upload(backend(), experts1), true);
-  const merged = functional.moeUnpermute(outputs, permuted.rowIdMap, { mergingProbs: leaves[1] });
+  const mergedOutput = functional.moeUnpermute(outputs, permuted.rowIdMap, { mergingProbs: leaves[1] });
   const sums = oracle.combineRows(rowsOf(experts1), COLUMNS, rows, rowsOf(probs));
-  expect(download(merged.tensor)).toEqual(rounded(dtype, [tokens, COLUMNS], sums.flat()));
+  expect(download(mergedOutput.tensor)).toEqual(rounded(dtype, [tokens, COLUMNS], sums.flat()));
 
   const grad = floats(4, [tokens, COLUMNS], dtype);
-  merged.backward(upload(backend(), grad));
-  const scattered = oracle.takeRows(rowsOf(grad), COLUMNS, expected.sources, { period: width, weights });
-  expect(download(outputs.grad as Tensor)).toEqual(rounded(dtype, [numOutTokens, COLUMNS], scattered.flat()));
+  mergedOutput.backward(upload(backend(), grad));
+  const scatteredRows = oracle.takeRows(rowsOf(grad), COLUMNS, expected.sources, { period: width, weights });
+  expect(download(outputs.grad as Tensor)).toEqual(
+    rounded(dtype, [numOutTokens, COLUMNS], scatteredRows.flat()),
+  );
   const dots = oracle.rowDots(rowsOf(grad), rowsOf(experts1), rows);
   expect(download(leaves[1].grad as Tensor)).toEqual(rounded(probsType, [tokens, width], dots.flat()));
   leaves[1].zeroGrad();
 
   const gradOutput = floats(5, [numOutTokens, COLUMNS], dtype);
   permuted.output.backward(upload(backend(), gradOutput));
-  const combined = oracle.combineRows(rowsOf(gradOutput), COLUMNS, rows, undefined);
-  expect(download(leaves[0].grad as Tensor)).toEqual(rounded(dtype, [tokens, COLUMNS], combined.flat()));
+  const combinedRows = oracle.combineRows(rowsOf(gradOutput), COLUMNS, rows, undefined);
+  expect(download(leaves[0].grad as Tensor)).toEqual(rounded(dtype, [tokens, COLUMNS], combinedRows.flat()));
   for (const leaf of [...leaves, outputs]) leaf.zeroGrad();
 
-  const again = functional.moePermuteWithProbs(...leaves, routingMap, options);
+  const secondCall = functional.moePermuteWithProbs(...leaves, routingMap, options);
   const probsGrad = floats(6, [numOutTokens], probsType);
-  again.permutedProbs.backward(upload(backend(), probsGrad));
+  secondCall.permutedProbs.backward(upload(backend(), probsGrad));
   const gradients = rowsOf(probsGrad).flat();
-  const ofProbs = rows.flat().map((each) => (each < 0 ? 0 : (gradients[each] as number)));
+  const ofProbs = rows.flat().map((rowIndex) => (rowIndex < 0 ? 0 : (gradients[rowIndex] as number)));
   expect(download(leaves[1].grad as Tensor)).toEqual(rounded(probsType, [tokens, width], ofProbs));
   for (const leaf of leaves) leaf.zeroGrad();
 }
@@ -147,22 +160,27 @@ testInScope("chunks move as a whole, with their probabilities, and gradients mov
     const x = new Variable(upload(backend(), floats(7, [5, 2, 3], "bf16")), true);
     const probs = new Variable(upload(backend(), floats(8, [5], "f32")), true);
     const chunks = splits.map((size, chunk) =>
-      Array.from({ length: size }, (_, r) => splits.slice(0, chunk).reduce((a: number, b) => a + b, 0) + r),
+      Array.from(
+        { length: size },
+        (_, rowInChunk) => splits.slice(0, chunk).reduce((a: number, b) => a + b, 0) + rowInChunk,
+      ),
     );
     const rows = order.flatMap((chunk) => chunks[chunk] as number[]);
-    const moved = (plain: PlainTensor, from: readonly number[]) => {
-      const width = plain.data.length / 5;
-      return from.flatMap((row) => [...plain.codes.subarray(row * width, (row + 1) * width)]);
+    const moveRows = (plainTensor: PlainTensor, from: readonly number[]) => {
+      const width = plainTensor.data.length / 5;
+      return from.flatMap((row) => [...plainTensor.codes.subarray(row * width, (row + 1) * width)]);
     };
-    const sorted = functional.moeSortChunksByIndexWithProbs(x, probs, splits, order);
-    expect([...download(sorted.output.tensor).codes]).toEqual(moved(download(x.tensor), rows));
-    expect([...download(sorted.permutedProbs.tensor).codes]).toEqual(moved(download(probs.tensor), rows));
+    const sortedChunks = functional.moeSortChunksByIndexWithProbs(x, probs, splits, order);
+    expect([...download(sortedChunks.output.tensor).codes]).toEqual(moveRows(download(x.tensor), rows));
+    expect([...download(sortedChunks.permutedProbs.tensor).codes]).toEqual(
+      moveRows(download(probs.tensor), rows),
+    );
     const [grad, probsGrad] = [floats(9, [5, 2, 3], "bf16"), floats(10, [5], "f32")];
     const back = [0, 1, 2, 3, 4].map((row) => rows.indexOf(row));
-    sorted.output.backward(upload(backend(), grad));
-    sorted.permutedProbs.backward(upload(backend(), probsGrad));
-    expect([...download(x.grad as Tensor).codes]).toEqual(moved(grad, back));
-    expect([...download(probs.grad as Tensor).codes]).toEqual(moved(probsGrad, back));
+    sortedChunks.output.backward(upload(backend(), grad));
+    sortedChunks.permutedProbs.backward(upload(backend(), probsGrad));
+    expect([...download(x.grad as Tensor).codes]).toEqual(moveRows(grad, back));
+    expect([...download(probs.grad as Tensor).codes]).toEqual(moveRows(probsGrad, back));
     for (const leaf of [x, probs]) leaf.zeroGrad();
   }
 });
@@ -171,17 +189,17 @@ testInScope("padding adds rows of +0 after each chunk, and unpadding removes the
   for (const splits of SPLITS)
     for (const alignSize of [1, 2, 32]) {
       const x = new Variable(upload(backend(), floats(11, [5, 3], "f32")), true);
-      const padded = functional.padding(x, splits, alignSize);
-      expect(padded.mSplits).toEqual(splits.map((size) => Math.ceil(size / alignSize) * alignSize));
+      const paddedChunks = functional.padding(x, splits, alignSize);
+      expect(paddedChunks.mSplits).toEqual(splits.map((size) => Math.ceil(size / alignSize) * alignSize));
       const values = [...x.tensor.dataSync()];
       const expected = splits.flatMap((size, i) => [
         ...values.splice(0, size * 3),
-        ...Array<number>(((padded.mSplits[i] as number) - size) * 3).fill(0),
+        ...Array<number>(((paddedChunks.mSplits[i] as number) - size) * 3).fill(0),
       ]);
-      expect([...padded.output.tensor.dataSync()]).toEqual(expected);
-      const rest = functional.unpadding(padded.output, splits, alignSize);
-      expect(download(rest.tensor)).toEqual(download(x.tensor));
-      rest.backward(upload(backend(), floats(12, [5, 3], "f32")));
+      expect([...paddedChunks.output.tensor.dataSync()]).toEqual(expected);
+      const unpaddedChunks = functional.unpadding(paddedChunks.output, splits, alignSize);
+      expect(download(unpaddedChunks.tensor)).toEqual(download(x.tensor));
+      unpaddedChunks.backward(upload(backend(), floats(12, [5, 3], "f32")));
       expect(download(x.grad as Tensor)).toEqual(floats(12, [5, 3], "f32"));
       x.zeroGrad();
     }
@@ -191,10 +209,11 @@ it("without a graph, only results and the map stay", () => {
   const x = new Variable(empty(backend(), "bf16", [4, 8]), true);
   const map = tensor(backend(), Int32Array.of(0, 1, 1, 0), [4, 1], "i32");
   const options = { mapType: "index", numExperts: 2 } as const;
-  const before = backend().memoryUse().blocks;
+  const blocksBefore = backend().memoryUse().blocks;
   const { output, rowIdMap } = noGrad(() => functional.moePermute(x, map, options));
-  expect(backend().memoryUse().blocks).toBe(before + 4);
-  for (const each of [output.tensor, ...Object.values(rowIdMap), map, x.tensor]) each.dispose();
+  expect(backend().memoryUse().blocks).toBe(blocksBefore + 4);
+  for (const tensorToFree of [output.tensor, ...Object.values(rowIdMap), map, x.tensor])
+    tensorToFree.dispose();
 });
 
 testInScope("maps and sizes that do not fit are refused", () => {

@@ -36,11 +36,16 @@ const ROWS = covering(
   3,
 );
 
-/** Values of magnitudes around 1, or few distinct ones. */
-const drawn = (seed: number, shape: readonly number[], dtype: "f32" | "bf16" | "f16", equal = false) => {
+/** Values of magnitudes around 1, or few distinct values. */
+const drawLogits = (
+  seed: number,
+  shape: readonly number[],
+  dtype: "f32" | "bf16" | "f16",
+  isEqual = false,
+) => {
   const count = shape.reduce((a, b) => a * b, 1);
   const values = Array.from(words(seed, count), (word) =>
-    equal ? (word % 3) - 1 : (word / 2 ** 32 - 0.5) * 12,
+    isEqual ? (word % 3) - 1 : (word / 2 ** 32 - 0.5) * 12,
   );
   return rounded(dtype, shape, values.map(Math.fround));
 };
@@ -52,8 +57,8 @@ function routes(row: (typeof ROWS)[number]): void {
   const scoreFunction = row.score === "preSoftmax" ? "softmax" : row.score;
   const hasBias = row.biased && scoreFunction !== "softmax";
   const groupTopk = groups === 1 ? 1 : 2;
-  const logits = drawn(1, [tokens, experts], dtype, row.equal);
-  const bias = hasBias ? drawn(2, [experts], "f32") : undefined;
+  const logits = drawLogits(1, [tokens, experts], dtype, row.equal);
+  const bias = hasBias ? drawLogits(2, [experts], "f32") : undefined;
   const leaf = new Variable(upload(backend(), logits), true);
   const result = functional.fusedTopkWithScoreFunction(leaf, {
     ...{ topk, numGroups: groups, groupTopk, scoreFunction, scalingFactor },
@@ -64,9 +69,9 @@ function routes(row: (typeof ROWS)[number]): void {
     ...{ k: topk, groups, groupTopk, scoreFunction, usePreSoftmax, scalingFactor },
     bias: bias && [...wideValues(bias)],
   };
-  const expected = rowsOf(logits).map((z) => oracle.route(z, router));
-  const map = expected.map(({ experts: chosen }) =>
-    Array.from({ length: experts }, (_, e) => Number(chosen.includes(e))),
+  const expected = rowsOf(logits).map((logitsOfToken) => oracle.route(logitsOfToken, router));
+  const map = expected.map(({ experts: chosenExperts }) =>
+    Array.from({ length: experts }, (_, expert) => Number(chosenExperts.includes(expert))),
   );
   const shape = [tokens, experts];
   expect(download(result.probs.tensor)).toEqual(
@@ -76,15 +81,17 @@ function routes(row: (typeof ROWS)[number]): void {
       expected.flatMap(({ probs }) => probs),
     ),
   );
-  expect([...result.topkIndices.dataSync()]).toEqual(expected.flatMap(({ experts: chosen }) => chosen));
+  expect([...result.topkIndices.dataSync()]).toEqual(
+    expected.flatMap(({ experts: chosenExperts }) => chosenExperts),
+  );
   expect([...result.routingMap.dataSync()]).toEqual(map.flat());
-  const counts = Array.from({ length: experts }, (_, e) =>
-    map.reduce((sum, each) => sum + (each[e] as number), 0),
+  const counts = Array.from({ length: experts }, (_, expert) =>
+    map.reduce((sum, tokenMap) => sum + (tokenMap[expert] as number), 0),
   );
   expect([...result.tokensPerExpert.dataSync()]).toEqual(counts);
-  const grad = drawn(3, shape, dtype);
+  const grad = drawLogits(3, shape, dtype);
   result.probs.backward(upload(backend(), grad));
-  const gradients = rowsOf(grad).map((each, t) => expected[t]?.backward(each) as number[]);
+  const gradients = rowsOf(grad).map((gradRow, token) => expected[token]?.backward(gradRow) as number[]);
   expect(download(leaf.grad as Tensor)).toEqual(rounded(dtype, shape, gradients.flat()));
   leaf.zeroGrad();
   if (groups === 1 && !hasBias && !usePreSoftmax) scores(leaf, logits, { topk, scoreFunction });
@@ -93,15 +100,17 @@ function routes(row: (typeof ROWS)[number]): void {
 /** Compares the scores of the loss, the loss, and their gradients. */
 function scores(
   leaf: Variable,
-  logits: ReturnType<typeof drawn>,
+  logits: ReturnType<typeof drawLogits>,
   options: { readonly topk: number; readonly scoreFunction: "softmax" | "sigmoid" | "sqrtsoftplus" },
 ): void {
   const { shape, dtype } = logits;
-  const expected = rowsOf(logits).map((z) => oracle.auxScores(z, options.scoreFunction));
+  const expected = rowsOf(logits).map((logitsOfToken) =>
+    oracle.auxScores(logitsOfToken, options.scoreFunction),
+  );
   const result = functional.fusedComputeScoreForMoeAuxLoss(leaf, options);
-  const values = expected.map((each) => each.scores);
+  const values = expected.map((token) => token.scores);
   expect(download(result.scores.tensor)).toEqual(rounded("f32", shape, values.flat()));
-  const counts = drawn(4, [shape[1] as number], "f32");
+  const counts = drawLogits(4, [shape[1] as number], "f32");
   const [tokens = 0, share = 0] = words(5 + (shape[1] as number) + options.topk, 2);
   // numbers whose quotients and products are inexact, so that every rounding counts
   const numbers = {
@@ -117,7 +126,7 @@ function scores(
     rounded(
       dtype,
       shape,
-      expected.flatMap((each) => each.backward(ofScores)),
+      expected.flatMap((token) => token.backward(ofScores)),
     ),
   );
   leaf.zeroGrad();
@@ -157,11 +166,11 @@ testInScope("a bf16 loss is rounded once", () => {
 
 it("without a graph, only results stay", () => {
   const logits = tensor(backend(), [1, 2, 3, 4], [2, 2]);
-  const before = backend().memoryUse().blocks;
+  const blocksBefore = backend().memoryUse().blocks;
   const call = () => functional.fusedTopkWithScoreFunction(logits, { topk: 1, scalingFactor: 2 });
-  const { probs, ...others } = noGrad(call);
-  expect(backend().memoryUse().blocks).toBe(before + 4);
-  for (const each of [probs.tensor, ...Object.values(others), logits]) each.dispose();
+  const { probs, ...otherResults } = noGrad(call);
+  expect(backend().memoryUse().blocks).toBe(blocksBefore + 4);
+  for (const tensorToFree of [probs.tensor, ...Object.values(otherResults), logits]) tensorToFree.dispose();
 });
 
 testInScope("options that do not fit are refused", () => {
@@ -171,9 +180,9 @@ testInScope("options that do not fit are refused", () => {
   expect(() => route(x, { topk: 9 })).toThrow(ArgumentError);
   expect(() => route(x, { topk: 2, expertBias: bias })).toThrow(ArgumentError);
   expect(() => route(x, { topk: 2, scoreFunction: "sigmoid", usePreSoftmax: true })).toThrow(ArgumentError);
-  const short = empty(backend(), "f32", [7]);
-  expect(() => route(x, { topk: 2, scoreFunction: "sigmoid", expertBias: short })).toThrow(ShapeError);
+  const shortTensor = empty(backend(), "f32", [7]);
+  expect(() => route(x, { topk: 2, scoreFunction: "sigmoid", expertBias: shortTensor })).toThrow(ShapeError);
   expect(() => route(bias, { topk: 2 })).toThrow(ShapeError);
   const numbers = { totalNumTokens: 1, numExperts: 8, topk: 1, coeff: 1 };
-  expect(() => functional.fusedMoeAuxLoss(x, short, numbers)).toThrow(ShapeError);
+  expect(() => functional.fusedMoeAuxLoss(x, shortTensor, numbers)).toThrow(ShapeError);
 });

@@ -27,16 +27,17 @@ const gradOf = (x: Variable) => valuesOf(x.grad as Tensor);
 /** Shapes that can be expanded to SHAPE, with the dimensions of SHAPE that are repeated. */
 const expandable = fc
   .tuple(fc.nat({ max: 3 }), fc.array(fc.boolean(), { minLength: 3, maxLength: 3 }))
-  .map(([missing, ones]) => ({
-    shape: SHAPE.map((size, axis) => (ones[axis] ? 1 : size)).slice(missing),
-    axes: [0, 1, 2].filter((axis) => axis < missing || ones[axis]),
+  .map(([numMissing, onesAxes]) => ({
+    shape: SHAPE.map((size, axis) => (onesAxes[axis] ? 1 : size)).slice(numMissing),
+    axes: [0, 1, 2].filter((axis) => axis < numMissing || onesAxes[axis]),
   }));
 
 /** The plain tensor of these f32 values. */
-const plain = (dtype: WideDType, shape: Shape, values: readonly number[]) => rounded(dtype, shape, values);
+const plainTensor = (dtype: WideDType, shape: Shape, values: readonly number[]) =>
+  rounded(dtype, shape, values);
 
 function canonical(x: PlainTensor<WideDType>): PlainTensor<WideDType> {
-  return plain(x.dtype, x.shape, Array.from(wideValues(x)));
+  return plainTensor(x.dtype, x.shape, Array.from(wideValues(x)));
 }
 
 /** The values of a tensor after an expansion to SHAPE. */
@@ -51,15 +52,15 @@ function summedTo(
   { shape, axes }: { shape: Shape; axes: number[] },
   terms: readonly number[],
 ) {
-  return plain(dtype, shape, axes.length === 0 ? terms : sums(terms, SHAPE, axes).values);
+  return plainTensor(dtype, shape, axes.length === 0 ? terms : sums(terms, SHAPE, axes).values);
 }
 
-const expansions = expandable.chain((small) =>
+const expansions = expandable.chain((smallTensor) =>
   wideType().chain((dtype) =>
     fc.record({
-      small: fc.constant(small),
+      smallTensor: fc.constant(smallTensor),
       x: wideTensor(SHAPE, { dtype, edges: [0, 1, 65504, 3.4e38] }),
-      y: wideTensor(small.shape, { edges: [0, 1, 2 ** -126, 3.4e38] }),
+      y: wideTensor(smallTensor.shape, { edges: [0, 1, 2 ** -126, 3.4e38] }),
       upstream: wideTensor(SHAPE, { dtype }),
     }),
   ),
@@ -67,17 +68,17 @@ const expansions = expandable.chain((small) =>
 
 it("expand: the gradient is the sum over the dimensions that were repeated", () => {
   fc.assert(
-    fc.property(expansions, ({ small, y, upstream }) => {
+    fc.property(expansions, ({ smallTensor, y, upstream }) => {
       using _scope = new Scope();
       const source = leaf(y);
-      const grad = plain(y.dtype, SHAPE, Array.from(wideValues(upstream)));
+      const grad = plainTensor(y.dtype, SHAPE, Array.from(wideValues(upstream)));
       const result = expand(source, SHAPE);
       result.backward(upload(backend(), grad));
-      expect(valuesOf(result.tensor)).toEqual(plain(y.dtype, SHAPE, expandedValues(y)));
+      expect(valuesOf(result.tensor)).toEqual(plainTensor(y.dtype, SHAPE, expandedValues(y)));
       // the gradient of a tensor that was not expanded is passed on unchanged, including the sign of zero
       const terms = Array.from(wideValues(grad));
-      const isMoved = small.shape.length === 3 && small.axes.every((axis) => SHAPE[axis] === 1);
-      expect(gradOf(source)).toEqual(isMoved ? grad : summedTo(y.dtype, small, terms));
+      const isReduced = smallTensor.shape.length === 3 && smallTensor.axes.every((axis) => SHAPE[axis] === 1);
+      expect(gradOf(source)).toEqual(isReduced ? grad : summedTo(y.dtype, smallTensor, terms));
       source.zeroGrad();
     }),
     PARAMETERS,
@@ -98,17 +99,17 @@ it.each(Object.entries(BINARY))(
   "%s expands y, and sums the f32 terms of its gradient",
   (_, { run, value, slope }) => {
     fc.assert(
-      fc.property(expansions, ({ small, x, y, upstream }) => {
+      fc.property(expansions, ({ smallTensor, x, y, upstream }) => {
         using _scope = new Scope();
-        const [left, right] = [leaf(x), leaf(y)];
-        const result = run(left, right);
+        const [xLeaf, yLeaf] = [leaf(x), leaf(y)];
+        const result = run(xLeaf, yLeaf);
         result.backward(upload(backend(), upstream));
         const [xs, ys, gs] = [wideValues(x), expandedValues(y), wideValues(upstream)];
-        const values = Array.from(xs, (each, i) => value(each, ys[i] as number));
+        const values = Array.from(xs, (xValue, i) => value(xValue, ys[i] as number));
         const terms = Array.from(gs, (g, i) => slope(g, xs[i] as number, ys[i] as number));
-        expect(valuesOf(result.tensor)).toEqual(plain(x.dtype, SHAPE, values));
-        expect(gradOf(right)).toEqual(summedTo(y.dtype, small, terms));
-        for (const each of [left, right]) each.zeroGrad();
+        expect(valuesOf(result.tensor)).toEqual(plainTensor(x.dtype, SHAPE, values));
+        expect(gradOf(yLeaf)).toEqual(summedTo(y.dtype, smallTensor, terms));
+        for (const leafToClear of [xLeaf, yLeaf]) leafToClear.zeroGrad();
       }),
       PARAMETERS,
     );
@@ -117,14 +118,14 @@ it.each(Object.entries(BINARY))(
 
 const reductions = fc.option(fc.subarray([0, 1, 2], { minLength: 1 }), { nil: undefined }).chain((dim) => {
   const axes = dim ?? [0, 1, 2];
-  const kept = SHAPE.map((size, axis) => (axes.includes(axis) ? 1 : size));
+  const keptShape = SHAPE.map((size, axis) => (axes.includes(axis) ? 1 : size));
   return wideType().chain((dtype) =>
     fc.record({
       dim: fc.constant(dim),
       axes: fc.constant(axes),
       keepdim: fc.boolean(),
       x: wideTensor(SHAPE, { dtype }),
-      upstream: wideTensor(kept, { dtype }),
+      upstream: wideTensor(keptShape, { dtype }),
     }),
   );
 });
@@ -141,12 +142,12 @@ it("sum and mean: the gradient is repeated, for mean after a multiplication by 1
       ] as const) {
         const source = leaf(x);
         run(source, { dim, keepdim }).backward(upload(backend(), upstream).reshape(shape));
-        const scaled = plain(
+        const scaledGrad = plainTensor(
           x.dtype,
           upstream.shape,
           Array.from(wideValues(upstream), (g) => mul(g, factor)),
         );
-        expect(gradOf(source)).toEqual(plain(x.dtype, SHAPE, expandedValues(scaled)));
+        expect(gradOf(source)).toEqual(plainTensor(x.dtype, SHAPE, expandedValues(scaledGrad)));
         source.zeroGrad();
       }
     }),

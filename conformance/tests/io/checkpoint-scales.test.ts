@@ -34,7 +34,7 @@ function step({ module }: ReturnType<typeof makeRun>, seed: number): string {
   out.backward(waves(backend(), seed + 50, out.shape));
   const leaves = [x, ...module.parameters()];
   const bits = [out.tensor, ...leaves.map(({ grad }) => grad)]
-    .map((each) => String(each?.dataSync()))
+    .map((scaleTensor) => String(scaleTensor?.dataSync()))
     .join("\n");
   for (const leaf of leaves) leaf.zeroGrad();
   return bits;
@@ -42,10 +42,10 @@ function step({ module }: ReturnType<typeof makeRun>, seed: number): string {
 
 describe("a checkpoint of FP8 attention", () => {
   it("continues with the bits of a run that was not interrupted", async () => {
-    const whole = makeRun();
-    step(whole, 1);
-    step(whole, 2);
-    await saveCheckpoint(path, whole);
+    const uninterruptedRun = makeRun();
+    step(uninterruptedRun, 1);
+    step(uninterruptedRun, 2);
+    await saveCheckpoint(path, uninterruptedRun);
     const file = await SafetensorsFile.open(path);
     const shapeOf = (pass: string, field: string) =>
       file.tensors.get(`quantization.coreAttention.attention.${pass}.${field}`)?.shape;
@@ -54,10 +54,10 @@ describe("a checkpoint of FP8 attention", () => {
       expect(shapeOf(pass, "amaxHistory")).toEqual([3, 3]);
     }
     await file.close();
-    const resumed = makeRun();
-    await loadCheckpoint(path, resumed);
-    for (const seed of [3, 4]) expect(step(resumed, seed)).toBe(step(whole, seed));
-    for (const { module } of [whole, resumed]) module.dispose();
+    const resumedRun = makeRun();
+    await loadCheckpoint(path, resumedRun);
+    for (const seed of [3, 4]) expect(step(resumedRun, seed)).toBe(step(uninterruptedRun, seed));
+    for (const { module } of [uninterruptedRun, resumedRun]) module.dispose();
   });
 
   it("is refused if a state has the number of tensors of a linear product", async () => {
@@ -71,8 +71,8 @@ describe("a checkpoint of FP8 attention", () => {
     Object.assign(attention, { slots: undefined, snapshotSync: () => linear });
     await saveCheckpoint(path, run);
     Object.assign(attention, { slots });
-    const other = makeRun();
-    await expect(loadCheckpoint(path, other)).rejects.toThrow(FileError);
-    for (const { module } of [run, other]) module.dispose();
+    const otherRun = makeRun();
+    await expect(loadCheckpoint(path, otherRun)).rejects.toThrow(FileError);
+    for (const { module } of [run, otherRun]) module.dispose();
   });
 });

@@ -1,4 +1,4 @@
-/** Checkpoints: a run that was saved and loaded has the same bits as an uninterrupted one; invalid files are refused. */
+/** Checkpoints: a run that was saved and loaded has the same bits as an uninterrupted run; invalid files are refused. */
 import { readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import * as fc from "fast-check";
@@ -27,13 +27,13 @@ import { useFolder } from "./folder.js";
 
 let folder = "";
 let path = "";
-useFolder((made) => {
-  folder = made;
+useFolder((createdFolder) => {
+  folder = createdFolder;
   path = join(folder, "run.safetensors");
 });
 
 const backend = useBackend({ threads: 1, datapath: "hopper" });
-const few = fc.integer({ min: 0, max: 3 });
+const smallCount = fc.integer({ min: 0, max: 3 });
 const PLAN: DrawnPlan = {
   recipe: "delayed",
   layers: ["bare", "mlp"],
@@ -49,9 +49,9 @@ const save = (run: DrawnRun, extra?: unknown) => saveCheckpoint(path, { ...state
 const load = (run: DrawnRun) => loadCheckpoint(path, stateOf(run));
 
 /** A run with other parameters and random numbers, after `used` steps. */
-function otherRun(plan: DrawnPlan, used: number): DrawnRun {
+function otherRun(plan: DrawnPlan, numSteps: number): DrawnRun {
   const run = new DrawnRun(backend(), plan, plan.seed ^ 1n);
-  run.train(10, 10 + used);
+  run.train(10, 10 + numSteps);
   return run;
 }
 
@@ -65,36 +65,46 @@ async function savedRun(plan: DrawnPlan): Promise<DrawnRun> {
 
 describe("a run resumed from a checkpoint", () => {
   it.each(sampleCases(RECIPE_NAMES))("has the bits of one that was not interrupted: %s", async (recipe) => {
-    const counts = fc.record({ before: few, after: fc.integer({ min: 1, max: 3 }), used: few });
+    const counts = fc.record({
+      stepsBeforeSaving: smallCount,
+      stepsAfterLoading: fc.integer({ min: 1, max: 3 }),
+      stepsBeforeLoading: smallCount,
+    });
     await fc.assert(
-      fc.asyncProperty(drawnPlans(recipe), counts, async (plan, { before, after, used }) => {
-        using whole = new DrawnRun(backend(), plan);
-        const expected = whole.train(0, before + after).slice(before);
-        using first = new DrawnRun(backend(), plan);
-        first.train(0, before);
-        await save(first);
-        using second = otherRun(plan, used);
-        await load(second);
-        expect(second.state()).toBe(first.state());
-        expect(second.train(before, before + after)).toEqual(expected);
-        expect(first.train(before, before + after)).toEqual(expected);
-      }),
+      fc.asyncProperty(
+        drawnPlans(recipe),
+        counts,
+        async (plan, { stepsBeforeSaving, stepsAfterLoading, stepsBeforeLoading }) => {
+          using uninterruptedRun = new DrawnRun(backend(), plan);
+          const expected = uninterruptedRun
+            .train(0, stepsBeforeSaving + stepsAfterLoading)
+            .slice(stepsBeforeSaving);
+          using firstRun = new DrawnRun(backend(), plan);
+          firstRun.train(0, stepsBeforeSaving);
+          await save(firstRun);
+          using loadedRun = otherRun(plan, stepsBeforeLoading);
+          await load(loadedRun);
+          expect(loadedRun.state()).toBe(firstRun.state());
+          expect(loadedRun.train(stepsBeforeSaving, stepsBeforeSaving + stepsAfterLoading)).toEqual(expected);
+          expect(firstRun.train(stepsBeforeSaving, stepsBeforeSaving + stepsAfterLoading)).toEqual(expected);
+        },
+      ),
       { numRuns: draws(12) },
     );
   });
 
   it("can be saved again at once, to the same bytes, and alone in its folder", async () => {
     await fc.assert(
-      fc.asyncProperty(anyPlan, few, fc.jsonValue(), async (plan, before, extra) => {
+      fc.asyncProperty(anyPlan, smallCount, fc.jsonValue(), async (plan, stepsBeforeSaving, extra) => {
         using run = new DrawnRun(backend(), plan);
-        run.train(0, before);
+        run.train(0, stepsBeforeSaving);
         await save(run, extra);
         const bytes = readFileSync(path);
         await save(run, extra);
         expect(readFileSync(path).equals(bytes)).toBe(true);
-        using second = otherRun(plan, before);
-        expect(JSON.stringify(await load(second))).toBe(JSON.stringify(extra));
-        await save(second, extra);
+        using loadedRun = otherRun(plan, stepsBeforeSaving);
+        expect(JSON.stringify(await load(loadedRun))).toBe(JSON.stringify(extra));
+        await save(loadedRun, extra);
         expect(readFileSync(path).equals(bytes)).toBe(true);
         expect(readdirSync(folder)).toEqual(["run.safetensors"]);
       }),
@@ -105,12 +115,12 @@ describe("a run resumed from a checkpoint", () => {
   it("has the state at the time of the save, even if training continues before the file is written", async () => {
     using run = new DrawnRun(backend(), { ...PLAN, recipe: "nvfp4" });
     run.train(0, 1);
-    const before = run.state();
+    const stateBefore = run.state();
     const saving = save(run);
     run.train(1, 2);
     await saving;
     await load(run);
-    expect(run.state()).toBe(before);
+    expect(run.state()).toBe(stateBefore);
   });
 });
 
@@ -138,23 +148,23 @@ describe("the parts of a run that a checkpoint stores", () => {
       new Linear(backend(), 32, 32, { bias: false, random: new RandomState(seed) });
     const init = { recipe: new DelayedScaling(), preserveHighPrecisionInitVal: true };
     using module = quantizedModelInit(init, () => make(1n));
-    using other = quantizedModelInit(init, () => make(2n));
+    using otherModule = quantizedModelInit(init, () => make(2n));
     await saveCheckpoint(path, { module });
-    await loadCheckpoint(path, { module: other });
-    expect(valuesOf(other)).toEqual(valuesOf(module));
-    using optimizer = new SGD(other, { learningRate: 1 });
-    using wide = dequantize(other.weight.value as QuantizedTensor, "f32");
-    expect(optimizer.slots.get("weight")?.master.dataSync()).toEqual(wide.dataSync());
+    await loadCheckpoint(path, { module: otherModule });
+    expect(valuesOf(otherModule)).toEqual(valuesOf(module));
+    using optimizer = new SGD(otherModule, { learningRate: 1 });
+    using wideTensor = dequantize(otherModule.weight.value as QuantizedTensor, "f32");
+    expect(optimizer.slots.get("weight")?.master.dataSync()).toEqual(wideTensor.dataSync());
   });
 
   it("leave the optimizer unchanged if it is not given", async () => {
-    using first = await savedRun(PLAN);
-    using second = otherRun(PLAN, 1);
-    const [slot] = second.optimizer.slots.values();
-    const before = slot?.master.dataSync();
-    await loadCheckpoint(path, { module: second.model, random: second.random });
-    expect(valuesOf(second.model)).toEqual(valuesOf(first.model));
-    expect(slot?.master.dataSync()).toEqual(before);
+    using firstRun = await savedRun(PLAN);
+    using secondRun = otherRun(PLAN, 1);
+    const [slot] = secondRun.optimizer.slots.values();
+    const masterBefore = slot?.master.dataSync();
+    await loadCheckpoint(path, { module: secondRun.model, random: secondRun.random });
+    expect(valuesOf(secondRun.model)).toEqual(valuesOf(firstRun.model));
+    expect(slot?.master.dataSync()).toEqual(masterBefore);
     expect(slot?.steps).toBe(1);
   });
 
@@ -167,8 +177,8 @@ describe("the parts of a run that a checkpoint stores", () => {
   it("must belong to one module: an optimizer of another module is refused, and the file is unchanged", async () => {
     using run = await savedRun(PLAN);
     const bytes = readFileSync(path);
-    using other = otherRun(PLAN, 0);
-    const state = { module: run.model, optimizer: other.optimizer };
+    using loadingRun = otherRun(PLAN, 0);
+    const state = { module: run.model, optimizer: loadingRun.optimizer };
     await expect(saveCheckpoint(path, state)).rejects.toThrow(ArgumentError);
     await expect(loadCheckpoint(path, state)).rejects.toThrow(
       /"0.weight", which is not a parameter of the module/,
@@ -198,11 +208,11 @@ describe("the parts of a run that a checkpoint stores", () => {
     [{ step: 1n }, /extra.step is bigint 1/],
     [{ when: new Date(0) }, /extra.when is object/],
     [[new Map()], /extra\[0\] is object/],
-  ])("are refused if JSON would change them: %o", async (extra, words) => {
+  ])("are refused if JSON would change them: %o", async (extra, message) => {
     using module = new Linear(backend(), 32, 32);
     const error: unknown = await saveCheckpoint(path, { module, extra }).catch((reason: unknown) => reason);
     expect(error).toBeInstanceOf(ArgumentError);
-    expect((error as ArgumentError).message).toMatch(words);
+    expect((error as ArgumentError).message).toMatch(message);
     expect(readdirSync(folder)).toEqual([]);
   });
 
@@ -215,31 +225,38 @@ describe("the parts of a run that a checkpoint stores", () => {
 });
 
 describe("a checkpoint that does not fit the run", () => {
-  async function expectRefusal(run: DrawnRun, words: RegExp): Promise<void> {
-    const before = run.state();
+  async function expectRefusal(run: DrawnRun, message: RegExp): Promise<void> {
+    const stateBefore = run.state();
     const error: unknown = await load(run).catch((reason: unknown) => reason);
     expect(error).toBeInstanceOf(FileError);
-    expect((error as FileError).message).toMatch(words);
+    expect((error as FileError).message).toMatch(message);
     expect((error as FileError).message).toContain(path);
-    expect(run.state()).toBe(before);
+    expect(run.state()).toBe(stateBefore);
   }
 
   it("is refused if any byte differs or is missing, and the run is unchanged", async () => {
     using _first = await savedRun(PLAN);
-    using second = otherRun(PLAN, 1);
+    using loadingRun = otherRun(PLAN, 1);
     const bytes = readFileSync(path);
     const header = new TextDecoder().decode(bytes.subarray(8, 8 + Number(bytes.readBigUInt64LE())));
     const padding = { begin: 8 + Buffer.byteLength(header.trimEnd()), end: 8 + Buffer.byteLength(header) };
-    const place = fc.nat(bytes.length - 1).filter((at) => at < padding.begin || at >= padding.end);
+    const place = fc
+      .nat(bytes.length - 1)
+      .filter((position) => position < padding.begin || position >= padding.end);
     const headerPlace = fc.nat(padding.begin - 1);
     const flip = fc.integer({ min: 1, max: 255 });
     await fc.assert(
-      fc.asyncProperty(fc.oneof(place, headerPlace), flip, fc.boolean(), async (at, mask, cut) => {
-        const damaged = Buffer.from(cut ? bytes.subarray(0, at) : bytes);
-        if (!cut) damaged[at] = (damaged[at] as number) ^ mask;
-        writeFileSync(path, damaged);
-        await expectRefusal(second, /./);
-      }),
+      fc.asyncProperty(
+        fc.oneof(place, headerPlace),
+        flip,
+        fc.boolean(),
+        async (position, mask, isTruncated) => {
+          const damagedBytes = Buffer.from(isTruncated ? bytes.subarray(0, position) : bytes);
+          if (!isTruncated) damagedBytes[position] = (damagedBytes[position] as number) ^ mask;
+          writeFileSync(path, damagedBytes);
+          await expectRefusal(loadingRun, /./);
+        },
+      ),
       { numRuns: draws(200) },
     );
   });
@@ -247,7 +264,7 @@ describe("a checkpoint that does not fit the run", () => {
   it("is refused if the run has another model, recipe or optimizer", async () => {
     const base: DrawnPlan = { ...PLAN, recipe: "mxfp8", layers: ["linear"] };
     using _run = await savedRun(base);
-    const others: readonly (readonly [Partial<DrawnPlan>, RegExp])[] = [
+    const otherPlans: readonly (readonly [Partial<DrawnPlan>, RegExp])[] = [
       [{ layers: ["linear", "bare"] }, /"1.weight" is quantized in the module and not there/],
       [{ layers: ["bare"] }, /updates "0.bias" and this one does not/],
       [{ dtype: "f32" }, /"0.weight" has dtype "bf16" there and "f32" in the module/],
@@ -256,9 +273,9 @@ describe("a checkpoint that does not fit the run", () => {
       [{ optimizer: "momentum" }, /"optimizer.0.weight.v" has no place/],
       [{ optimizer: "sgd" }, /"optimizer.0.weight.m" has no place/],
     ];
-    for (const [changes, words] of others) {
-      using other = otherRun({ ...base, ...changes }, 0);
-      await expectRefusal(other, words);
+    for (const [planChanges, message] of otherPlans) {
+      using loadingRun = otherRun({ ...base, ...planChanges }, 0);
+      await expectRefusal(loadingRun, message);
     }
   });
 
@@ -272,20 +289,20 @@ describe("a checkpoint that does not fit the run", () => {
     };
     {
       using _run = await savedRun(base);
-      using other = otherRun({ ...base, optimizer: "momentum" }, 0);
-      await expectRefusal(other, /"optimizer.0.weight.m" is needed and not there/);
+      using loadingRun = otherRun({ ...base, optimizer: "momentum" }, 0);
+      await expectRefusal(loadingRun, /"optimizer.0.weight.m" is needed and not there/);
       using longer = otherRun({ ...base, layers: ["bare", "bare"] }, 0);
       await expectRefusal(longer, /step count of "1.weight" is absent/);
     }
     using run = otherRun(base, 1);
     const scales = "quantization.0.linear";
-    await edited((tensors) => tensors.delete(`${scales}.backward.amaxHistory`));
+    await editTensors((tensors) => tensors.delete(`${scales}.backward.amaxHistory`));
     await expectRefusal(run, /"quantization.0.linear.backward.amaxHistory" is needed and not there/);
     using _again = await savedRun(base);
-    await edited((tensors) => tensors.set(`${scales}.forward.scale`, { dtype: "F32", shape: [2] }));
+    await editTensors((tensors) => tensors.set(`${scales}.forward.scale`, { dtype: "F32", shape: [2] }));
     await expectRefusal(run, /forward.scale": is F32 \[2\]; it must be F32 \[3\]/);
     using _oncemore = await savedRun(base);
-    await edited((tensors) => tensors.set("module.0.weight", { dtype: "F32", shape: [32, 64] }));
+    await editTensors((tensors) => tensors.set("module.0.weight", { dtype: "F32", shape: [32, 64] }));
     await expectRefusal(run, /is F32 \[32,64\] and F32 \[32,32\] is needed/);
   });
 
@@ -303,41 +320,46 @@ describe("a checkpoint that does not fit the run", () => {
     ['{"version":1,"quantized":{},"random":{"seed":1,"offset":"0"}}', /seed and offset are not decimal/],
     ['{"version":1,"quantized":{},"random":{"seed":"1","offset":"0"}}', /digest is missing/],
     ['{"version":1,"version":1}', /is not a JSON object/],
-  ])("is refused if its record is %s", async (record, words) => {
+  ])("is refused if its record is %s", async (record, message) => {
     using run = otherRun(PLAN, 1);
     const metadata: Record<string, string> = record === undefined ? {} : { "lockstep.checkpoint": record };
     await writeSafetensors(path, { tensors: [], metadata }, async () => {});
-    await expectRefusal(run, words);
+    await expectRefusal(run, message);
   });
 
   it("is refused by a tensor's name if that tensor has another type or shape or is missing", async () => {
     using _run = await savedRun(PLAN);
     using run = otherRun(PLAN, 1);
-    const saved = readFileSync(path);
+    const savedBytes = readFileSync(path);
     const plans = await plansOf();
     expect(plans.length).toBeGreaterThan(20);
     for (const [i, { name, dtype, shape }] of sampleCases([...plans.entries()], 4)) {
-      const [first = 1, ...rest] = shape;
-      const others: readonly (Pick<TensorPlan, "dtype" | "shape"> | undefined)[] = [
+      const [firstSize = 1, ...otherSizes] = shape;
+      const otherDeclarations: readonly (Pick<TensorPlan, "dtype" | "shape"> | undefined)[] = [
         undefined,
         { dtype: dtype === "F32" ? "I32" : dtype === "U8" ? "I8" : "U16", shape },
         { dtype, shape: [...shape, 1] },
-        { dtype, shape: [first + 1, ...rest] },
-        { dtype, shape: [first, ...rest.map((size) => 2 * size)] },
-        { dtype, shape: [first * rest.reduce((a, b) => a * b, 1)] },
+        { dtype, shape: [firstSize + 1, ...otherSizes] },
+        { dtype, shape: [firstSize, ...otherSizes.map((size) => 2 * size)] },
+        { dtype, shape: [firstSize * otherSizes.reduce((a, b) => a * b, 1)] },
         // a history may have any length except 0
-        { dtype, shape: [0, ...rest] },
+        { dtype, shape: [0, ...otherSizes] },
       ];
       const isHistory = name.endsWith(".amaxHistory");
-      for (const other of others) {
-        const isSame = other?.dtype === dtype && String(other.shape) === String(shape);
-        const [length = 0, ...columns] = other?.shape ?? [];
+      for (const otherDeclaration of otherDeclarations) {
+        const isSame = otherDeclaration?.dtype === dtype && String(otherDeclaration.shape) === String(shape);
+        const [length = 0, ...columns] = otherDeclaration?.shape ?? [];
         const isLonger =
-          isHistory && other?.dtype === dtype && length > 0 && String(columns) === String(rest);
+          isHistory &&
+          otherDeclaration?.dtype === dtype &&
+          length > 0 &&
+          String(columns) === String(otherSizes);
         if (isSame || isLonger) continue;
-        writeFileSync(path, saved);
-        await rewritten(
-          plans.flatMap((plan, at) => (at === i ? (other ? [{ name, ...other }] : []) : [plan])),
+        writeFileSync(path, savedBytes);
+        await rewriteFile(
+          plans.flatMap((plan, planIndex) =>
+            planIndex === i ? (otherDeclaration ? [{ name, ...otherDeclaration }] : []) : [plan],
+          ),
         );
         await expectRefusal(run, new RegExp(`"${name.replaceAll(".", "\\.")}"`));
       }
@@ -348,7 +370,7 @@ describe("a checkpoint that does not fit the run", () => {
     using _run = await savedRun(PLAN);
     using run = otherRun(PLAN, 1);
     const plans = await plansOf();
-    const saved = readFileSync(path);
+    const savedBytes = readFileSync(path);
     for (const name of [
       "more",
       "module.more",
@@ -356,17 +378,17 @@ describe("a checkpoint that does not fit the run", () => {
       "quantization.more.forward.scale",
       "xoptimizer.",
     ]) {
-      writeFileSync(path, saved);
-      await rewritten([...plans, { name, dtype: "F32", shape: [1] }]);
+      writeFileSync(path, savedBytes);
+      await rewriteFile([...plans, { name, dtype: "F32", shape: [1] }]);
       await expectRefusal(run, new RegExp(`"${name}" has no place`));
       const error: unknown = await loadCheckpoint(path, { module: run.model }).catch(
         (reason: unknown) => reason,
       );
       // without an optimizer, the optimizer's tensors are not read
-      const words = name.startsWith("optimizer.")
+      const message = name.startsWith("optimizer.")
         ? /contents have changed since it was saved/
         : /has no place/;
-      expect(String(error)).toMatch(words);
+      expect(String(error)).toMatch(message);
     }
   });
 
@@ -386,14 +408,14 @@ describe("a checkpoint that does not fit the run", () => {
   it.each([
     ["a step count of a parameter that the optimizer does not have", { "9.weight": 1 }, /updates "9.weight"/],
     ["no step counts", undefined, /saved without an optimizer/],
-  ])("is refused if its record has %s", async (_what, more, words) => {
+  ])("is refused if its record has %s", async (_what, extraFields, message) => {
     using _run = await savedRun(PLAN);
     using run = otherRun(PLAN, 1);
     await recordChanged("lockstep.checkpoint", ({ steps, ...record }) => ({
       ...record,
-      ...(more ? { steps: { ...(steps as object), ...more } } : {}),
+      ...(extraFields ? { steps: { ...(steps as object), ...extraFields } } : {}),
     }));
-    await expectRefusal(run, words);
+    await expectRefusal(run, message);
   });
 
   it.each<[DrawnPlan["recipe"], string, unknown]>([
@@ -412,12 +434,12 @@ describe("a checkpoint that does not fit the run", () => {
     const plan: DrawnPlan = { ...PLAN, recipe, layers: ["bare"] };
     using _run = await savedRun(plan);
     using run = otherRun(plan, 1);
-    let before: unknown;
+    let stateBefore: unknown;
     await recordChanged("lockstep.module.0.weight", (record) => {
-      before = record[field];
+      stateBefore = record[field];
       return { ...record, [field]: value };
     });
-    expect(value).not.toEqual(before);
+    expect(value).not.toEqual(stateBefore);
     const name = { scales: "scaleLayout" }[field] ?? field;
     await expectRefusal(run, new RegExp(`"0.weight" has ${name} .* there and .* in the module`));
   });
@@ -438,9 +460,9 @@ describe("a checkpoint that does not fit the run", () => {
   }
 
   /** Rewrites the file with these tensors, all zero, or with other metadata and the same bytes. */
-  async function rewritten(
+  async function rewriteFile(
     plans: readonly TensorPlan[] | undefined,
-    change: (metadata: Metadata) => Metadata = (metadata) => metadata,
+    alter: (metadata: Metadata) => Metadata = (metadata) => metadata,
   ): Promise<void> {
     const file = await SafetensorsFile.open(path);
     const tensors =
@@ -450,28 +472,28 @@ describe("a checkpoint that does not fit the run", () => {
       bytes.set(name, plans ? new Uint8Array(fileBytes(dtype, shape)) : await file.read(file.entry(name)));
     const { metadata } = file;
     await file.close();
-    await writeSafetensors(path, { tensors, metadata: change(metadata) }, async (put) => {
-      for (const [name, each] of bytes) await put(name, each);
+    await writeSafetensors(path, { tensors, metadata: alter(metadata) }, async (writeTensor) => {
+      for (const [name, tensorBytes] of bytes) await writeTensor(name, tensorBytes);
     });
   }
 
   function recordChanged(
     key: string,
-    change: (record: Readonly<Record<string, unknown>>) => Readonly<Record<string, unknown>>,
+    alter: (record: Readonly<Record<string, unknown>>) => Readonly<Record<string, unknown>>,
   ): Promise<void> {
-    return rewritten(undefined, (metadata) => ({
+    return rewriteFile(undefined, (metadata) => ({
       ...metadata,
-      [key]: JSON.stringify(change(JSON.parse(metadata[key] as string))),
+      [key]: JSON.stringify(alter(JSON.parse(metadata[key] as string))),
     }));
   }
 
   /** Rewrites the file with other tensors, all zero. */
-  async function edited(
-    change: (tensors: Map<string, { dtype: "F32"; shape: readonly number[] }>) => void,
+  async function editTensors(
+    alter: (tensors: Map<string, { dtype: "F32"; shape: readonly number[] }>) => void,
   ): Promise<void> {
     const plans = await plansOf();
     const tensors = new Map(plans.map(({ name, shape }) => [name, { dtype: "F32" as const, shape }]));
-    change(tensors);
-    await rewritten([...tensors].map(([name, plan]) => ({ name, ...plan })));
+    alter(tensors);
+    await rewriteFile([...tensors].map(([name, plan]) => ({ name, ...plan })));
   }
 });

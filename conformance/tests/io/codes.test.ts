@@ -29,12 +29,12 @@ describe("elements of a file", () => {
   it.each(DTYPES)("%s are consecutive bits of it, the lowest first, at any byte offset", (dtype) => {
     const { bits } = FILE_DTYPES[dtype];
     fc.assert(
-      fc.property(fc.uint8Array({ minLength: 24, maxLength: 48 }), fc.nat(7), (all, offset) => {
-        const whole = all.length - offset - ((all.length - offset) % 24);
-        const bytes = all.subarray(offset, offset + whole);
+      fc.property(fc.uint8Array({ minLength: 24, maxLength: 48 }), fc.nat(7), (fileBytes, offset) => {
+        const wholeLength = fileBytes.length - offset - ((fileBytes.length - offset) % 24);
+        const bytes = fileBytes.subarray(offset, offset + wholeLength);
         const codes = unpackCodes(dtype, bytes);
         const width = Math.max(8, bits);
-        for (let i = 0; i < (whole * 8) / bits; i++)
+        for (let i = 0; i < (wholeLength * 8) / bits; i++)
           expect(bitsOf(codes, i * width, width)).toBe(bitsOf(bytes, i * bits, bits));
       }),
     );
@@ -45,9 +45,9 @@ describe("elements of a file", () => {
       fc.property(fc.float(), fc.float(), fc.bigInt({ min: 0n, max: 2n ** 64n - 1n }), (re, im, code) => {
         const bytes = new Uint8Array(Float32Array.of(re, im).buffer);
         expect(partsOf("C64", bitsOf(bytes, 0, 64))).toEqual([re, im]);
-        for (const dtype of DTYPES.filter((each) => each !== "C64")) {
-          const own = BigInt.asUintN(FILE_DTYPES[dtype].bits, code);
-          expect(partsOf(dtype, own)).toEqual([codeValue(dtype, own)]);
+        for (const dtype of DTYPES.filter((name) => name !== "C64")) {
+          const ownBits = BigInt.asUintN(FILE_DTYPES[dtype].bits, code);
+          expect(partsOf(dtype, ownBits)).toEqual([codeValue(dtype, ownBits)]);
         }
       }),
     );
@@ -69,8 +69,8 @@ describe("codes of 6 bits", () => {
         expect(unpackCodes("F6_E2M3", packed)).toEqual(codes);
       }),
     );
-    const six = DTYPES.filter((each) => sixBitDType(each) !== undefined);
-    expect(six).toEqual(DTYPES.filter((each) => FILE_DTYPES[each].bits === 6));
+    const sixBitDtypes = DTYPES.filter((name) => sixBitDType(name) !== undefined);
+    expect(sixBitDtypes).toEqual(DTYPES.filter((name) => FILE_DTYPES[name].bits === 6));
   });
 });
 
@@ -100,8 +100,8 @@ describe("reading a part of a tensor", () => {
     "memory",
     SIZES.map((size, i) => ({ name: `t${i}`, dtype: "U8", shape: [size], bytes: contentOf(i) })),
   );
-  const small = { name: "t9", dtype: "U8", shape: [100], bytes: contentOf(9) } as const;
-  const frame = Frame.decode("frame", Buffer.concat(encodeFrame("frame", [small], {}).slice(1)));
+  const smallTensor = { name: "t9", dtype: "U8", shape: [100], bytes: contentOf(9) } as const;
+  const frame = Frame.decode("frame", Buffer.concat(encodeFrame("frame", [smallTensor], {}).slice(1)));
   function contentOf(i: number): Uint8Array {
     const begin = SIZES.slice(0, i).reduce((a, b) => a + b, 0);
     return data.subarray(begin, begin + SIZES[i]!);
@@ -109,11 +109,11 @@ describe("reading a part of a tensor", () => {
   beforeAll(async () => {
     folder = mkdtempSync(join(tmpdir(), "lockstep-bytes-"));
     const path = join(folder, "a.safetensors");
-    let at = 0;
+    let offset = 0;
     const entries = SIZES.map((size, i) => {
-      const begin = at;
-      at += size;
-      return `"t${i}":{"dtype":"U8","shape":[${size}],"data_offsets":[${begin},${at}]}`;
+      const begin = offset;
+      offset += size;
+      return `"t${i}":{"dtype":"U8","shape":[${size}],"data_offsets":[${begin},${offset}]}`;
     });
     const header = Buffer.from(`{${entries}}`);
     const prefix = Buffer.alloc(8);
@@ -135,20 +135,20 @@ describe("reading a part of a tensor", () => {
       return fc.tuple(fc.constant(i), edge, edge);
     });
     await fc.assert(
-      fc.asyncProperty(fc.array(part, { minLength: 1, maxLength: 6 }), async (parts) => {
-        const reads = parts.map(async ([i, one, other]) => {
-          const [begin, end] = [Math.min(one, other), Math.max(one, other)];
+      fc.asyncProperty(fc.array(part, { minLength: 1, maxLength: 6 }), async (ranges) => {
+        const reads = ranges.map(async ([i, firstShare, secondShare]) => {
+          const [begin, end] = [Math.min(firstShare, secondShare), Math.max(firstShare, secondShare)];
           const expected = Buffer.from(contentOf(i).subarray(begin, end));
           for (const source of [file, memory]) {
-            const read = await source.read(source.entry(`t${i}`), begin, end);
-            expect(expected.equals(read)).toBe(true);
-            const into = new Uint8Array(new SharedArrayBuffer(expected.length + 2), 1, expected.length);
-            await source.readInto(source.entry(`t${i}`), begin, into);
-            expect(expected.equals(into)).toBe(true);
-            expect(new Uint8Array(into.buffer).at(0)).toBe(0);
-            expect(new Uint8Array(into.buffer).at(-1)).toBe(0);
+            const bytesRead = await source.read(source.entry(`t${i}`), begin, end);
+            expect(expected.equals(bytesRead)).toBe(true);
+            const target = new Uint8Array(new SharedArrayBuffer(expected.length + 2), 1, expected.length);
+            await source.readInto(source.entry(`t${i}`), begin, target);
+            expect(expected.equals(target)).toBe(true);
+            expect(new Uint8Array(target.buffer).at(0)).toBe(0);
+            expect(new Uint8Array(target.buffer).at(-1)).toBe(0);
             // the result belongs to the caller
-            read.fill(0);
+            bytesRead.fill(0);
           }
         });
         await Promise.all(reads);
@@ -174,30 +174,39 @@ describe("reading a part of a tensor", () => {
   });
 
   it("refuses bytes that the tensor does not have, and entries of another file", async () => {
-    const bound = fc.oneof(
+    const rangeBound = fc.oneof(
       fc.integer({ min: -3, max: 110 }),
       fc.constantFrom(0.5, Number.NaN, Infinity, 2 ** 53),
     );
     await fc.assert(
-      fc.asyncProperty(bound, bound, async (begin, end) => {
-        const right =
+      fc.asyncProperty(rangeBound, rangeBound, async (begin, end) => {
+        const isValid =
           Number.isInteger(begin) && Number.isInteger(end) && 0 <= begin && begin <= end && end <= 100;
         for (const source of [file, memory, frame]) {
           const entry = source.entry("t9");
-          const read = source.read(entry, begin, end);
-          if (right) expect((await read).length).toBe(end - begin);
-          else await expect(read).rejects.toThrow(ArgumentError);
-          const into = new Uint8Array(7);
-          const filled = source.readInto(entry, begin, into);
-          if (Number.isInteger(begin) && 0 <= begin && begin + 7 <= 100) await filled;
-          else await expect(filled).rejects.toThrow(ArgumentError);
+          const pendingRead = source.read(entry, begin, end);
+          if (isValid) expect((await pendingRead).length).toBe(end - begin);
+          else await expect(pendingRead).rejects.toThrow(ArgumentError);
+          const target = new Uint8Array(7);
+          const pendingFill = source.readInto(entry, begin, target);
+          if (Number.isInteger(begin) && 0 <= begin && begin + 7 <= 100) await pendingFill;
+          else await expect(pendingFill).rejects.toThrow(ArgumentError);
         }
       }),
     );
     for (const source of [file, memory, frame]) {
       const entry = source.entry("t9");
-      for (const into of [undefined, null, 7, "bytes", [1, 2], {}, new Float32Array(2), new ArrayBuffer(7)])
-        await expect(source.readInto(entry, 0, into as never)).rejects.toThrow(
+      for (const invalidTarget of [
+        undefined,
+        null,
+        7,
+        "bytes",
+        [1, 2],
+        {},
+        new Float32Array(2),
+        new ArrayBuffer(7),
+      ])
+        await expect(source.readInto(entry, 0, invalidTarget as never)).rejects.toThrow(
           /readInto: into is .* Uint8Array/,
         );
       for (const begin of [undefined, null, "0", 0n, {}])
@@ -205,9 +214,9 @@ describe("reading a part of a tensor", () => {
           ArgumentError,
         );
     }
-    const again = await SafetensorsFile.open(file.path);
-    for (const wrong of [
-      again.entry("t1"),
+    const reopenedFile = await SafetensorsFile.open(file.path);
+    for (const invalidEntry of [
+      reopenedFile.entry("t1"),
       { ...file.entry("t1") },
       memory.entry("t1"),
       undefined,
@@ -215,13 +224,14 @@ describe("reading a part of a tensor", () => {
       "t1",
       {},
     ])
-      await expect(file.read(wrong as never)).rejects.toThrow(ArgumentError);
-    await again.close();
-    for (const name of ["t1", "t7"]) await expect(again.read(again.entry(name))).rejects.toThrow(FileError);
+      await expect(file.read(invalidEntry as never)).rejects.toThrow(ArgumentError);
+    await reopenedFile.close();
+    for (const name of ["t1", "t7"])
+      await expect(reopenedFile.read(reopenedFile.entry(name))).rejects.toThrow(FileError);
   });
 
   it("names the first eight tensors if the requested one does not exist", () => {
-    const few = (count: number): MemorySource =>
+    const sourceOf = (count: number): MemorySource =>
       new MemorySource(
         "memory",
         Array.from({ length: count }, (_, i) => ({
@@ -232,8 +242,8 @@ describe("reading a part of a tensor", () => {
         })),
       );
     const names = "n0, n1, n2, n3, n4, n5, n6, n7";
-    expect(() => few(0).entry("x")).toThrow(/there are none$/);
-    expect(() => few(8).entry("x")).toThrow(new RegExp(`there are ${names}$`));
-    expect(() => few(9).entry("x")).toThrow(new RegExp(`there are ${names}, …$`));
+    expect(() => sourceOf(0).entry("x")).toThrow(/there are none$/);
+    expect(() => sourceOf(8).entry("x")).toThrow(new RegExp(`there are ${names}$`));
+    expect(() => sourceOf(9).entry("x")).toThrow(new RegExp(`there are ${names}, …$`));
   });
 });

@@ -7,29 +7,34 @@ import { fileError, readAt, requirePath, writeAt } from "../../../src/io/files.j
 import { jsonText } from "../../../src/io/json/json-write.js";
 import { draws } from "../harness/draws.js";
 
-/** A file in memory. Each call transfers as many bytes as the next number in `moves` says, at least one if there are any. */
-function handleOf(file: Uint8Array, moves: readonly number[]): FileHandle {
+/** A file in memory. Each call transfers as many bytes as the next of `transferSizes` says, at least one byte if any is left. */
+function handleOf(file: Uint8Array, transferSizes: readonly number[]): FileHandle {
   let calls = 0;
-  const most = (wanted: number, left: number): number =>
-    Math.max(0, Math.min(wanted, left, 1 + (moves[calls++ % moves.length] ?? 0)));
+  const transferSize = (requestedBytes: number, bytesLeft: number): number =>
+    Math.max(
+      0,
+      Math.min(requestedBytes, bytesLeft, 1 + (transferSizes[calls++ % transferSizes.length] ?? 0)),
+    );
   const handle: Pick<FileHandle, "read" | "write"> = {
-    read: (async (bytes: Uint8Array, at: number, wanted: number, position: number) => {
-      if (at + wanted > bytes.length) throw new RangeError(`${wanted} bytes at ${at} of ${bytes.length}`);
-      const bytesRead = most(wanted, file.length - position);
-      bytes.set(file.subarray(position, position + bytesRead), at);
+    read: (async (bytes: Uint8Array, offset: number, requestedBytes: number, position: number) => {
+      if (offset + requestedBytes > bytes.length)
+        throw new RangeError(`${requestedBytes} bytes at ${offset} of ${bytes.length}`);
+      const bytesRead = transferSize(requestedBytes, file.length - position);
+      bytes.set(file.subarray(position, position + bytesRead), offset);
       return { bytesRead, buffer: bytes };
     }) as FileHandle["read"],
-    write: (async (bytes: Uint8Array, at: number, wanted: number, position: number) => {
-      if (at + wanted > bytes.length) throw new RangeError(`${wanted} bytes at ${at} of ${bytes.length}`);
-      const bytesWritten = most(wanted, Infinity);
-      file.set(bytes.subarray(at, at + bytesWritten), position);
+    write: (async (bytes: Uint8Array, offset: number, requestedBytes: number, position: number) => {
+      if (offset + requestedBytes > bytes.length)
+        throw new RangeError(`${requestedBytes} bytes at ${offset} of ${bytes.length}`);
+      const bytesWritten = transferSize(requestedBytes, Infinity);
+      file.set(bytes.subarray(offset, offset + bytesWritten), position);
       return { bytesWritten, buffer: bytes };
     }) as FileHandle["write"],
   };
   return handle as FileHandle;
 }
 
-const moves = fc.array(fc.nat(9), { minLength: 1, maxLength: 5 });
+const transferSizes = fc.array(fc.nat(9), { minLength: 1, maxLength: 5 });
 
 describe("bytes of a file", () => {
   it("are read completely, or an error is thrown if the file ends before them", async () => {
@@ -38,16 +43,18 @@ describe("bytes of a file", () => {
         fc.uint8Array({ maxLength: 60 }),
         fc.nat(60),
         fc.nat(60),
-        moves,
-        async (file, at, length, each) => {
-          const read = readAt("x", handleOf(file, each), at, length).catch((error: unknown) => error);
-          const found = await read;
-          if (at + length <= file.length || length === 0) {
-            expect(found).toEqual(length === 0 ? new Uint8Array() : file.slice(at, at + length));
+        transferSizes,
+        async (file, offset, length, sizes) => {
+          const pendingRead = readAt("x", handleOf(file, sizes), offset, length).catch(
+            (error: unknown) => error,
+          );
+          const result = await pendingRead;
+          if (offset + length <= file.length || length === 0) {
+            expect(result).toEqual(length === 0 ? new Uint8Array() : file.slice(offset, offset + length));
             return;
           }
-          expect(found).toBeInstanceOf(FileError);
-          expect(String(found)).toContain(`x: ends at byte ${Math.max(at, file.length)};`);
+          expect(result).toBeInstanceOf(FileError);
+          expect(String(result)).toContain(`x: ends at byte ${Math.max(offset, file.length)};`);
         },
       ),
       { numRuns: draws(300) },
@@ -56,13 +63,18 @@ describe("bytes of a file", () => {
 
   it("are written completely, at their offset", async () => {
     await fc.assert(
-      fc.asyncProperty(fc.uint8Array({ maxLength: 40 }), fc.nat(20), moves, async (bytes, at, each) => {
-        const file = new Uint8Array(64).fill(0xa5);
-        const expected = file.slice();
-        expected.set(bytes, at);
-        await writeAt("x", handleOf(file, each), bytes, at);
-        expect(file).toEqual(expected);
-      }),
+      fc.asyncProperty(
+        fc.uint8Array({ maxLength: 40 }),
+        fc.nat(20),
+        transferSizes,
+        async (bytes, offset, sizes) => {
+          const file = new Uint8Array(64).fill(0xa5);
+          const expected = file.slice();
+          expected.set(bytes, offset);
+          await writeAt("x", handleOf(file, sizes), bytes, offset);
+          expect(file).toEqual(expected);
+        },
+      ),
       { numRuns: draws(300) },
     );
   });
@@ -80,9 +92,9 @@ describe("an error of the operating system", () => {
     "ENAMETOOLONG",
     "EMFILE",
   ];
-  const more = ["ENFILE", "ENOSPC", "EDQUOT", "EFBIG", "ENXIO", "ERR_INVALID_ARG_VALUE"];
+  const otherCodes = ["ENFILE", "ENOSPC", "EDQUOT", "EFBIG", "ENXIO", "ERR_INVALID_ARG_VALUE"];
 
-  it.each([...codes, ...more])("%s is explained in words", (code) => {
+  it.each([...codes, ...otherCodes])("%s is explained in words", (code) => {
     const cause = Object.assign(new Error(`${code}: of the system`), { code });
     const error = fileError("a/b", "cannot be read", cause);
     expect(error).toBeInstanceOf(FileError);
@@ -107,14 +119,14 @@ describe("an error of the operating system", () => {
     [undefined, "undefined"],
     [7, "7"],
     [{}, "a plain object"],
-  ])("is not reported for the path %j, which is refused before as %s", (path, what) => {
+  ])("is not reported for the path %j, which is refused before as %s", (path, title) => {
     expect(() => requirePath("load", path)).toThrow(ArgumentError);
-    expect(() => requirePath("load", path)).toThrow(`load: path is ${what}; it must be the path of a file`);
+    expect(() => requirePath("load", path)).toThrow(`load: path is ${title}; it must be the path of a file`);
   });
 });
 
 describe("a value that JSON cannot represent", () => {
-  const where = (keys: readonly (string | number)[]): unknown =>
+  const messageOf = (keys: readonly (string | number)[]): unknown =>
     [...keys].reverse().reduce<unknown>((value, key) => {
       if (typeof key === "string") return { [key]: value };
       return [...Array.from({ length: key }, () => 0), value];
@@ -126,9 +138,9 @@ describe("a value that JSON cannot represent", () => {
         fc.array(fc.oneof(fc.nat(3), fc.stringMatching(/^[a-z]{1,60}$/)), { maxLength: 24 }),
         (keys) => {
           const steps = keys.map((key) => (typeof key === "number" ? `[${key}]` : `.${key.slice(0, 40)}`));
-          const shown = steps.length <= 16 ? steps : [...steps.slice(0, 8), "…", ...steps.slice(-8)];
-          expect(() => jsonText("extra", where(keys))).toThrow(
-            `checkpoint: extra${shown.join("")} is number NaN, which`,
+          const shownSteps = steps.length <= 16 ? steps : [...steps.slice(0, 8), "…", ...steps.slice(-8)];
+          expect(() => jsonText("extra", messageOf(keys))).toThrow(
+            `checkpoint: extra${shownSteps.join("")} is number NaN, which`,
           );
         },
       ),

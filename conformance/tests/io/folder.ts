@@ -5,11 +5,11 @@ import { join } from "node:path";
 import { afterEach, beforeEach } from "vitest";
 
 /** Gives each test a folder of its own, and removes it afterwards. */
-export function useFolder(give: (folder: string) => void): void {
+export function useFolder(receive: (folder: string) => void): void {
   let folder = "";
   beforeEach(() => {
     folder = mkdtempSync(join(tmpdir(), "lockstep-test-"));
-    give(folder);
+    receive(folder);
   });
   afterEach(() => rmSync(folder, { recursive: true }));
 }

@@ -1,4 +1,4 @@
-/** The reader of headers accepts the same texts as `JSON.parse`, and uses bounded memory for each tensor. */
+/** The reader of headers accepts the same strings as `JSON.parse`, and uses bounded memory for each tensor. */
 import { spawnSync } from "node:child_process";
 import { existsSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -22,9 +22,9 @@ const DTYPES = Object.keys(FILE_DTYPES) as readonly FileDType[];
 const bytesOf = (text: string): Uint8Array => new TextEncoder().encode(text);
 
 /** The members that the reader finds in a text that is divided into pieces, or the error with which it refuses the text. */
-function members(text: string, least?: number): readonly (readonly [string, unknown])[] | Error {
+function members(text: string, minBytes?: number): readonly (readonly [string, unknown])[] | Error {
   try {
-    return [...jsonMembers(headerPieces(PATH, bytesOf(text), least), Number)];
+    return [...jsonMembers(headerPieces(PATH, bytesOf(text), minBytes), Number)];
   } catch (error) {
     if (error instanceof JsonError || error instanceof FileError) return error;
     throw error;
@@ -48,9 +48,9 @@ const leasts = fc.oneof(fc.nat(40), fc.constant(undefined));
 /** Any text as a JSON string, with characters written directly or as escapes. */
 const jsonString = fc
   .tuple(fc.string({ unit: "binary", maxLength: 16 }), fc.boolean())
-  .map(([text, escaped]) =>
-    escaped
-      ? `"${[...text].flatMap((each) => each.split("").map((unit) => `\\u${unit.charCodeAt(0).toString(16).padStart(4, "0")}`)).join("")}"`
+  .map(([text, isEscaped]) =>
+    isEscaped
+      ? `"${[...text].flatMap((character) => character.split("").map((unit) => `\\u${unit.charCodeAt(0).toString(16).padStart(4, "0")}`)).join("")}"`
       : JSON.stringify(text),
   );
 const { value: jsonText } = fc.letrec<{ value: string }>((tie) => ({
@@ -58,27 +58,27 @@ const { value: jsonText } = fc.letrec<{ value: string }>((tie) => ({
     { maxDepth: 3 },
     fc.constantFrom("0", "-0", "1e3", "0.5", "-12", "true", "false", "null", "12345678901234567890"),
     jsonString,
-    fc.array(tie("value"), { maxLength: 3 }).map((each) => `[${each.join(",")}]`),
+    fc.array(tie("value"), { maxLength: 3 }).map((elements) => `[${elements.join(",")}]`),
     fc
       .uniqueArray(fc.tuple(fc.string({ maxLength: 3 }), tie("value")), {
         maxLength: 3,
         selector: ([key]) => key,
       })
-      .map((each) => `{${each.map(([key, value]) => `${JSON.stringify(key)}:${value}`).join(",")}}`),
+      .map((entries) => `{${entries.map(([key, value]) => `${JSON.stringify(key)}:${value}`).join(",")}}`),
   ),
 }));
 const rootText = fc
   .array(fc.tuple(space, jsonString, space, jsonText, space), { maxLength: 4 })
-  .map((each) => `{${each.map(([a, key, b, value, c]) => `${a}${key}${b}:${value}${c}`).join(",")}}`);
+  .map((entries) => `{${entries.map(([a, key, b, value, c]) => `${a}${key}${b}:${value}${c}`).join(",")}}`);
 /** Valid texts with some characters removed or inserted. */
 const damagedText = fc
   .tuple(
     rootText,
     fc.array(
       fc.record({
-        at: fc.nat(200),
-        cut: fc.nat(2),
-        put: fc.constantFrom(
+        position: fc.nat(200),
+        numRemoved: fc.nat(2),
+        insertion: fc.constantFrom(
           "",
           "{",
           "}",
@@ -99,10 +99,10 @@ const damagedText = fc
       { minLength: 1, maxLength: 3 },
     ),
   )
-  .map(([text, changes]) =>
-    changes.reduce((now, { at, cut, put }) => {
-      const where = now.length === 0 ? 0 : at % now.length;
-      return now.slice(0, where) + put + now.slice(where + cut);
+  .map(([text, edits]) =>
+    edits.reduce((edited, { position, numRemoved, insertion }) => {
+      const editPosition = edited.length === 0 ? 0 : position % edited.length;
+      return edited.slice(0, editPosition) + insertion + edited.slice(editPosition + numRemoved);
     }, text),
   );
 
@@ -119,7 +119,7 @@ function rootCommas(bytes: Uint8Array): readonly number[] {
     }
   };
   const text = Buffer.from(bytes);
-  return [...text.keys()].filter((at) => text[at] === 0x2c && isObject(`${text.subarray(0, at)}}`));
+  return [...text.keys()].filter((index) => text[index] === 0x2c && isObject(`${text.subarray(0, index)}}`));
 }
 
 describe("the reader of headers", () => {
@@ -128,15 +128,15 @@ describe("the reader of headers", () => {
     ["damaged", damagedText],
   ])("is JSON.parse on %s text, in whatever pieces", (_, texts) => {
     fc.assert(
-      fc.property(texts, leasts, (text, least) => {
-        const [found, expected] = [members(text, least), parsed(text)];
+      fc.property(texts, leasts, (text, minBytes) => {
+        const [actual, expected] = [members(text, minBytes), parsed(text)];
         if (expected === undefined || !text.startsWith("{")) {
-          expect(found).toBeInstanceOf(Error);
+          expect(actual).toBeInstanceOf(Error);
           return;
         }
         // the reader refuses repeated keys within a value; JSON.parse takes the last one
-        if (found instanceof Error) expect(found.message).toContain("twice");
-        else expect(Object.fromEntries(found)).toEqual(expected);
+        if (actual instanceof Error) expect(actual.message).toContain("twice");
+        else expect(Object.fromEntries(actual)).toEqual(expected);
       }),
       { numRuns: draws(800) },
     );
@@ -144,15 +144,15 @@ describe("the reader of headers", () => {
 
   it("splits it after the first commas between members that follow the given numbers of bytes", () => {
     fc.assert(
-      fc.property(rootText, fc.nat(40), (text, least) => {
+      fc.property(rootText, fc.nat(40), (text, minBytes) => {
         const bytes = bytesOf(text);
-        const pieces = [...headerPieces(PATH, bytes, least)].map((piece) => bytesOf(piece));
+        const pieces = [...headerPieces(PATH, bytes, minBytes)].map((rootPiece) => bytesOf(rootPiece));
         expect(Buffer.concat(pieces).equals(Buffer.from(bytes))).toBe(true);
         const commas = rootCommas(bytes);
         const expected: number[] = [];
         let from = 0;
         for (const comma of commas) {
-          if (comma - from < least) continue;
+          if (comma - from < minBytes) continue;
           expected.push(comma + 1 - from);
           from = comma + 1;
         }
@@ -163,9 +163,9 @@ describe("the reader of headers", () => {
   });
 
   it("names the character of the header at which the JSON is invalid, also after the first piece", () => {
-    const before = `{"é":1,${WIDE}"b":2,`;
-    expect(String(members(`${before}x}`))).toContain(`has "x" at ${before.length}`);
-    expect(String(members(before))).toContain("ends too soon");
+    const prefix = `{"é":1,${WIDE}"b":2,`;
+    expect(String(members(`${prefix}x}`))).toContain(`has "x" at ${prefix.length}`);
+    expect(String(members(prefix))).toContain("ends too soon");
   });
 
   it("finds no members after the end of the object", () => {
@@ -185,40 +185,42 @@ describe("tensors of a header", () => {
   });
   const plans = fc
     .uniqueArray(tensor, { maxLength: 12, selector: ({ name }) => name })
-    .map((each) => each.filter(({ dtype, shape }) => Number.isSafeInteger(fileBytes(dtype, shape))));
+    .map((validPlans) =>
+      validPlans.filter(({ dtype, shape }) => Number.isSafeInteger(fileBytes(dtype, shape))),
+    );
 
   it("are a Map in the order of the header, for any names and any order of the data", () => {
     fc.assert(
-      fc.property(plans, fc.infiniteStream(fc.nat()), (each, draws) => {
-        const placed = each.toSorted(() => (draws.next().value % 3) - 1);
+      fc.property(plans, fc.infiniteStream(fc.nat()), (drawnPlans, draws) => {
+        const shuffledPlan = drawnPlans.toSorted(() => (draws.next().value % 3) - 1);
         const entries = new Map<string, TensorEntry>();
-        let at = 0;
-        for (const plan of placed) {
-          const end = at + fileBytes(plan.dtype, plan.shape);
-          entries.set(plan.name, { ...plan, begin: at, end });
-          at = end;
+        let offset = 0;
+        for (const plan of shuffledPlan) {
+          const end = offset + fileBytes(plan.dtype, plan.shape);
+          entries.set(plan.name, { ...plan, begin: offset, end });
+          offset = end;
         }
-        if (at > Number.MAX_SAFE_INTEGER) return;
-        const expected = new Map(each.map(({ name }) => [name, entries.get(name)!]));
+        if (offset > Number.MAX_SAFE_INTEGER) return;
+        const expected = new Map(drawnPlans.map(({ name }) => [name, entries.get(name)!]));
         const text = [...expected.values()].map(
           ({ name, dtype, shape, begin, end }) =>
             `${JSON.stringify(name)}:${JSON.stringify({ dtype, shape, data_offsets: [begin, end] })}`,
         );
-        const { tensors } = parseHeader(PATH, bytesOf(`{${text}}`), at);
+        const { tensors } = parseHeader(PATH, bytesOf(`{${text}}`), offset);
         expect(tensors.size).toBe(expected.size);
         expect([...tensors.keys()]).toEqual([...expected.keys()]);
         expect([...tensors.values()]).toEqual([...expected.values()]);
         expect(new Map(tensors)).toEqual(expected);
-        const told: unknown[] = [];
+        const messages: unknown[] = [];
         tensors.forEach(function (this: unknown, entry, name, table) {
-          told.push([this, entry, name, table === tensors]);
+          messages.push([this, entry, name, table === tensors]);
         }, "self");
-        expect(told).toEqual([...expected].map(([name, entry]) => ["self", entry, name, true]));
+        expect(messages).toEqual([...expected].map(([name, entry]) => ["self", entry, name, true]));
         for (const [name, entry] of expected) {
           expect(tensors.has(name)).toBe(true);
           expect(tensors.get(name)).toEqual(entry);
-          for (const other of [`${name}x`, name.slice(1), `\0${name}`])
-            expect(tensors.has(other)).toBe(expected.has(other));
+          for (const otherName of [`${name}x`, name.slice(1), `\0${name}`])
+            expect(tensors.has(otherName)).toBe(expected.has(otherName));
         }
       }),
       { numRuns: draws(600) },
@@ -232,8 +234,8 @@ describe("tensors of a header", () => {
       1,
     );
     expect(inspect(tensors)).toMatch(/^Map\(1\) \{\s*'a' => .*dtype: 'U8'/s);
-    for (const wrong of [undefined, null, 0, {}, ["a"], Symbol("a")])
-      expect(tensors.has(wrong as string)).toBe(false);
+    for (const invalidName of [undefined, null, 0, {}, ["a"], Symbol("a")])
+      expect(tensors.has(invalidName as string)).toBe(false);
   });
 });
 
@@ -250,18 +252,18 @@ describe("packed values", () => {
     fc.assert(
       fc.property(fc.array(value, { maxLength: 20 }), (values) => {
         const writer = new PackedWriter();
-        const starts = values.map((each) => {
+        const starts = values.map((item) => {
           const { length } = writer;
-          if (typeof each === "string") writer.string(each);
-          else writer.number(each);
+          if (typeof item === "string") writer.string(item);
+          else writer.number(item);
           return length;
         });
         const reader = writer.end();
-        for (const each of values)
-          expect(typeof each === "string" ? reader.string() : reader.number()).toBe(each);
-        for (const [i, each] of values.entries()) {
+        for (const item of values)
+          expect(typeof item === "string" ? reader.string() : reader.number()).toBe(item);
+        for (const [i, item] of values.entries()) {
           reader.position = starts[i]!;
-          if (typeof each === "string") reader.skipString();
+          if (typeof item === "string") reader.skipString();
           else reader.number();
           expect(reader.position).toBe(starts[i + 1] ?? writer.length);
         }
@@ -278,12 +280,13 @@ describe("an index of names", () => {
       fc.nat(9).map((n) => "\0".repeat(n)),
     );
     fc.assert(
-      fc.property(fc.array(name, { maxLength: 100 }), fc.array(name), (names, others) => {
+      fc.property(fc.array(name, { maxLength: 100 }), fc.array(name), (names, otherNames) => {
         const index = new NameIndex(names.length, (i) => names[i]!);
-        for (const [i, each] of names.entries()) expect(index.add(i)).toBe(names.indexOf(each) === i);
-        for (const each of [...names, ...others]) {
-          const wanted = names.indexOf(each);
-          expect(index.find(each)).toBe(wanted < 0 ? undefined : wanted);
+        for (const [i, indexedName] of names.entries())
+          expect(index.add(i)).toBe(names.indexOf(indexedName) === i);
+        for (const anyName of [...names, ...otherNames]) {
+          const expectedIndex = names.indexOf(anyName);
+          expect(index.find(anyName)).toBe(expectedIndex < 0 ? undefined : expectedIndex);
         }
       }),
       { numRuns: draws(500) },
@@ -292,21 +295,21 @@ describe("an index of names", () => {
 
   it("needs few steps for each name, even for names with equal sums, products or fixed polynomials", () => {
     // "Aa" and "BB" have equal hashes in the polynomial with base 31, so all 2^12 words of them collide
-    const words = Array.from({ length: 1 << 12 }, (_, bits) =>
+    const collidingNames = Array.from({ length: 1 << 12 }, (_, bits) =>
       Array.from({ length: 12 }, (_, i) => ((bits >> i) & 1 ? "Aa" : "BB")).join(""),
     );
     for (const names of [
-      words,
-      words.map((_, i) => "\0".repeat(i)),
-      words.map((_, i) => `layer.${i}.weight`),
+      collidingNames,
+      collidingNames.map((_, i) => "\0".repeat(i)),
+      collidingNames.map((_, i) => `layer.${i}.weight`),
     ]) {
-      let asked = 0;
+      let numReads = 0;
       const index = new NameIndex(names.length, (i) => {
-        asked++;
+        numReads++;
         return names[i]!;
       });
       for (let i = 0; i < names.length; i++) index.add(i);
-      expect(asked / names.length).toBeLessThan(4);
+      expect(numReads / names.length).toBeLessThan(4);
     }
   });
 });
@@ -326,8 +329,8 @@ const OPEN_TWICE = `
 
 describe("an open file", () => {
   const io = new URL("../../../dist/src/io/index.js", import.meta.url);
-  const where = existsSync(io) ? "" : " (not built: npm run build makes dist)";
-  it.skipIf(where !== "")(`needs a few bytes of memory for each of many tensors${where}`, () => {
+  const skipReason = existsSync(io) ? "" : " (not built: npm run build makes dist)";
+  it.skipIf(skipReason !== "")(`needs a few bytes of memory for each of many tensors${skipReason}`, () => {
     const count = IS_FULL ? 300_000 : 100_000;
     const folder = mkdtempSync(join(tmpdir(), "lockstep-header-"));
     try {
@@ -346,8 +349,8 @@ describe("an open file", () => {
         ["--max-old-space-size=32", "--expose-gc", "--input-type=module", "-e", OPEN_TWICE, io.href, path],
         { encoding: "utf8", env: { ...process.env, NODE_OPTIONS: "" } },
       );
-      const [found, bytes] = stdout.split(" ").map(Number);
-      expect(found, stderr.slice(0, 400)).toBe(count);
+      const [foundIndex, bytes] = stdout.split(" ").map(Number);
+      expect(foundIndex, stderr.slice(0, 400)).toBe(count);
       // the header has more than 60 bytes per tensor, so it is not kept after it was read
       expect(bytes).toBeLessThan(48);
     } finally {
@@ -370,11 +373,11 @@ describe("the header that is written", () => {
         const header = encodeHeader(PATH, entries, {});
         expect(header.length % 8).toBe(0);
         expect(Buffer.from(header).toString()).toMatch(/\} {0,7}$/);
-        let at = 0;
+        let offset = 0;
         for (const { dtype, begin, end } of entries) {
-          expect(begin).toBe(at);
+          expect(begin).toBe(offset);
           expect((8 * begin) % Math.max(8, FILE_DTYPES[dtype].bits)).toBe(0);
-          at = end;
+          offset = end;
         }
       }),
       {

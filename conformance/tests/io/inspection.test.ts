@@ -49,17 +49,17 @@ describe("openInspector", () => {
       const inspector = await openInspector(module, { rules, log, step });
       for (const value of [1, 2, 0.5]) {
         forward(module, value);
-        const records = await inspector.endStep();
+        const stepRecords = await inspector.endStep();
         const isLogged = value !== 2;
         const stats = { amax: value, sqnr: Infinity, scales: [[Math.log2(value) - 8, 32]] };
         const numbers = { elements: 1024, nonFinite: 0, stats };
-        const logged = (["rowwise", "columnwise"] as const).map((copy) => {
+        const loggedValues = (["rowwise", "columnwise"] as const).map((copy) => {
           const record = { step: inspector.step - 1, ...head, copy, ...numbers };
           // JSON has no infinities
           if (isLogged) expected.push({ ...record, stats: { ...stats, sqnr: null } });
           return record;
         });
-        expect(records).toEqual(isLogged ? logged : []);
+        expect(stepRecords).toEqual(isLogged ? loggedValues : []);
       }
       inspector.dispose();
       inspector.dispose();
@@ -77,8 +77,8 @@ describe("openInspector", () => {
     using module = new Linear(backend(), 32, 32);
     const path = text === "" ? join(folder, "absent.json") : rules;
     writeFileSync(rules, text);
-    const opened = openInspector(module, { rules: path, log: out });
-    await expect(opened).rejects.toThrow(FileError);
+    const openInspection = openInspector(module, { rules: path, log: out });
+    await expect(openInspection).rejects.toThrow(FileError);
     await expect(openInspector(module, { rules: path, log: out })).rejects.toThrow(message);
     writeFileSync(rules, JSON.stringify(RULES));
     using _ = await openInspector(module, { rules, log });

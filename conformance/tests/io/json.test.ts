@@ -9,14 +9,14 @@ import { draws } from "../harness/draws.js";
 
 const PATH = "drawn.safetensors";
 const bytesOf = (text: string): Uint8Array => new TextEncoder().encode(text);
-const membersOf = (text: string, least?: number): readonly (readonly [string, unknown])[] => [
-  ...jsonMembers(headerPieces(PATH, bytesOf(text), least), Number),
+const membersOf = (text: string, minBytes?: number): readonly (readonly [string, unknown])[] => [
+  ...jsonMembers(headerPieces(PATH, bytesOf(text), minBytes), Number),
 ];
 
 /** The value that a reader returns for a text, or the message of its refusal. */
-function outcome(read: () => unknown): { readonly value: unknown } | { readonly refused: string } {
+function outcome(parse: () => unknown): { readonly value: unknown } | { readonly refused: string } {
   try {
-    return { value: read() };
+    return { value: parse() };
   } catch (error) {
     if (error instanceof JsonError || error instanceof SyntaxError) return { refused: error.message };
     throw error;
@@ -31,14 +31,18 @@ describe("the JSON reader", () => {
       '"long enough for a copy"',
     ];
     for (const text of texts)
-      for (let at = 0; at <= text.length; at++)
+      for (let position = 0; position <= text.length; position++)
         for (let code = 0; code < 128; code++)
-          for (const cut of [0, 1]) {
-            const changed = text.slice(0, at) + String.fromCharCode(code) + text.slice(at + cut);
-            const [own, wanted] = [outcome(() => parseJson(changed)), outcome(() => JSON.parse(changed))];
-            if ("refused" in own && own.refused.includes("twice")) continue;
-            if ("refused" in wanted) expect(own, changed).toHaveProperty("refused");
-            else expect(own, changed).toEqual(wanted);
+          for (const numRemoved of [0, 1]) {
+            const editedText =
+              text.slice(0, position) + String.fromCharCode(code) + text.slice(position + numRemoved);
+            const [actual, expected] = [
+              outcome(() => parseJson(editedText)),
+              outcome(() => JSON.parse(editedText)),
+            ];
+            if ("refused" in actual && actual.refused.includes("twice")) continue;
+            if ("refused" in expected) expect(actual, editedText).toHaveProperty("refused");
+            else expect(actual, editedText).toEqual(expected);
           }
   });
 
@@ -46,19 +50,21 @@ describe("the JSON reader", () => {
     const levels = fc.array(fc.boolean(), { minLength: MAX_DEPTH + 1, maxLength: MAX_DEPTH + 1 });
     fc.assert(
       fc.property(levels, (areArrays) => {
-        const nested = (count: number): string => {
-          const own = areArrays.slice(0, count);
-          const open = own.map((isArray) => (isArray ? "[" : '{"k":')).join("");
-          return `${open}0${own
+        const nestedText = (count: number): string => {
+          const ownBrackets = areArrays.slice(0, count);
+          const open = ownBrackets.map((isArray) => (isArray ? "[" : '{"k":')).join("");
+          return `${open}0${ownBrackets
             .map((isArray) => (isArray ? "]" : "}"))
             .reverse()
             .join("")}`;
         };
-        expect(JSON.stringify(parseJson(nested(MAX_DEPTH)))).toBe(nested(MAX_DEPTH));
-        expect(() => parseJson(nested(MAX_DEPTH + 1))).toThrow(`nests more than ${MAX_DEPTH} deep`);
+        expect(JSON.stringify(parseJson(nestedText(MAX_DEPTH)))).toBe(nestedText(MAX_DEPTH));
+        expect(() => parseJson(nestedText(MAX_DEPTH + 1))).toThrow(`nests more than ${MAX_DEPTH} deep`);
         // the root of a header counts as one level
-        expect(membersOf(`{"a":${nested(MAX_DEPTH - 1)}}`)).toHaveLength(1);
-        expect(() => membersOf(`{"a":${nested(MAX_DEPTH)}}`)).toThrow(`nests more than ${MAX_DEPTH} deep`);
+        expect(membersOf(`{"a":${nestedText(MAX_DEPTH - 1)}}`)).toHaveLength(1);
+        expect(() => membersOf(`{"a":${nestedText(MAX_DEPTH)}}`)).toThrow(
+          `nests more than ${MAX_DEPTH} deep`,
+        );
       }),
       { numRuns: draws(20) },
     );
@@ -71,12 +77,12 @@ describe("the JSON reader", () => {
         fc.array(member, { minLength: 1, maxLength: 8 }),
         fc.nat(),
         fc.nat(30),
-        (all, where, least) => {
-          const texts = all.map(([key, value]) => `${JSON.stringify(key)}:${value}`);
-          const before = texts.slice(0, 1 + (where % texts.length)).join(",");
-          const text = `{${before}?,${texts.join(",")}}`;
-          expect(outcome(() => membersOf(text, least))).toEqual({
-            refused: `is not valid JSON: it has "?" at ${before.length + 1}`,
+        (memberTexts, position, minBytes) => {
+          const texts = memberTexts.map(([key, value]) => `${JSON.stringify(key)}:${value}`);
+          const prefix = texts.slice(0, 1 + (position % texts.length)).join(",");
+          const text = `{${prefix}?,${texts.join(",")}}`;
+          expect(outcome(() => membersOf(text, minBytes))).toEqual({
+            refused: `is not valid JSON: it has "?" at ${prefix.length + 1}`,
           });
         },
       ),
@@ -84,10 +90,10 @@ describe("the JSON reader", () => {
   });
 
   it("reads each safe integer in digits as that number, and other numbers as no safe integer", () => {
-    const read = (text: string): unknown => membersOf(`{"a":${text}}`)[0]?.[1];
+    const parse = (text: string): unknown => membersOf(`{"a":${text}}`)[0]?.[1];
     fc.assert(
       fc.property(fc.maxSafeNat(), fc.constantFrom("", ".0", "e0", "E+0"), (size, end) => {
-        expect(read(`${size}${end}`)).toBe(size);
+        expect(parse(`${size}${end}`)).toBe(size);
         if (end === "") expect(readDigits(String(size))).toBe(size);
         else expect(Number.isSafeInteger(readDigits(`${size}${end}`))).toBe(false);
       }),
@@ -100,20 +106,20 @@ describe("a header", () => {
   it("is refused if it repeats a member, be it a tensor or the metadata, and names it", () => {
     const names = fc.uniqueArray(fc.string({ maxLength: 4 }), { minLength: 1, maxLength: 5 });
     fc.assert(
-      fc.property(names, fc.nat(), fc.nat(), (tensors, which, where) => {
-        const empty = '{"dtype":"U8","shape":[0],"data_offsets":[0,0]}';
+      fc.property(names, fc.nat(), fc.nat(), (tensors, memberIndex, insertionIndex) => {
+        const emptyEntry = '{"dtype":"U8","shape":[0],"data_offsets":[0,0]}';
         const members = [
           ["__metadata__", '{"a":"b"}'] as const,
-          ...tensors.map((name) => [name, empty] as const),
+          ...tensors.map((name) => [name, emptyEntry] as const),
         ];
-        const textOf = (all: typeof members): Uint8Array =>
-          bytesOf(`{${all.map(([name, value]) => `${JSON.stringify(name)}:${value}`).join(",")}}`);
+        const textOf = (memberList: typeof members): Uint8Array =>
+          bytesOf(`{${memberList.map(([name, value]) => `${JSON.stringify(name)}:${value}`).join(",")}}`);
         expect(parseHeader(PATH, textOf(members), 0).tensors.size).toBe(tensors.length);
-        const again = members[which % members.length] as (typeof members)[number];
-        const repeated = members.toSpliced(where % (members.length + 1), 0, again);
-        const told = `has the key ${JSON.stringify(again[0])} twice`;
-        expect(() => parseHeader(PATH, textOf(repeated), 0)).toThrow(FileError);
-        expect(() => parseHeader(PATH, textOf(repeated), 0)).toThrow(told);
+        const repeatedMember = members[memberIndex % members.length] as (typeof members)[number];
+        const withRepetition = members.toSpliced(insertionIndex % (members.length + 1), 0, repeatedMember);
+        const message = `has the key ${JSON.stringify(repeatedMember[0])} twice`;
+        expect(() => parseHeader(PATH, textOf(withRepetition), 0)).toThrow(FileError);
+        expect(() => parseHeader(PATH, textOf(withRepetition), 0)).toThrow(message);
       }),
     );
   });

@@ -26,7 +26,7 @@ import { useFolder } from "./folder.js";
 const faults = { taken: 0, calls: [] as string[], fail: "" };
 
 /** The file system module, with its calls recorded and with injected faults. */
-useFileSystem((real) => {
+useFileSystem((fileSystem) => {
   const failing = (name: string): void => {
     faults.calls.push(name);
     if (faults.fail.split(",").includes(name)) throw Object.assign(new Error("no"), { code: "EIO" });
@@ -34,16 +34,16 @@ useFileSystem((real) => {
   return {
     async open(path: string, flags: string | number, mode?: number) {
       if (flags === "wx" && faults.taken-- > 0) throw Object.assign(new Error("taken"), { code: "EEXIST" });
-      const handle = await real.open(path, flags, mode);
-      const what = flags === "wx" ? "file" : "folder";
+      const handle = await fileSystem.open(path, flags, mode);
+      const kind = flags === "wx" ? "file" : "folder";
       const [sync, write] = [handle.sync.bind(handle), handle.write.bind(handle)];
       const close = handle.close.bind(handle);
       handle.close = async () => {
         await close();
-        failing(`close ${what}`);
+        failing(`close ${kind}`);
       };
       handle.sync = async () => {
-        failing(`sync ${what}`);
+        failing(`sync ${kind}`);
         return sync();
       };
       handle.write = (async (...args: Parameters<typeof write>) => {
@@ -52,28 +52,28 @@ useFileSystem((real) => {
       }) as typeof handle.write;
       return handle;
     },
-    async rm(...args: Parameters<typeof real.rm>) {
+    async rm(...args: Parameters<typeof fileSystem.rm>) {
       failing("rm");
-      return real.rm(...args);
+      return fileSystem.rm(...args);
     },
-    async rename(from: string, to: string) {
+    async rename(source: string, target: string) {
       failing("rename");
-      return real.rename(from, to);
+      return fileSystem.rename(source, target);
     },
   };
 });
 
 let folder = "";
 let path = "";
-useFolder((made) => {
-  folder = made;
+useFolder((createdFolder) => {
+  folder = createdFolder;
   path = join(folder, "out.safetensors");
   Object.assign(faults, { taken: 0, calls: [], fail: "" });
 });
 
 const plan = { tensors: [{ name: "a", dtype: "U8", shape: [2] }] } as const;
-const put = (write: PutTensor): Promise<void> => write("a", Uint8Array.of(1, 2));
-const write = (to = path): Promise<void> => writeSafetensors(to, plan, put);
+const writeA = (write: PutTensor): Promise<void> => write("a", Uint8Array.of(1, 2));
+const write = (target = path): Promise<void> => writeSafetensors(target, plan, writeA);
 const umask = process.umask();
 
 describe("writing a file", () => {
@@ -128,10 +128,10 @@ describe("writing a file", () => {
         const mode = bits | 0o200;
         writeFileSync(path, "old");
         chmodSync(path, mode);
-        await writeSafetensors(path, plan, async (each) => {
+        await writeSafetensors(path, plan, async (writeTensor) => {
           const [temporary = ""] = readdirSync(folder).filter((name) => name.endsWith(".tmp"));
           expect(statSync(join(folder, temporary)).mode & 0o777 & ~mode & 0o077).toBe(0);
-          await put(each);
+          await writeA(writeTensor);
         });
         expect(statSync(path).mode & 0o7777).toBe(mode);
       }),
@@ -169,9 +169,14 @@ describe("writing a file", () => {
 
   it("lets any number of writers write one path at a time: the file is one of theirs, complete", async () => {
     const writers = Array.from({ length: 24 }, (_, i) =>
-      writeSafetensors(path, { tensors: [{ name: "a", dtype: "U8", shape: [4096] }] }, async (each) => {
-        for (let at = 0; at < 4096; at += 512) await each("a", new Uint8Array(512).fill(i), at);
-      }),
+      writeSafetensors(
+        path,
+        { tensors: [{ name: "a", dtype: "U8", shape: [4096] }] },
+        async (writeTensor) => {
+          for (let offset = 0; offset < 4096; offset += 512)
+            await writeTensor("a", new Uint8Array(512).fill(i), offset);
+        },
+      ),
     );
     await Promise.all(writers);
     expect(readdirSync(folder)).toEqual(["out.safetensors"]);
@@ -189,61 +194,68 @@ describe("writing a file", () => {
         fc.tuple(fc.constant(i), fc.integer({ min: -1, max: sizes[i]! + 1 }), fc.nat(sizes[i]! + 1)),
       );
     /** All bytes of all tensors, divided into pieces in random order. */
-    const whole = fc
+    const completeWrites = fc
       .tuple(
         ...sizes.map((size) => fc.uniqueArray(fc.nat(size), { maxLength: 3 })),
         fc.infiniteStream(fc.nat(9)),
       )
-      .map((drawn) => {
-        const order = drawn.at(-1) as Iterator<number>;
-        const parts = sizes.flatMap((size, i) => {
-          const cuts = [...new Set([0, ...(drawn[i] as number[]), size])].sort((a, b) => a - b);
-          return cuts.slice(1).map((end, at): [number, number, number] => [i, cuts[at]!, end - cuts[at]!]);
+      .map((drawnCuts) => {
+        const order = drawnCuts.at(-1) as Iterator<number>;
+        const writes = sizes.flatMap((size, i) => {
+          const boundaries = [...new Set([0, ...(drawnCuts[i] as number[]), size])].sort((a, b) => a - b);
+          return boundaries
+            .slice(1)
+            .map((end, cutIndex): [number, number, number] => [
+              i,
+              boundaries[cutIndex]!,
+              end - boundaries[cutIndex]!,
+            ]);
         });
-        return parts
-          .map((each) => ({ each, key: order.next().value as number }))
+        return writes
+          .map((tensorWrite) => ({ tensorWrite, key: order.next().value as number }))
           .sort((a, b) => a.key - b.key)
-          .map(({ each }) => each);
+          .map(({ tensorWrite }) => tensorWrite);
       });
     const plans = fc.oneof(
       fc.array(part, { maxLength: 5 }),
-      whole,
-      fc.tuple(whole, fc.array(part, { maxLength: 1 })).map(([a, b]) => [...a, ...b]),
-      fc.tuple(whole, fc.nat(9)).map(([a, cut]) => a.filter((_, i) => i !== cut)),
+      completeWrites,
+      fc.tuple(completeWrites, fc.array(part, { maxLength: 1 })).map(([a, b]) => [...a, ...b]),
+      fc.tuple(completeWrites, fc.nat(9)).map(([a, omittedIndex]) => a.filter((_, i) => i !== omittedIndex)),
     );
     const tensors = sizes.map((size, i) => ({ name: `t${i}`, dtype: "U8", shape: [size] }) as const);
     await fc.assert(
-      fc.asyncProperty(plans, fc.boolean(), async (parts, together) => {
+      fc.asyncProperty(plans, fc.boolean(), async (writes, isConcurrent) => {
         rmSync(path, { force: true });
         const model = sizes.map((size) => new Array<number | undefined>(size).fill(undefined));
-        let refused = false;
-        let [value, wrong] = [0, false];
-        const calls = parts.map(([i, at, count]) => {
+        let isRefused = false;
+        let [value, isWrong] = [0, false];
+        const calls = writes.map(([i, offset, count]) => {
           const bytes = Uint8Array.from({ length: count }, () => ++value & 255);
-          const own = model[i]!;
-          wrong ||= at < 0 || at + count > own.length;
+          const expectedBytes = model[i]!;
+          isWrong ||= offset < 0 || offset + count > expectedBytes.length;
           for (const [k, byte] of bytes.entries()) {
-            wrong ||= own[at + k] !== undefined;
-            if (!wrong) own[at + k] = byte;
+            isWrong ||= expectedBytes[offset + k] !== undefined;
+            if (!isWrong) expectedBytes[offset + k] = byte;
           }
-          return () => [`t${i}`, bytes, at] as const;
+          return () => [`t${i}`, bytes, offset] as const;
         });
-        const complete = !wrong && model.every((own) => own.every((byte) => byte !== undefined));
+        const complete =
+          !isWrong && model.every((expectedBytes) => expectedBytes.every((byte) => byte !== undefined));
         try {
-          await writeSafetensors(path, { tensors }, async (each) => {
-            if (together) await Promise.all(calls.map((call) => each(...call())));
-            else for (const call of calls) await each(...call());
+          await writeSafetensors(path, { tensors }, async (writeTensor) => {
+            if (isConcurrent) await Promise.all(calls.map((call) => writeTensor(...call())));
+            else for (const call of calls) await writeTensor(...call());
           });
         } catch (error) {
           expect(error).toBeInstanceOf(LockstepError);
-          refused = true;
+          isRefused = true;
         }
-        expect(refused).toBe(!complete);
+        expect(isRefused).toBe(!complete);
         expect(readdirSync(folder)).toEqual(complete ? ["out.safetensors"] : []);
         if (!complete) return;
         const file = await SafetensorsFile.open(path);
-        for (const [i, own] of model.entries())
-          expect([...(await file.read(file.entry(`t${i}`)))]).toEqual(own);
+        for (const [i, expectedBytes] of model.entries())
+          expect([...(await file.read(file.entry(`t${i}`)))]).toEqual(expectedBytes);
         await file.close();
       }),
       {
@@ -263,18 +275,20 @@ describe("writing a file", () => {
     );
   });
 
-  const small = process.platform === "linux" && process.getuid?.() === 0;
-  it.skipIf(!small)(
-    `leaves no file on a full disk${small ? "" : " (needs root and tmpfs: not tried)"}`,
+  const smallDisk = process.platform === "linux" && process.getuid?.() === 0;
+  it.skipIf(!smallDisk)(
+    `leaves no file on a full disk${smallDisk ? "" : " (needs root and tmpfs: not tried)"}`,
     async ({ skip }) => {
       const disk = join(folder, "disk");
       mkdirSync(disk);
       const mounted = spawnSync("mount", ["-t", "tmpfs", "-o", "size=64k", "tmpfs", disk]).status === 0;
       if (!mounted) return skip("mount was not permitted");
       try {
-        const large = { tensors: [{ name: "a", dtype: "U8", shape: [1 << 20] }] } as const;
-        const body = (each: PutTensor): Promise<void> => each("a", new Uint8Array(1 << 20));
-        await expect(writeSafetensors(join(disk, "out"), large, body)).rejects.toThrow(/the disk is full/);
+        const largePlan = { tensors: [{ name: "a", dtype: "U8", shape: [1 << 20] }] } as const;
+        const body = (writeTensor: PutTensor): Promise<void> => writeTensor("a", new Uint8Array(1 << 20));
+        await expect(writeSafetensors(join(disk, "out"), largePlan, body)).rejects.toThrow(
+          /the disk is full/,
+        );
         expect(readdirSync(disk)).toEqual([]);
       } finally {
         spawnSync("umount", [disk]);

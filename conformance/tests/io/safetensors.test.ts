@@ -14,8 +14,8 @@ import { draws } from "../harness/draws.js";
 import { useFolder } from "./folder.js";
 
 let folder = "";
-useFolder((made) => {
-  folder = made;
+useFolder((createdFolder) => {
+  folder = createdFolder;
 });
 
 const DTYPES = Object.keys(FILE_DTYPES) as readonly FileDType[];
@@ -62,17 +62,17 @@ describe("safetensors", () => {
       fc.asyncProperty(names, kinds, metadata, async (keys, plans, meta) => {
         const tensors = keys.map((name, i) => ({ name, ...plans[i]! })).filter(wholeBytes);
         const path = join(folder, "out.safetensors");
-        await writeSafetensors(path, { tensors, metadata: meta }, async (put) => {
-          for (const tensor of tensors.toReversed()) await put(tensor.name, contentsOf(tensor));
+        await writeSafetensors(path, { tensors, metadata: meta }, async (writeTensor) => {
+          for (const tensor of tensors.toReversed()) await writeTensor(tensor.name, contentsOf(tensor));
         });
         const file = await SafetensorsFile.open(path);
         try {
           expect([...file.tensors.keys()].toSorted()).toEqual(tensors.map(({ name }) => name).toSorted());
           expect({ ...file.metadata }).toEqual({ ...meta });
           for (const tensor of tensors) {
-            const found = file.entry(tensor.name);
-            expect(found).toMatchObject({ dtype: tensor.dtype, shape: tensor.shape });
-            expect(await file.read(found)).toEqual(contentsOf(tensor));
+            const foundEntry = file.entry(tensor.name);
+            expect(foundEntry).toMatchObject({ dtype: tensor.dtype, shape: tensor.shape });
+            expect(await file.read(foundEntry)).toEqual(contentsOf(tensor));
           }
         } finally {
           await file.close();
@@ -85,8 +85,8 @@ describe("safetensors", () => {
   it("aligns the data of every tensor to its elements", async () => {
     const tensors: TensorPlan[] = DTYPES.map((dtype, i) => ({ name: `${i}`, dtype, shape: [4, 2] }));
     const path = join(folder, "out.safetensors");
-    await writeSafetensors(path, { tensors }, async (put) => {
-      for (const tensor of tensors) await put(tensor.name, contentsOf(tensor));
+    await writeSafetensors(path, { tensors }, async (writeTensor) => {
+      for (const tensor of tensors) await writeTensor(tensor.name, contentsOf(tensor));
     });
     const dataStart = 8 + readFileSync(path).readUInt32LE(0);
     const file = await SafetensorsFile.open(path);
@@ -192,11 +192,15 @@ describe("safetensors", () => {
   });
 
   const plan = { tensors: [{ name: "a", dtype: "U8", shape: [2] }] } as const;
-  it.each<[string, (put: PutTensor) => Promise<void>, RegExp]>([
+  it.each<[string, (writeTensor: PutTensor) => Promise<void>, RegExp]>([
     ["the body throws", () => Promise.reject(new Error("stop")), /stop/],
-    ["bytes are left out", (put) => put("a", Uint8Array.of(1)), /1 bytes were not given/],
-    ["bytes are too many", (put) => put("a", Uint8Array.of(1, 2), 1), /more than its 2 bytes/],
-    ["a tensor was not planned", (put) => put("b", Uint8Array.of(1)), /not planned/],
+    ["bytes are left out", (writeTensor) => writeTensor("a", Uint8Array.of(1)), /1 bytes were not given/],
+    [
+      "bytes are too many",
+      (writeTensor) => writeTensor("a", Uint8Array.of(1, 2), 1),
+      /more than its 2 bytes/,
+    ],
+    ["a tensor was not planned", (writeTensor) => writeTensor("b", Uint8Array.of(1)), /not planned/],
   ])("leaves nothing behind, and the old file alone, where %s", async (_, body, says) => {
     const path = join(folder, "out.safetensors");
     writeFileSync(path, "old");
@@ -208,31 +212,31 @@ describe("safetensors", () => {
   it("removes unfinished files if asked to, and reports if there are any", async () => {
     // what tests of earlier files of this worker could not remove
     removeTemporaries();
-    const told: boolean[] = [];
-    watchTemporaries((unfinished) => told.push(unfinished));
+    const unfinishedStates: boolean[] = [];
+    watchTemporaries((isUnfinished) => unfinishedStates.push(isUnfinished));
     const path = join(folder, "out.safetensors");
     await expect(
-      writeSafetensors(path, plan, async (put) => {
-        await put("a", Uint8Array.of(1, 2));
+      writeSafetensors(path, plan, async (writeTensor) => {
+        await writeTensor("a", Uint8Array.of(1, 2));
         expect(readdirSync(folder)).toHaveLength(1);
         removeTemporaries();
         expect(readdirSync(folder)).toEqual([]);
       }),
     ).rejects.toThrow(/cannot be written/);
     watchTemporaries(() => {});
-    expect([told[0], told.at(-1)]).toEqual([true, false]);
+    expect([unfinishedStates[0], unfinishedStates.at(-1)]).toEqual([true, false]);
   });
 
   it("refuses to replace a folder or device, and writes through symbolic links", async () => {
-    const put = (write: PutTensor): Promise<void> => write("a", Uint8Array.of(1, 2));
-    await expect(writeSafetensors(folder, plan, put)).rejects.toThrow(/other than a file/);
-    await expect(writeSafetensors("/dev/null", plan, put)).rejects.toThrow(/other than a file/);
-    await expect(writeSafetensors(join(folder, "no", "out"), plan, put)).rejects.toThrow(
+    const writeA = (write: PutTensor): Promise<void> => write("a", Uint8Array.of(1, 2));
+    await expect(writeSafetensors(folder, plan, writeA)).rejects.toThrow(/other than a file/);
+    await expect(writeSafetensors("/dev/null", plan, writeA)).rejects.toThrow(/other than a file/);
+    await expect(writeSafetensors(join(folder, "no", "out"), plan, writeA)).rejects.toThrow(
       /no such file or folder/,
     );
     writeFileSync(join(folder, "real"), "old");
     symlinkSync(join(folder, "real"), join(folder, "link"));
-    await writeSafetensors(join(folder, "link"), plan, put);
+    await writeSafetensors(join(folder, "link"), plan, writeA);
     expect(readFileSync(join(folder, "real")).length).toBeGreaterThan(8);
     expect(readdirSync(folder).toSorted()).toEqual(["link", "real"]);
   });

@@ -45,21 +45,26 @@ const backends = useBackends(MOST);
 const groupsOf = (size: number): ProcessGroup[] => loopbackOver(backends.slice(0, size), 20_000);
 
 let folder = "";
-useFolder((made) => {
-  folder = made;
+useFolder((createdFolder) => {
+  folder = createdFolder;
 });
 
 /** A model that has one parameter for each of the given parts. */
 class Parts extends Module {
   constructor(
     group: ProcessGroup,
-    parts: readonly TensorPart[],
+    tensorParts: readonly TensorPart[],
     values: (i: number, part: TensorPart) => Float32Array,
   ) {
     super(group.backend, { dtype: "f32", random: new RandomState(9n) });
-    for (const [i, part] of parts.entries()) {
-      const own = wideTensor(group.backend, values(i, part), shapeOfPart(part), i % 2 === 0 ? "f32" : "bf16");
-      const parameter = this.addParameter(`p${i}`, new Parameter(own));
+    for (const [i, part] of tensorParts.entries()) {
+      const ownValues = wideTensor(
+        group.backend,
+        values(i, part),
+        shapeOfPart(part),
+        i % 2 === 0 ? "f32" : "bf16",
+      );
+      const parameter = this.addParameter(`p${i}`, new Parameter(ownValues));
       parameter.part = part;
     }
   }
@@ -67,47 +72,53 @@ class Parts extends Module {
 
 /** The index in the whole tensor of each element of a part. */
 function numbersOf(part: TensorPart): number[] {
-  const along = part.ranges.map((ranges) =>
+  const indicesAlong = part.ranges.map((ranges) =>
     ranges.flatMap(([begin, end]) => Array.from({ length: end - begin }, (_, i) => begin + i)),
   );
-  return along.reduce<number[]>(
-    (before, indices, i) =>
-      before.flatMap((at) => indices.map((index) => at * (part.shape[i] as number) + index)),
+  return indicesAlong.reduce<number[]>(
+    (offsets, indices, i) =>
+      offsets.flatMap((offset) => indices.map((index) => offset * (part.shape[i] as number) + index)),
     [0],
   );
 }
 
 /** A way to divide a tensor among ranks: every rank has all of it, or each has pieces along one dimension or along two. */
-type Way = {
+type Division = {
   readonly ranks: number;
-  readonly by: readonly { readonly dimension: number; readonly count: number; readonly pieces: number }[];
+  readonly splits: readonly { readonly dimension: number; readonly count: number; readonly pieces: number }[];
 };
 
 /** Divides a size into ranges for `count` ranks, `pieces` times. Ranges are uneven and may be empty. */
-function cut(size: number, count: number, pieces: number, rank: number): (readonly [number, number])[] {
-  return Array.from({ length: pieces }, (_, piece) => {
-    const [begin, end] = [Math.floor((piece * size) / pieces), Math.floor(((piece + 1) * size) / pieces)];
-    const each = Math.ceil((end - begin) / count);
-    return [Math.min(end, begin + rank * each), Math.min(end, begin + (rank + 1) * each)] as const;
+function rangesOf(size: number, count: number, pieces: number, rank: number): (readonly [number, number])[] {
+  return Array.from({ length: pieces }, (_, pieceIndex) => {
+    const [begin, end] = [
+      Math.floor((pieceIndex * size) / pieces),
+      Math.floor(((pieceIndex + 1) * size) / pieces),
+    ];
+    const rowsPerRank = Math.ceil((end - begin) / count);
+    return [
+      Math.min(end, begin + rank * rowsPerRank),
+      Math.min(end, begin + (rank + 1) * rowsPerRank),
+    ] as const;
   });
 }
 
-function partOf(shape: Shape, { by }: Way, rank: number): TensorPart {
-  let [part, rest] = [wholePart(shape), rank];
-  for (const { dimension, count, pieces } of by) {
+function partOf(shape: Shape, { splits }: Division, rank: number): TensorPart {
+  let [part, remainingRank] = [wholePart(shape), rank];
+  for (const { dimension, count, pieces } of splits) {
     if (dimension < shape.length) {
-      const cuts = cut(shape[dimension] as number, count, pieces, rest % count);
-      part = { shape, ranges: part.ranges.map((all, i) => (i === dimension ? cuts : all)) };
+      const ranges = rangesOf(shape[dimension] as number, count, pieces, remainingRank % count);
+      part = { shape, ranges: part.ranges.map((axisRanges, i) => (i === dimension ? ranges : axisRanges)) };
     }
-    rest = Math.floor(rest / count);
+    remainingRank = Math.floor(remainingRank / count);
   }
   return part;
 }
 
-const ways: fc.Arbitrary<Way> = fc
+const divisions: fc.Arbitrary<Division> = fc
   .record({
     extra: fc.constantFrom(1, 1, 2),
-    by: fc.uniqueArray(
+    splits: fc.uniqueArray(
       fc.record({
         dimension: fc.nat(2),
         count: fc.integer({ min: 1, max: 3 }),
@@ -117,9 +128,9 @@ const ways: fc.Arbitrary<Way> = fc
     ),
   })
   .map(
-    ({ extra, by }): Way => ({
-      ranks: by.reduce((product, { count }) => product * count, Number(extra)),
-      by,
+    ({ extra, splits }): Division => ({
+      ranks: splits.reduce((product, { count }) => product * count, Number(extra)),
+      splits,
     }),
   )
   .filter(({ ranks }) => ranks <= MOST);
@@ -138,7 +149,7 @@ interface LayerMesh {
 
 const ranksOf = ({ tp, replicate, shard }: LayerMesh): number => tp * replicate * shard;
 
-/** A layer whose rows `fullyShard` divides among the ranks of `mesh.dp`, and those of `mesh.tp` before that. */
+/** A layer whose rows `fullyShard` divides among the ranks of `mesh.dp`, after dividing the rows among the ranks of `mesh.tp`. */
 function shardedLayer(
   world: ProcessGroup,
   { tp, ...mesh }: LayerMesh,
@@ -150,19 +161,19 @@ function shardedLayer(
   const sharded = fullyShard(module, dp as ProcessGroup, { mesh });
   const optimizer = new AdamW(module, { learningRate: 0.1, ...masters });
   /** The full parameters and their masters, gathered from the ranks. */
-  const whole = async (): Promise<string[]> => {
+  const wholeValues = async (): Promise<string[]> => {
     using _ = new Scope();
     const masters = new Map([...optimizer.slots].map(([name, { master }]) => [name, master]));
     const texts: string[] = [];
     for (const [name, parameter] of module.namedParameters())
-      for (const own of [parameter.tensor, masters.get(name)])
-        if (own) {
-          const rowsOfRank = sharded.gather(parameter, own);
+      for (const ownTensor of [parameter.tensor, masters.get(name)])
+        if (ownTensor) {
+          const rowsOfRank = sharded.gather(parameter, ownTensor);
           texts.push(String(await (group as ProcessGroup).allGather(rowsOfRank).data()));
         }
     return texts;
   };
-  return { state: { module, optimizer, group: world, random }, whole };
+  return { state: { module, optimizer, group: world, random }, wholeValues };
 }
 
 describe("a layer that fullyShard divides", () => {
@@ -182,19 +193,19 @@ describe("a layer that fullyShard divides", () => {
         meshes,
         meshes,
         forms,
-        async (half, before, after, masters) => {
+        async (isHalf, divisionBefore, divisionAfter, masters) => {
           const make = (mesh: LayerMesh, seed: bigint) =>
             groupsOf(ranksOf(mesh)).map((world) =>
-              shardedLayer(world, mesh, { rows: 2 * half, seed, masters }),
+              shardedLayer(world, mesh, { rows: 2 * isHalf, seed, masters }),
             );
-          const saved = make(before, 1n);
-          await Promise.all(saved.map(({ state }) => saveShardedCheckpoint(folder, state)));
-          const expected = await Promise.all(saved.map(({ whole }) => whole()));
-          const loaded = make(after, 2n);
-          await Promise.all(loaded.map(({ state }) => loadShardedCheckpoint(folder, state)));
-          const got = await Promise.all(loaded.map(({ whole }) => whole()));
-          for (const each of [...expected, ...got]) expect(each).toEqual(expected[0]);
-          for (const { state } of [...saved, ...loaded]) {
+          const savedParts = make(divisionBefore, 1n);
+          await Promise.all(savedParts.map(({ state }) => saveShardedCheckpoint(folder, state)));
+          const expected = await Promise.all(savedParts.map(({ wholeValues }) => wholeValues()));
+          const loadedParts = make(divisionAfter, 2n);
+          await Promise.all(loadedParts.map(({ state }) => loadShardedCheckpoint(folder, state)));
+          const actual = await Promise.all(loadedParts.map(({ wholeValues }) => wholeValues()));
+          for (const values of [...expected, ...actual]) expect(values).toEqual(expected[0]);
+          for (const { state } of [...savedParts, ...loadedParts]) {
             state.optimizer.dispose();
             state.module.dispose();
           }
@@ -208,30 +219,34 @@ describe("a layer that fullyShard divides", () => {
 describe("a tensor divided among ranks", () => {
   it("is loaded on any number of ranks, however it was divided when saved and is divided now", async () => {
     await fc.assert(
-      fc.asyncProperty(shapes, ways, ways, async (drawn, before, after) => {
+      fc.asyncProperty(shapes, divisions, divisions, async (drawnShapes, divisionBefore, divisionAfter) => {
         const valuesOf = (i: number, part: TensorPart): Float32Array =>
           Float32Array.from(numbersOf(part), (number) => number - 17 * i);
-        const make = (group: ProcessGroup, way: Way, values: typeof valuesOf): Parts =>
+        const make = (group: ProcessGroup, division: Division, values: typeof valuesOf): Parts =>
           new Parts(
             group,
-            drawn.map((shape) => partOf(shape, way, group.rank)),
+            drawnShapes.map((shape) => partOf(shape, division, group.rank)),
             values,
           );
         await Promise.all(
-          groupsOf(before.ranks).map(async (group) => {
-            using module = make(group, before, valuesOf);
+          groupsOf(divisionBefore.ranks).map(async (group) => {
+            using module = make(group, divisionBefore, valuesOf);
             await saveShardedCheckpoint(folder, { module, group });
           }),
         );
         await Promise.all(
-          groupsOf(after.ranks).map(async (group) => {
-            using module = make(group, after, (_, part) => new Float32Array(elementCount(shapeOfPart(part))));
-            using wanted = make(group, after, valuesOf);
-            await loadShardedCheckpoint(folder, { module, group });
-            const [got, expected] = [module, wanted].map((each) =>
-              each.parameters().map(({ tensor }) => String(tensor.dataSync())),
+          groupsOf(divisionAfter.ranks).map(async (group) => {
+            using module = make(
+              group,
+              divisionAfter,
+              (_, part) => new Float32Array(elementCount(shapeOfPart(part))),
             );
-            expect(got).toEqual(expected);
+            using expectedParts = make(group, divisionAfter, valuesOf);
+            await loadShardedCheckpoint(folder, { module, group });
+            const [actual, expected] = [module, expectedParts].map((parts) =>
+              parts.parameters().map(({ tensor }) => String(tensor.dataSync())),
+            );
+            expect(actual).toEqual(expected);
           }),
         );
       }),
@@ -241,36 +256,38 @@ describe("a tensor divided among ranks", () => {
 
   it("is written once if all ranks have it, and no rank writes more than another but the largest", async () => {
     const sizes = fc.array(fc.constantFrom(8, 64, 512), { minLength: 8, maxLength: 32 });
-    const whole = (size: number) => Array.from({ length: 8 }, () => size);
+    const repeated = (size: number) => Array.from({ length: 8 }, () => size);
     await fc.assert(
       fc.asyncProperty(sizes, async (elements) => {
         await Promise.all(
           groupsOf(4).map(async (group) => {
             using module = new Parts(
               group,
-              elements.map((each) => wholePart([each])),
+              elements.map((size) => wholePart([size])),
               (i) => new Float32Array(elements[i] as number),
             );
             await saveShardedCheckpoint(folder, { module, group });
           }),
         );
         const [generation] = readdirSync(folder).filter((name) => name.startsWith("generation"));
-        const written = readdirSync(join(folder, generation as string)).map((name) => {
+        const writtenSizes = readdirSync(join(folder, generation as string)).map((name) => {
           const bytes = readFileSync(join(folder, generation as string, name));
           return bytes.length - 8 - Number(bytes.readBigUInt64LE());
         });
-        expect(written).toHaveLength(4);
+        expect(writtenSizes).toHaveLength(4);
         // parameters are alternately f32 and bf16
-        const each = elements.map((size, i) => size * (i % 2 === 0 ? 4 : 2));
-        expect(written.reduce((a, b) => a + b)).toBe(each.reduce((a, b) => a + b));
-        expect(Math.max(...written) - Math.min(...written)).toBeLessThanOrEqual(Math.max(...each));
+        const rankBytes = elements.map((size, i) => size * (i % 2 === 0 ? 4 : 2));
+        expect(writtenSizes.reduce((a, b) => a + b)).toBe(rankBytes.reduce((a, b) => a + b));
+        expect(Math.max(...writtenSizes) - Math.min(...writtenSizes)).toBeLessThanOrEqual(
+          Math.max(...rankBytes),
+        );
       }),
-      { numRuns: draws(15), examples: [[whole(64)]] },
+      { numRuns: draws(15), examples: [[repeated(64)]] },
     );
   });
 
   it("is refused if its parts overlap, leave elements out, or are not those of the parameter", async () => {
-    const bad: readonly (readonly [(rank: number) => TensorPart, RegExp])[] = [
+    const invalidParts: readonly (readonly [(rank: number) => TensorPart, RegExp])[] = [
       [(rank) => partAlong([4], 0, [[rank, rank + 2]]), /overlap and are not the same/],
       [(rank) => partAlong([5], 0, [[2 * rank, 2 * rank + 2]]), /have 4 elements; \[5\] has 5/],
       [
@@ -278,7 +295,7 @@ describe("a tensor divided among ranks", () => {
         /is F32 \[5\] as a whole on rank 1 and F32 \[4\]/,
       ],
     ];
-    for (const [part, words] of bad) {
+    for (const [part, message] of invalidParts) {
       const errors = await Promise.all(
         groupsOf(2).map(async (group) => {
           using module = new Parts(group, [part(group.rank)], () => new Float32Array(2));
@@ -287,13 +304,13 @@ describe("a tensor divided among ranks", () => {
       );
       for (const error of errors) {
         expect(error).toBeInstanceOf(ArgumentError);
-        expect((error as Error).message).toMatch(words);
+        expect((error as Error).message).toMatch(message);
       }
     }
-    const [one] = groupsOf(1) as [ProcessGroup];
-    using module = new Parts(one, [wholePart([2])], () => new Float32Array(2));
+    const [group] = groupsOf(1) as [ProcessGroup];
+    using module = new Parts(group, [wholePart([2])], () => new Float32Array(2));
     const parameter = module.parameters()[0] as Parameter;
-    for (const [part, words] of [
+    for (const [part, message] of [
       [wholePart([3]), /is \[3\] and its parameter \[2\]/],
       [
         partAlong([4], 0, [
@@ -305,7 +322,7 @@ describe("a tensor divided among ranks", () => {
       [{ shape: [2], ranges: [] }, /give ranges for each dimension/],
     ] as const) {
       parameter.part = part;
-      await expect(saveShardedCheckpoint(folder, { module, group: one })).rejects.toThrow(words);
+      await expect(saveShardedCheckpoint(folder, { module, group })).rejects.toThrow(message);
     }
     expect(readdirSync(folder)).toEqual([]);
   });
@@ -329,7 +346,7 @@ class Run {
     readonly group: ProcessGroup,
     tp: number,
     readonly recipe: RecipeName,
-    readonly quantized = false,
+    readonly isQuantized = false,
     readonly reduces = true,
   ) {
     const { backend } = group;
@@ -337,9 +354,9 @@ class Run {
     this.#tp = tp > 1 ? mesh.tp : undefined;
     this.#dp = mesh.dp;
     const shared = { dtype: "f32", random: this.random, ...(this.#tp ? { group: this.#tp } : {}) } as const;
-    const made = RECIPES_UNDER_TEST[recipe]?.();
+    const recipeUnderTest = RECIPES_UNDER_TEST[recipe]?.();
     this.model = quantizedModelInit(
-      { enabled: quantized, ...(made ? { recipe: made } : {}) },
+      { enabled: isQuantized, ...(recipeUnderTest ? { recipe: recipeUnderTest } : {}) },
       () =>
         new Sequential(
           backend,
@@ -371,10 +388,10 @@ class Run {
       [ROWS, FEATURES],
       "f32",
     );
-    const words = randomWords({ seed: 1n, offset }, ROWS);
+    const randomBits = randomWords({ seed: 1n, offset }, ROWS);
     const ids = tensor(
       backend,
-      Int32Array.from(words, (word) => word % VOCABULARY),
+      Int32Array.from(randomBits, (word) => word % VOCABULARY),
       [ROWS],
       "i32",
     );
@@ -393,9 +410,9 @@ class Run {
       ...buffers.values(),
     ]);
     const texts: string[] = [];
-    for (const each of [...tensors, ...slots]) texts.push(String(await each.data()));
-    for (const [name, each] of this.model.namedQuantizations())
-      texts.push(`${name} ${JSON.stringify(each.snapshotSync())}`);
+    for (const tensorToRead of [...tensors, ...slots]) texts.push(String(await tensorToRead.data()));
+    for (const [name, quantization] of this.model.namedQuantizations())
+      texts.push(`${name} ${JSON.stringify(quantization.snapshotSync())}`);
     return [...texts, `${this.random.seed} ${this.random.offset}`];
   }
 
@@ -411,13 +428,13 @@ class Run {
   }
 }
 
-const settled = (runs: readonly Run[], body: (run: Run) => Promise<unknown>) =>
+const settle = (runs: readonly Run[], body: (run: Run) => Promise<unknown>) =>
   Promise.all(runs.map((run) => body(run).catch((error: unknown) => error)));
 const end = (runs: readonly Run[]): void => {
   for (const run of runs) run.dispose();
 };
-const runs = (size: number, tp: number, recipe: RecipeName, ...rest: boolean[]): Run[] =>
-  groupsOf(size).map((group) => new Run(group, tp, recipe, ...rest));
+const runs = (size: number, tp: number, recipe: RecipeName, ...flags: boolean[]): Run[] =>
+  groupsOf(size).map((group) => new Run(group, tp, recipe, ...flags));
 
 describe("a run of several ranks", () => {
   it.each([
@@ -426,24 +443,24 @@ describe("a run of several ranks", () => {
     ["current", false],
   ] as const)(
     "resumes from its checkpoint with the bits of one that was not interrupted: %s, quantized: %s",
-    async (recipe, quantized) => {
-      const whole = runs(4, 2, recipe, quantized, false);
-      for (const run of whole) run.step(0);
-      const saved = await settled(whole, (run) =>
+    async (recipe, isQuantized) => {
+      const savedRuns = runs(4, 2, recipe, isQuantized, false);
+      for (const run of savedRuns) run.step(0);
+      const saves = await settle(savedRuns, (run) =>
         saveShardedCheckpoint(folder, { ...run.state, extra: { step: 1 } }),
       );
-      expect(saved).toEqual([undefined, undefined, undefined, undefined]);
-      for (const run of whole) run.step(1);
-      const after = await Promise.all(whole.map((run) => run.bits()));
-      end(whole);
-      const second = runs(4, 2, recipe, quantized, false);
-      for (const run of second) run.step(7);
-      expect(await settled(second, (run) => loadShardedCheckpoint(folder, run.state))).toEqual(
+      expect(saves).toEqual([undefined, undefined, undefined, undefined]);
+      for (const run of savedRuns) run.step(1);
+      const bitsAfter = await Promise.all(savedRuns.map((run) => run.bits()));
+      end(savedRuns);
+      const loadedRuns = runs(4, 2, recipe, isQuantized, false);
+      for (const run of loadedRuns) run.step(7);
+      expect(await settle(loadedRuns, (run) => loadShardedCheckpoint(folder, run.state))).toEqual(
         Array.from({ length: 4 }, () => ({ step: 1 })),
       );
-      for (const run of second) run.step(1);
-      expect(await Promise.all(second.map((run) => run.bits()))).toEqual(after);
-      end(second);
+      for (const run of loadedRuns) run.step(1);
+      expect(await Promise.all(loadedRuns.map((run) => run.bits()))).toEqual(bitsAfter);
+      end(loadedRuns);
     },
   );
 
@@ -455,65 +472,66 @@ describe("a run of several ranks", () => {
   ] as const)(
     "of %i ranks, with layers divided among %i of them, resumes on %i ranks with layers divided among %i",
     async (size, tp, otherSize, otherTp) => {
-      const first = runs(size, tp, "delayed");
-      for (const run of first) run.step(0);
-      await settled(first, (run) => saveShardedCheckpoint(folder, run.state));
-      const bits = await wholeBits(first);
-      end(first);
-      const second = runs(otherSize, otherTp, "delayed");
-      for (const run of second) run.step(5);
-      expect(await settled(second, (run) => loadShardedCheckpoint(folder, run.state))).toEqual(
-        second.map(() => undefined),
+      const firstRuns = runs(size, tp, "delayed");
+      for (const run of firstRuns) run.step(0);
+      await settle(firstRuns, (run) => saveShardedCheckpoint(folder, run.state));
+      const bits = await wholeBits(firstRuns);
+      end(firstRuns);
+      const secondRuns = runs(otherSize, otherTp, "delayed");
+      for (const run of secondRuns) run.step(5);
+      expect(await settle(secondRuns, (run) => loadShardedCheckpoint(folder, run.state))).toEqual(
+        secondRuns.map(() => undefined),
       );
-      expect(await wholeBits(second)).toEqual(bits);
-      end(second);
+      expect(await wholeBits(secondRuns)).toEqual(bits);
+      end(secondRuns);
     },
   );
 
   it("is refused on another number of ranks if the bits would differ, and nothing has changed", async () => {
-    const first = runs(2, 1, "delayed", false, false);
-    for (const run of first) run.step(0);
-    await settled(first, (run) => saveShardedCheckpoint(folder, run.state));
-    end(first);
+    const firstRuns = runs(2, 1, "delayed", false, false);
+    for (const run of firstRuns) run.step(0);
+    await settle(firstRuns, (run) => saveShardedCheckpoint(folder, run.state));
+    end(firstRuns);
     for (const size of [4, 1]) {
-      const other = runs(size, 1, "delayed", false, false);
-      await expectRefusal(other, /had other bits on ranks 0 than on ranks 1/);
-      end(other);
+      const otherRuns = runs(size, 1, "delayed", false, false);
+      await expectRefusal(otherRuns, /had other bits on ranks 0 than on ranks 1/);
+      end(otherRuns);
     }
-    const quantized = runs(2, 2, "mxfp8", true);
-    await settled(quantized, (run) => saveShardedCheckpoint(folder, run.state));
-    end(quantized);
-    const alone = runs(1, 1, "mxfp8", true);
-    await expectRefusal(alone, /is quantized, and this rank has ranges/);
-    end(alone);
-    const plain = runs(2, 2, "mxfp8");
-    await expectRefusal(plain, /"module.1.weight": is needed and not there/);
-    end(plain);
+    const quantizedRuns = runs(2, 2, "mxfp8", true);
+    await settle(quantizedRuns, (run) => saveShardedCheckpoint(folder, run.state));
+    end(quantizedRuns);
+    const singleRun = runs(1, 1, "mxfp8", true);
+    await expectRefusal(singleRun, /is quantized, and this rank has ranges/);
+    end(singleRun);
+    const plainRuns = runs(2, 2, "mxfp8");
+    await expectRefusal(plainRuns, /"module.1.weight": is needed and not there/);
+    end(plainRuns);
   });
 
   it("is refused if parameters are quantized otherwise, even if their codes and scales have the same shapes", async () => {
-    const first = runs(2, 2, "mxfp8", true);
-    await settled(first, (run) => saveShardedCheckpoint(folder, run.state));
-    end(first);
-    const others = (Object.keys(RECIPES_UNDER_TEST) as RecipeName[]).filter((name) => name !== "mxfp8");
-    for (const name of others) {
-      const other = runs(2, 2, name, true);
+    const firstRuns = runs(2, 2, "mxfp8", true);
+    await settle(firstRuns, (run) => saveShardedCheckpoint(folder, run.state));
+    end(firstRuns);
+    const otherRecipes = (Object.keys(RECIPES_UNDER_TEST) as RecipeName[]).filter((name) => name !== "mxfp8");
+    for (const name of otherRecipes) {
+      const otherRuns = runs(2, 2, name, true);
       await expectRefusal(
-        other,
+        otherRuns,
         /is quantized as|is needed and not there|is .* as a whole and|is not in the module/,
       );
-      end(other);
+      end(otherRuns);
     }
   });
 
   it("is refused for another kind of optimizer, and loaded without one", async () => {
-    const KINDS: Readonly<Record<string, (of: Module) => Optimizer>> = {
-      adamw: (of) => new AdamW(of, { learningRate: 0.1 }),
-      "adamw of e4m3": (of) => new AdamW(of, { learningRate: 0.1, expAvgDtype: "e4m3" }),
-      "adamw with remainders": (of) => new AdamW(of, { learningRate: 0.1, storeParamRemainders: true }),
-      "adamw of f16 masters": (of) => new AdamW(of, { learningRate: 0.1, masterWeightDtype: "f16" }),
-      momentum: (of) => new SGD(of, { learningRate: 0.1, momentum: 0.5 }),
-      plain: (of) => new SGD(of, { learningRate: 0.1 }),
+    const KINDS: Readonly<Record<string, (module: Module) => Optimizer>> = {
+      adamw: (module) => new AdamW(module, { learningRate: 0.1 }),
+      "adamw of e4m3": (module) => new AdamW(module, { learningRate: 0.1, expAvgDtype: "e4m3" }),
+      "adamw with remainders": (module) =>
+        new AdamW(module, { learningRate: 0.1, storeParamRemainders: true }),
+      "adamw of f16 masters": (module) => new AdamW(module, { learningRate: 0.1, masterWeightDtype: "f16" }),
+      momentum: (module) => new SGD(module, { learningRate: 0.1, momentum: 0.5 }),
+      plain: (module) => new SGD(module, { learningRate: 0.1 }),
     };
     const groups = groupsOf(2);
     const states = groups.map((group) => {
@@ -522,88 +540,94 @@ describe("a run of several ranks", () => {
     });
     const withOne = (kind: string) =>
       states.map((state) => ({ ...state, optimizer: KINDS[kind]?.(state.module) as Optimizer }));
-    for (const [saved, loaded] of Object.keys(KINDS).flatMap((a) => Object.keys(KINDS).map((b) => [a, b]))) {
-      const [before, after] = [withOne(saved as string), withOne(loaded as string)];
-      await Promise.all(before.map((state) => saveShardedCheckpoint(folder, state)));
-      const results = await Promise.allSettled(after.map((state) => loadShardedCheckpoint(folder, state)));
+    for (const [savedKind, loadedKind] of Object.keys(KINDS).flatMap((a) =>
+      Object.keys(KINDS).map((b) => [a, b]),
+    )) {
+      const [savedState, loadedState] = [withOne(savedKind as string), withOne(loadedKind as string)];
+      await Promise.all(savedState.map((state) => saveShardedCheckpoint(folder, state)));
+      const results = await Promise.allSettled(
+        loadedState.map((state) => loadShardedCheckpoint(folder, state)),
+      );
       for (const result of results) {
-        expect(result.status, `${saved} into ${loaded}`).toBe(saved === loaded ? "fulfilled" : "rejected");
+        expect(result.status, `${savedKind} into ${loadedKind}`).toBe(
+          savedKind === loadedKind ? "fulfilled" : "rejected",
+        );
         if (result.status === "rejected") expect(result.reason).toBeInstanceOf(FileError);
       }
       await Promise.all(states.map((state) => loadShardedCheckpoint(folder, state)));
-      for (const { optimizer } of [...before, ...after]) optimizer.dispose();
+      for (const { optimizer } of [...savedState, ...loadedState]) optimizer.dispose();
     }
     for (const { module } of states) module.dispose();
   });
 
   it("replaces preserved values, from which a later optimizer would make its masters", async () => {
-    const made = (seed: bigint) =>
+    const createRun = (seed: bigint) =>
       groupsOf(2).map((group) => {
         const init = { recipe: RECIPES_UNDER_TEST.mxfp8?.(), preserveHighPrecisionInitVal: true };
         const random = new RandomState(seed);
         const module = quantizedModelInit(init, () => new Linear(group.backend, 64, 64, { random }));
         return { module, group, random };
       });
-    const [saved, loaded] = [made(1n), made(2n)];
-    const mastersOf = async ({ module }: (typeof saved)[number]): Promise<string[]> => {
+    const [savedStates, loadedStates] = [createRun(1n), createRun(2n)];
+    const mastersOf = async ({ module }: (typeof savedStates)[number]): Promise<string[]> => {
       using optimizer = new AdamW(module, { learningRate: 0.1 });
       const texts: string[] = [];
       for (const { master } of optimizer.slots.values()) texts.push(String(await master.data()));
       return texts;
     };
-    for (const { module } of saved) module.weight.clearHighPrecisionInitVal();
-    await Promise.all(saved.map((state) => saveShardedCheckpoint(folder, state)));
-    await Promise.all(loaded.map((state) => loadShardedCheckpoint(folder, state)));
-    for (const [i, state] of loaded.entries()) {
+    for (const { module } of savedStates) module.weight.clearHighPrecisionInitVal();
+    await Promise.all(savedStates.map((state) => saveShardedCheckpoint(folder, state)));
+    await Promise.all(loadedStates.map((state) => loadShardedCheckpoint(folder, state)));
+    for (const [i, state] of loadedStates.entries()) {
       expect(state.module.weight.highPrecisionInitVal).toBeUndefined();
-      expect(await mastersOf(state)).toEqual(await mastersOf(saved[i] as typeof state));
+      expect(await mastersOf(state)).toEqual(await mastersOf(savedStates[i] as typeof state));
     }
-    for (const { module } of [...saved, ...loaded]) module.dispose();
+    for (const { module } of [...savedStates, ...loadedStates]) module.dispose();
   });
 
   it("is refused on another number of ranks if each rank has its own random state, unless those are not loaded", async () => {
-    const first = runs(2, 1, "bf16");
-    for (const [i, run] of first.entries()) run.random.offset = BigInt(i);
-    await settled(first, (run) => saveShardedCheckpoint(folder, run.state));
-    end(first);
-    const [alone] = runs(1, 1, "bf16") as [Run];
-    await expectRefusal([alone], /had different random states/);
-    await loadShardedCheckpoint(folder, { ...alone.state, restoreRandom: false });
-    end([alone]);
+    const firstRuns = runs(2, 1, "bf16");
+    for (const [i, run] of firstRuns.entries()) run.random.offset = BigInt(i);
+    await settle(firstRuns, (run) => saveShardedCheckpoint(folder, run.state));
+    end(firstRuns);
+    const [singleRun] = runs(1, 1, "bf16") as [Run];
+    await expectRefusal([singleRun], /had different random states/);
+    await loadShardedCheckpoint(folder, { ...singleRun.state, restoreRandom: false });
+    end([singleRun]);
   });
 
   it("is refused on all ranks if one of them cannot load or gives another folder", async () => {
-    const first = runs(2, 2, "bf16");
-    await settled(first, (run) => saveShardedCheckpoint(folder, run.state));
+    const firstRuns = runs(2, 2, "bf16");
+    await settle(firstRuns, (run) => saveShardedCheckpoint(folder, run.state));
     const [generation] = readdirSync(folder).filter((name) => name.startsWith("generation"));
     const path = join(folder, generation as string, "rank-00001-of-00002.safetensors");
     const bytes = readFileSync(path);
     bytes[bytes.length - 1] = (bytes.at(-1) as number) ^ 1;
     writeFileSync(path, bytes);
-    await expectRefusal(first, /damaged/);
-    const elsewhere = join(folder, "elsewhere");
-    await settled(first, (run) => saveShardedCheckpoint(elsewhere, run.state));
-    await settled(first, (run) => saveShardedCheckpoint(folder, run.state));
-    const errors = await settled(first, (run) =>
-      loadShardedCheckpoint(run.group.rank === 0 ? folder : elsewhere, run.state),
+    await expectRefusal(firstRuns, /damaged/);
+    const otherFolder = join(folder, "elsewhere");
+    await settle(firstRuns, (run) => saveShardedCheckpoint(otherFolder, run.state));
+    await settle(firstRuns, (run) => saveShardedCheckpoint(folder, run.state));
+    const errors = await settle(firstRuns, (run) =>
+      loadShardedCheckpoint(run.group.rank === 0 ? folder : otherFolder, run.state),
     );
     for (const error of errors) expect(String(error)).toMatch(/found another checkpoint there than rank 0/);
-    end(first);
+    end(firstRuns);
   });
 
-  async function expectRefusal(of: readonly Run[], words: RegExp): Promise<void> {
-    const before = await Promise.all(of.map((run) => run.bits()));
-    for (const error of await settled(of, (run) => loadShardedCheckpoint(folder, run.state))) {
+  async function expectRefusal(runsToLoad: readonly Run[], message: RegExp): Promise<void> {
+    const bitsBefore = await Promise.all(runsToLoad.map((run) => run.bits()));
+    for (const error of await settle(runsToLoad, (run) => loadShardedCheckpoint(folder, run.state))) {
       expect(error).toBeInstanceOf(FileError);
-      expect((error as Error).message).toMatch(words);
+      expect((error as Error).message).toMatch(message);
     }
-    expect(await Promise.all(of.map((run) => run.bits()))).toEqual(before);
+    expect(await Promise.all(runsToLoad.map((run) => run.bits()))).toEqual(bitsBefore);
   }
 
   /** The bits of each whole tensor, assembled from the parts of all ranks. */
-  async function wholeBits(of: readonly Run[]): Promise<unknown> {
-    const all: Record<string, number[]> = {};
-    for (const { model, optimizer, random } of of) {
+  async function wholeBits(runsOfRanks: readonly Run[]): Promise<unknown> {
+    const bitsByName: Record<string, number[]> = {};
+    for (const { model, optimizer, random } of runsOfRanks) {
       for (const [name, slot] of optimizer.slots) {
         const parameterPart = slot.parameter.part ?? wholePart(slot.parameter.shape);
         for (const [field, x] of [
@@ -614,87 +638,91 @@ describe("a run of several ranks", () => {
           const key = `${name} ${field}`;
           const part = field.endsWith(".scale") ? wholePart(x.shape) : parameterPart;
           const numbers = numbersOf(part);
-          const whole = all[key] ?? new Array<number>(elementCount(part.shape)).fill(Number.NaN);
-          all[key] = whole;
+          const fullBits = bitsByName[key] ?? new Array<number>(elementCount(part.shape)).fill(Number.NaN);
+          bitsByName[key] = fullBits;
           (await x.data()).forEach((value, i) => {
-            whole[numbers[i] as number] = Number(value);
+            fullBits[numbers[i] as number] = Number(value);
           });
         }
-        all[`${name} steps`] = [slot.steps];
+        bitsByName[`${name} steps`] = [slot.steps];
       }
-      for (const [name, each] of model.namedQuantizations()) {
-        const { forward, backward } = each.snapshotSync() ?? {};
-        all[`${name} scales`] = [forward, backward].flatMap((pass) => [
+      for (const [name, quantization] of model.namedQuantizations()) {
+        const { forward, backward } = quantization.snapshotSync() ?? {};
+        bitsByName[`${name} scales`] = [forward, backward].flatMap((pass) => [
           ...(pass?.scale ?? []),
           ...(pass?.amaxHistory ?? []),
         ]);
       }
-      all.random = [Number(random.seed), Number(random.offset)];
+      bitsByName.random = [Number(random.seed), Number(random.offset)];
     }
-    return all;
+    return bitsByName;
   }
 });
 
 /** The paths of all files in a folder and in its folders. */
 const filesIn = (path: string): string[] =>
   readdirSync(path, { withFileTypes: true })
-    .flatMap((each) => (each.isDirectory() ? filesIn(join(path, each.name)) : [join(path, each.name)]))
+    .flatMap((entry) => (entry.isDirectory() ? filesIn(join(path, entry.name)) : [join(path, entry.name)]))
     .sort();
 
 describe("a save whose ranks do not see one folder", () => {
-  let elsewhere = "";
-  useFolder((made) => {
-    elsewhere = made;
+  let otherFolder = "";
+  useFolder((createdFolder) => {
+    otherFolder = createdFolder;
   });
 
   it.each([
     [2, 1],
     [2, 0],
     [4, 2],
-  ])("of %i ranks fails on all if rank %i has another, and the previous one stays", async (size, alone) => {
-    const of = runs(size, 1, "bf16");
-    await settled(of, (run) => saveShardedCheckpoint(folder, run.state));
-    const [bits, files] = [await Promise.all(of.map((run) => run.bits())), filesIn(folder)];
-    for (const run of of) run.step(0);
-    const errors = await settled(of, (run) =>
-      saveShardedCheckpoint(run.group.rank === alone ? elsewhere : folder, run.state),
-    );
-    for (const error of errors) {
-      expect(error).toBeInstanceOf(FileError);
-      expect((error as Error).message).toMatch(
-        /rank-0000(\d)-of-0000\d\.safetensors: rank \1 has written .* finds no file/,
+  ])(
+    "of %i ranks fails on all if rank %i has another, and the previous one stays",
+    async (size, differingRank) => {
+      const runsOfRanks = runs(size, 1, "bf16");
+      await settle(runsOfRanks, (run) => saveShardedCheckpoint(folder, run.state));
+      const [bits, files] = [await Promise.all(runsOfRanks.map((run) => run.bits())), filesIn(folder)];
+      for (const run of runsOfRanks) run.step(0);
+      const errors = await settle(runsOfRanks, (run) =>
+        saveShardedCheckpoint(run.group.rank === differingRank ? otherFolder : folder, run.state),
       );
-    }
-    if (alone > 0) expect(String(errors[0])).toMatch(new RegExp(`: rank ${alone} has written`));
-    expect(filesIn(folder)).toEqual(files);
-    expect(readdirSync(elsewhere)).toEqual([]);
-    await settled(of, (run) => loadShardedCheckpoint(folder, run.state));
-    expect(await Promise.all(of.map((run) => run.bits()))).toEqual(bits);
-    end(of);
-  });
+      for (const error of errors) {
+        expect(error).toBeInstanceOf(FileError);
+        expect((error as Error).message).toMatch(
+          /rank-0000(\d)-of-0000\d\.safetensors: rank \1 has written .* finds no file/,
+        );
+      }
+      if (differingRank > 0)
+        expect(String(errors[0])).toMatch(new RegExp(`: rank ${differingRank} has written`));
+      expect(filesIn(folder)).toEqual(files);
+      expect(readdirSync(otherFolder)).toEqual([]);
+      await settle(runsOfRanks, (run) => loadShardedCheckpoint(folder, run.state));
+      expect(await Promise.all(runsOfRanks.map((run) => run.bits()))).toEqual(bits);
+      end(runsOfRanks);
+    },
+  );
 
   it("fails even if the rank that has another writes nothing", async () => {
     const errors = await Promise.all(
       groupsOf(2).map(async (group) => {
         using module = new Parts(group, [wholePart([4])], () => new Float32Array(4));
-        const own = group.rank === 0 ? folder : elsewhere;
-        return await saveShardedCheckpoint(own, { module, group }).catch((error: unknown) => error);
+        const ownFolder = group.rank === 0 ? folder : otherFolder;
+        return await saveShardedCheckpoint(ownFolder, { module, group }).catch((error: unknown) => error);
       }),
     );
     for (const error of errors) expect(error).toBeInstanceOf(FileError);
-    expect([...readdirSync(folder), ...readdirSync(elsewhere)]).toEqual([]);
+    expect([...readdirSync(folder), ...readdirSync(otherFolder)]).toEqual([]);
   });
 
   it("fails if one of them cannot write, and the files of the others are removed", async () => {
-    const blocked = join(elsewhere, "blocked");
+    const blocked = join(otherFolder, "blocked");
     writeFileSync(blocked, "");
     const errors = await Promise.all(
       groupsOf(3).map(async (group) => {
         using module = new Parts(group, [partAlong([3], 0, [[group.rank, group.rank + 1]])], () =>
           Float32Array.of(1),
         );
-        const own = group.rank === 1 ? blocked : folder;
-        return await saveShardedCheckpoint(own, { module, group }).catch((error: unknown) => error);
+        const ownFolder = group.rank === 1 ? blocked : folder;
+        return await saveShardedCheckpoint(ownFolder, { module, group }).catch((error: unknown) => error);
       }),
     );
     for (const error of errors) expect(error).toBeInstanceOf(FileError);
@@ -704,7 +732,7 @@ describe("a save whose ranks do not see one folder", () => {
 
   it("fails if a file of that name has another size there", async () => {
     const plant = (): void => {
-      for (const generation of readdirSync(elsewhere)) {
+      for (const generation of readdirSync(otherFolder)) {
         const path = join(folder, generation, "rank-00001-of-00002.safetensors");
         // reads follow while rank 0 checks the file's size, which is 0 while the file is written
         if (existsSync(path)) continue;
@@ -719,16 +747,16 @@ describe("a save whose ranks do not see one folder", () => {
           [partAlong([4], 0, [[2 * group.rank, 2 * group.rank + 2]])],
           () => new Float32Array(2),
         );
-        const { tensor: own } = module.parameters()[0] as Parameter;
-        const memory = memoryOf(own.backend);
-        const read = memory.read.bind(memory);
+        const { tensor: weight } = module.parameters()[0] as Parameter;
+        const memory = memoryOf(weight.backend);
+        const readMemory = memory.read.bind(memory);
         if (group.rank === 1)
           memory.read = (...range) => {
             plant();
-            return read(...range);
+            return readMemory(...range);
           };
-        const into = group.rank === 0 ? folder : elsewhere;
-        return await saveShardedCheckpoint(into, { module, group }).catch((error: unknown) => error);
+        const targetFolder = group.rank === 0 ? folder : otherFolder;
+        return await saveShardedCheckpoint(targetFolder, { module, group }).catch((error: unknown) => error);
       }),
     );
     expect(String(errors[0])).toMatch(/rank 1 has written \d+ bytes, and rank 0 finds 5 bytes/);
@@ -737,56 +765,56 @@ describe("a save whose ranks do not see one folder", () => {
 });
 
 describe("the extra of a save", () => {
-  it("is that of rank 0: what others give is neither saved nor checked", async () => {
-    const others: readonly unknown[] = [undefined, { step: 2 }, Number.NaN, () => 1, 1n];
-    for (const other of others) {
-      const of = runs(2, 1, "bf16");
-      const extras = [{ step: 1 }, other];
+  it("is the value of rank 0: values of other ranks are neither saved nor checked", async () => {
+    const otherExtras: readonly unknown[] = [undefined, { step: 2 }, Number.NaN, () => 1, 1n];
+    for (const otherExtra of otherExtras) {
+      const runsOfRanks = runs(2, 1, "bf16");
+      const extras = [{ step: 1 }, otherExtra];
       expect(
-        await settled(of, (run) =>
+        await settle(runsOfRanks, (run) =>
           saveShardedCheckpoint(folder, { ...run.state, extra: extras[run.group.rank] }),
         ),
       ).toEqual([undefined, undefined]);
-      expect(await settled(of, (run) => loadShardedCheckpoint(folder, run.state))).toEqual([
+      expect(await settle(runsOfRanks, (run) => loadShardedCheckpoint(folder, run.state))).toEqual([
         { step: 1 },
         { step: 1 },
       ]);
-      end(of);
+      end(runsOfRanks);
     }
   });
 });
 
 describe("interrupted saves", () => {
   it("leave unfinished files, which the next save removes; those of other programs stay", async () => {
-    const of = runs(2, 2, "bf16");
-    const unfinished = new Set<string>();
-    watchTemporaries((_, path) => unfinished.add(path));
-    await settled(of, (run) => saveShardedCheckpoint(folder, run.state));
+    const runsOfRanks = runs(2, 2, "bf16");
+    const unfinishedFiles = new Set<string>();
+    watchTemporaries((_, path) => unfinishedFiles.add(path));
+    await settle(runsOfRanks, (run) => saveShardedCheckpoint(folder, run.state));
     watchTemporaries(() => {});
-    expect(unfinished.size).toBe(3);
-    const others = [".lockstep-0123456789abcdef01234567.tmp", "index.tmp", ".lockstep-index-0.tmp"].map(
+    expect(unfinishedFiles.size).toBe(3);
+    const strayFiles = [".lockstep-0123456789abcdef01234567.tmp", "index.tmp", ".lockstep-index-0.tmp"].map(
       (name) => join(folder, name),
     );
-    for (const path of [...unfinished, ...others]) {
+    for (const path of [...unfinishedFiles, ...strayFiles]) {
       mkdirSync(dirname(path), { recursive: true });
       writeFileSync(path, "part");
     }
-    await settled(of, (run) => saveShardedCheckpoint(folder, run.state));
-    const kept = filesIn(folder).filter((path) => !path.endsWith(".safetensors"));
-    expect(kept).toEqual([...others, join(folder, "checkpoint.index.json")].sort());
-    end(of);
+    await settle(runsOfRanks, (run) => saveShardedCheckpoint(folder, run.state));
+    const keptFiles = filesIn(folder).filter((path) => !path.endsWith(".safetensors"));
+    expect(keptFiles).toEqual([...strayFiles, join(folder, "checkpoint.index.json")].sort());
+    end(runsOfRanks);
   });
 
   it("leave the previous checkpoint complete, whatever they have written", async () => {
-    const of = runs(2, 2, "bf16");
-    await settled(of, (run) => saveShardedCheckpoint(folder, run.state));
-    const bits = await Promise.all(of.map((run) => run.bits()));
+    const runsOfRanks = runs(2, 2, "bf16");
+    await settle(runsOfRanks, (run) => saveShardedCheckpoint(folder, run.state));
+    const bits = await Promise.all(runsOfRanks.map((run) => run.bits()));
     const index = readFileSync(join(folder, "checkpoint.index.json"));
-    for (const run of of) run.step(0);
+    for (const run of runsOfRanks) run.step(0);
     // this rank cannot write, because a file has the name of the folder
     const blocked = join(folder, "blocked");
     writeFileSync(blocked, "");
-    for (const error of await settled(of, (run) => saveShardedCheckpoint(blocked, run.state)))
+    for (const error of await settle(runsOfRanks, (run) => saveShardedCheckpoint(blocked, run.state)))
       expect(error).toBeInstanceOf(FileError);
     // the state after a killed save: complete and incomplete files of another generation, and no index for them
     for (const name of ["generation-0123456789abcdef01234567", "generation-ffffffffffffffffffffffff"]) {
@@ -794,40 +822,40 @@ describe("interrupted saves", () => {
       writeFileSync(join(folder, name, "rank-00000-of-00002.safetensors"), "part");
       writeFileSync(join(folder, name, ".lockstep-0.tmp"), "part");
     }
-    expect(await settled(of, (run) => loadShardedCheckpoint(folder, run.state))).toEqual([
+    expect(await settle(runsOfRanks, (run) => loadShardedCheckpoint(folder, run.state))).toEqual([
       undefined,
       undefined,
     ]);
-    expect(await Promise.all(of.map((run) => run.bits()))).toEqual(bits);
-    await settled(of, (run) => saveShardedCheckpoint(folder, run.state));
+    expect(await Promise.all(runsOfRanks.map((run) => run.bits()))).toEqual(bits);
+    await settle(runsOfRanks, (run) => saveShardedCheckpoint(folder, run.state));
     expect(readFileSync(join(folder, "checkpoint.index.json")).equals(index)).toBe(false);
     expect(readdirSync(folder).filter((name) => name.startsWith("generation"))).toHaveLength(1);
-    end(of);
+    end(runsOfRanks);
   });
 
   it("leave the previous checkpoint complete if the index cannot be replaced", async () => {
-    const of = runs(2, 2, "bf16");
-    await settled(of, (run) => saveShardedCheckpoint(folder, run.state));
-    const bits = await Promise.all(of.map((run) => run.bits()));
-    const [index, aside] = [join(folder, "checkpoint.index.json"), join(folder, "aside.json")];
+    const runsOfRanks = runs(2, 2, "bf16");
+    await settle(runsOfRanks, (run) => saveShardedCheckpoint(folder, run.state));
+    const bits = await Promise.all(runsOfRanks.map((run) => run.bits()));
+    const [index, movedIndex] = [join(folder, "checkpoint.index.json"), join(folder, "aside.json")];
     const files = filesIn(folder).filter((path) => path.endsWith(".safetensors"));
-    for (const run of of) run.step(0);
+    for (const run of runsOfRanks) run.step(0);
     // no file can replace a folder that is not empty
-    renameSync(index, aside);
+    renameSync(index, movedIndex);
     mkdirSync(join(index, "something"), { recursive: true });
-    for (const error of await settled(of, (run) => saveShardedCheckpoint(folder, run.state)))
+    for (const error of await settle(runsOfRanks, (run) => saveShardedCheckpoint(folder, run.state)))
       expect(error).toBeInstanceOf(FileError);
     expect(filesIn(folder)).toEqual(expect.arrayContaining(files));
     rmSync(index, { recursive: true });
-    renameSync(aside, index);
-    await settled(of, (run) => loadShardedCheckpoint(folder, run.state));
-    expect(await Promise.all(of.map((run) => run.bits()))).toEqual(bits);
-    end(of);
+    renameSync(movedIndex, index);
+    await settle(runsOfRanks, (run) => loadShardedCheckpoint(folder, run.state));
+    expect(await Promise.all(runsOfRanks.map((run) => run.bits()))).toEqual(bits);
+    end(runsOfRanks);
   });
 
   it("are detected if an index was edited or truncated", async () => {
-    const of = runs(1, 1, "bf16");
-    await settled(of, (run) => saveShardedCheckpoint(folder, run.state));
+    const runsOfRanks = runs(1, 1, "bf16");
+    await settle(runsOfRanks, (run) => saveShardedCheckpoint(folder, run.state));
     const path = join(folder, "checkpoint.index.json");
     const bytes = readFileSync(path);
     await fc.assert(
@@ -835,16 +863,16 @@ describe("interrupted saves", () => {
         fc.nat(bytes.length - 1),
         fc.integer({ min: 1, max: 255 }),
         fc.boolean(),
-        async (at, mask, cuts) => {
-          const damaged = Buffer.from(cuts ? bytes.subarray(0, at) : bytes);
-          if (!cuts) damaged[at] = (damaged[at] as number) ^ mask;
-          writeFileSync(path, damaged);
-          const [error] = await settled(of, (run) => loadShardedCheckpoint(folder, run.state));
+        async (position, mask, isTruncated) => {
+          const damagedBytes = Buffer.from(isTruncated ? bytes.subarray(0, position) : bytes);
+          if (!isTruncated) damagedBytes[position] = (damagedBytes[position] as number) ^ mask;
+          writeFileSync(path, damagedBytes);
+          const [error] = await settle(runsOfRanks, (run) => loadShardedCheckpoint(folder, run.state));
           expect(error).toBeInstanceOf(FileError);
         },
       ),
       { numRuns: draws(40) },
     );
-    end(of);
+    end(runsOfRanks);
   });
 });

@@ -40,8 +40,8 @@ import { useFolder } from "./folder.js";
 const VECTORS = "conformance/vectors/io";
 let folder = "";
 let path = "";
-useFolder((made) => {
-  folder = made;
+useFolder((createdFolder) => {
+  folder = createdFolder;
   path = join(folder, "tensors.safetensors");
 });
 
@@ -60,8 +60,8 @@ class Plain extends Quantizer {}
 interface Drawn {
   readonly name: string;
   readonly seed: number;
-  readonly plain?: { readonly dtype: DType; readonly shape: readonly number[] };
-  readonly quantized?: {
+  readonly plainTensor?: { readonly dtype: DType; readonly shape: readonly number[] };
+  readonly quantizedTensor?: {
     readonly spec: QuantizeSpec;
     readonly shape: readonly number[];
     readonly dtype: "f32" | "bf16" | "f16";
@@ -76,11 +76,11 @@ const name = fc.oneof(
   fc.constantFrom("checkpoint", "__proto__", "constructor", "0", "-1"),
 );
 const seed = fc.nat();
-const plain = fc.record({
+const plainTensor = fc.record({
   dtype: fc.constantFrom(...STORED),
   shape: fc.array(fc.constantFrom(0, 1, 2, 3, 4, 8), { maxLength: 3 }).map((sizes) => [...sizes, 4]),
 });
-const quantized = quantizeSpec().chain((spec) =>
+const quantizedTensor = quantizeSpec().chain((spec) =>
   fc.record({
     spec: fc.constant(spec),
     shape: fc.constantFrom([128, 128], [2, 64, 128], [256, 384], [0, 128], [128, 0]),
@@ -90,10 +90,10 @@ const quantized = quantizeSpec().chain((spec) =>
   }),
 );
 const drawnTensor: fc.Arbitrary<Drawn> = fc.oneof(
-  fc.record({ name, seed, plain }),
-  fc.record({ name, seed, quantized }),
+  fc.record({ name, seed, plainTensor }),
+  fc.record({ name, seed, quantizedTensor }),
 );
-const drawnTensors = fc.uniqueArray(drawnTensor, { selector: (each) => each.name, maxLength: 5 });
+const drawnTensors = fc.uniqueArray(drawnTensor, { selector: (record) => record.name, maxLength: 5 });
 
 function noise(x: Tensor, seed: number): void {
   const bytes = new Uint8Array(x.byteLength);
@@ -106,18 +106,18 @@ function noise(x: Tensor, seed: number): void {
 }
 
 /** A drawn tensor; undefined if the spec does not support the layout. */
-function make({ seed, plain, quantized }: Drawn): NamedTensor | undefined {
-  if (plain) {
-    const made = empty(backend(), plain.dtype, plain.shape);
-    noise(made, seed);
-    return made;
+function make({ seed, plainTensor, quantizedTensor }: Drawn): NamedTensor | undefined {
+  if (plainTensor) {
+    const createdTensor = empty(backend(), plainTensor.dtype, plainTensor.shape);
+    noise(createdTensor, seed);
+    return createdTensor;
   }
-  if (!quantized) return undefined;
-  const { spec, shape, dtype, usage, scaleLayout } = quantized;
+  if (!quantizedTensor) return undefined;
+  const { spec, shape, dtype, usage, scaleLayout } = quantizedTensor;
   try {
-    const made = new Plain(spec, { ...usage, scaleLayout }).makeEmpty(backend(), shape, dtype);
-    for (const member of made.members) noise(member, seed);
-    return made;
+    const createdTensor = new Plain(spec, { ...usage, scaleLayout }).makeEmpty(backend(), shape, dtype);
+    for (const member of createdTensor.members) noise(member, seed);
+    return createdTensor;
   } catch (error) {
     if (error instanceof LockstepError) return undefined;
     throw error;
@@ -129,31 +129,31 @@ const bytesOf = (x: Tensor): Buffer => {
   return Buffer.from(buffer, byteOffset, byteLength);
 };
 
-function same(got: NamedTensor | undefined, wanted: NamedTensor): void {
-  if (wanted instanceof QuantizedTensor) {
-    if (!(got instanceof QuantizedTensor)) throw new Error("is not quantized");
-    expect([got.spec, got.shape, got.dtype, got.scaleLayout]).toEqual([
-      wanted.spec,
-      wanted.shape,
-      wanted.dtype,
-      wanted.scaleLayout,
+function expectEqual(actual: NamedTensor | undefined, expected: NamedTensor): void {
+  if (expected instanceof QuantizedTensor) {
+    if (!(actual instanceof QuantizedTensor)) throw new Error("is not quantized");
+    expect([actual.spec, actual.shape, actual.dtype, actual.scaleLayout]).toEqual([
+      expected.spec,
+      expected.shape,
+      expected.dtype,
+      expected.scaleLayout,
     ]);
-    expect(got.usage).toEqual(wanted.usage);
+    expect(actual.usage).toEqual(expected.usage);
     for (const direction of DIRECTIONS)
       for (const field of ["data", "scaleInv", "amax"] as const) {
-        const [one, other] = [got[direction]?.[field], wanted[direction]?.[field]];
-        expect(one === undefined).toBe(other === undefined);
-        if (one && other) same(one, other);
+        const [actualMember, expectedMember] = [actual[direction]?.[field], expected[direction]?.[field]];
+        expect(actualMember === undefined).toBe(expectedMember === undefined);
+        if (actualMember && expectedMember) expectEqual(actualMember, expectedMember);
       }
     return;
   }
-  if (!got || got instanceof QuantizedTensor) throw new Error("is not plain");
-  expect([got.dtype, got.shape]).toEqual([wanted.dtype, wanted.shape]);
-  expect(bytesOf(got).equals(bytesOf(wanted))).toBe(true);
+  if (!actual || actual instanceof QuantizedTensor) throw new Error("is not plain");
+  expect([actual.dtype, actual.shape]).toEqual([expected.dtype, expected.shape]);
+  expect(bytesOf(actual).equals(bytesOf(expected))).toBe(true);
 }
 
 function dispose(tensors: Iterable<NamedTensor>): void {
-  for (const each of tensors) each.dispose();
+  for (const tensorToFree of tensors) tensorToFree.dispose();
 }
 
 const metadata = fc.dictionary(
@@ -166,25 +166,25 @@ describe("tensors that are saved", () => {
   it("are loaded with the same types, shapes, specs and bits, and saved again as the same bytes", async () => {
     let count = 0;
     await fc.assert(
-      fc.asyncProperty(drawnTensors, metadata, async (drawn, texts) => {
+      fc.asyncProperty(drawnTensors, metadata, async (drawnRecords, texts) => {
         const tensors = new Map(
-          drawn.flatMap((each) => {
-            const made = make(each);
-            return made ? [[each.name, made] as const] : [];
+          drawnRecords.flatMap((record) => {
+            const createdTensor = make(record);
+            return createdTensor ? [[record.name, createdTensor] as const] : [];
           }),
         );
         await saveTensors(path, tensors, { metadata: texts });
         const bytes = readFileSync(path);
-        const loaded = await loadTensors(path, backend());
-        expect(loaded.metadata).toEqual(texts);
-        expect([...loaded.tensors.keys()].sort()).toEqual([...tensors.keys()].sort());
-        for (const [key, value] of tensors) same(loaded.tensors.get(key), value);
-        await saveTensors(path, new Map([...tensors.keys()].map((key) => [key, loaded.tensors.get(key)!])), {
+        const file = await loadTensors(path, backend());
+        expect(file.metadata).toEqual(texts);
+        expect([...file.tensors.keys()].sort()).toEqual([...tensors.keys()].sort());
+        for (const [key, value] of tensors) expectEqual(file.tensors.get(key), value);
+        await saveTensors(path, new Map([...tensors.keys()].map((key) => [key, file.tensors.get(key)!])), {
           metadata: texts,
         });
         expect(readFileSync(path).equals(bytes)).toBe(true);
         count += tensors.size;
-        dispose([...tensors.values(), ...loaded.tensors.values()]);
+        dispose([...tensors.values(), ...file.tensors.values()]);
       }),
       { numRuns: draws(300) },
     );
@@ -242,13 +242,13 @@ describe("what cannot be saved", () => {
   it.each([
     ["metadata of the library", { "lockstep.x": "1" }, ArgumentError, /keys that begin with "lockstep."/],
     ["metadata that are no texts", { step: 3 as unknown as string }, ArgumentError, /metadata.step is/],
-  ])("is refused, and no file appears: %s", async (_name, texts, kind, words) => {
+  ])("is refused, and no file appears: %s", async (_name, texts, kind, message) => {
     const x = tensor(backend(), [1]);
     const error: unknown = await saveTensors(path, { x }, { metadata: texts }).catch(
       (reason: unknown) => reason,
     );
     expect(error).toBeInstanceOf(kind);
-    expect((error as Error).message).toMatch(words);
+    expect((error as Error).message).toMatch(message);
     expect(readdirSync(folder)).toEqual([]);
     x.dispose();
   });
@@ -262,9 +262,9 @@ describe("what cannot be saved", () => {
     const w = new Float8CurrentScalingQuantizer().quantize(x);
     await expect(saveTensors(path, { w, "w.rowwise.data": x })).rejects.toThrow(FileError);
     for (const dtype of NOT_IN_FILES) {
-      const other = empty(backend(), dtype, [4]);
-      await expect(saveTensors(path, { other })).rejects.toThrow(DTypeError);
-      other.dispose();
+      const otherTensor = empty(backend(), dtype, [4]);
+      await expect(saveTensors(path, { other: otherTensor })).rejects.toThrow(DTypeError);
+      otherTensor.dispose();
     }
     w.updateUsage({ rowwise: false });
     await expect(saveTensors(path, { w })).rejects.toThrow(ArgumentError);
@@ -283,27 +283,32 @@ describe("corrupt files", () => {
     const w = new MXFP8Quantizer({ columnwise: true }).quantize(x);
     await saveTensors(path, { x, w }, { metadata: { note: "text" } });
     dispose([x, w]);
-    const whole = readFileSync(path);
-    const header = 8 + Number(whole.readBigUInt64LE());
-    const place = fc.oneof({ weight: 9, arbitrary: fc.nat(header - 1) }, fc.nat(whole.length - 1));
-    let refused = 0;
+    const wholeFile = readFileSync(path);
+    const header = 8 + Number(wholeFile.readBigUInt64LE());
+    const place = fc.oneof({ weight: 9, arbitrary: fc.nat(header - 1) }, fc.nat(wholeFile.length - 1));
+    let numRefused = 0;
     await fc.assert(
-      fc.asyncProperty(place, fc.integer({ min: 1, max: 255 }), fc.boolean(), async (at, mask, cut) => {
-        const damaged = Buffer.from(cut ? whole.subarray(0, at) : whole);
-        if (!cut) damaged[at] = (damaged[at] as number) ^ mask;
-        writeFileSync(path, damaged);
-        try {
-          dispose((await loadTensors(path, backend())).tensors.values());
-        } catch (error) {
-          expect(error).toBeInstanceOf(FileError);
-          expect((error as Error).message).toContain(path);
-          refused++;
-        }
-        expect(backend().memoryUse()).toMatchObject({ live: 0, blocks: 0 });
-      }),
+      fc.asyncProperty(
+        place,
+        fc.integer({ min: 1, max: 255 }),
+        fc.boolean(),
+        async (position, mask, isTruncated) => {
+          const damagedBytes = Buffer.from(isTruncated ? wholeFile.subarray(0, position) : wholeFile);
+          if (!isTruncated) damagedBytes[position] = (damagedBytes[position] as number) ^ mask;
+          writeFileSync(path, damagedBytes);
+          try {
+            dispose((await loadTensors(path, backend())).tensors.values());
+          } catch (error) {
+            expect(error).toBeInstanceOf(FileError);
+            expect((error as Error).message).toContain(path);
+            numRefused++;
+          }
+          expect(backend().memoryUse()).toMatchObject({ live: 0, blocks: 0 });
+        },
+      ),
       { numRuns: draws(400) },
     );
-    expect(refused).toBeGreaterThan(draws(400) / 2);
+    expect(numRefused).toBeGreaterThan(draws(400) / 2);
   });
 
   it.each([
@@ -314,15 +319,15 @@ describe("corrupt files", () => {
     ],
     ["[", /not valid JSON/],
     ["null", /quantizer is absent/],
-  ])("are refused if the metadata of a quantized tensor are %s", async (recipe, words) => {
+  ])("are refused if the metadata of a quantized tensor are %s", async (recipe, message) => {
     await writeSafetensors(path, { tensors: [], metadata: { "lockstep.w": recipe } }, async () => {});
-    await expect(loadTensors(path, backend())).rejects.toThrow(words);
+    await expect(loadTensors(path, backend())).rejects.toThrow(message);
     await expect(loadTensors(path, backend())).rejects.toThrow(FileError);
   });
 
   it("are refused by name if tensors have no such type", async () => {
-    await writeSafetensors(path, { tensors: [{ name: "steps", dtype: "I64", shape: [1] }] }, (put) =>
-      put("steps", new Uint8Array(8)),
+    await writeSafetensors(path, { tensors: [{ name: "steps", dtype: "I64", shape: [1] }] }, (writeTensor) =>
+      writeTensor("steps", new Uint8Array(8)),
     );
     await expect(loadTensors(path, backend())).rejects.toThrow(
       /"steps": is I64, an element type that tensors do not have/,
@@ -332,7 +337,7 @@ describe("corrupt files", () => {
 
   it("are read only by the file's own entries, within their bytes", async () => {
     const plan = { tensors: [{ name: "a", dtype: "U8", shape: [4] }] } as const;
-    await writeSafetensors(path, plan, (put) => put("a", Uint8Array.of(1, 2, 3, 4)));
+    await writeSafetensors(path, plan, (writeTensor) => writeTensor("a", Uint8Array.of(1, 2, 3, 4)));
     const file = await SafetensorsFile.open(path);
     const entry = file.entry("a");
     await expect(file.read({ ...entry })).rejects.toThrow(ArgumentError);
@@ -351,11 +356,11 @@ describe("corrupt files", () => {
 
 /** Files of an earlier version; docs/cli.md and docs/training.md describe the formats. */
 describe("old files", () => {
-  const quantizedFiles = readdirSync(VECTORS).filter((each) => each.startsWith("quantize-"));
+  const quantizedFiles = readdirSync(VECTORS).filter((fileName) => fileName.startsWith("quantize-"));
 
   it.each(quantizedFiles)("%s loads as it was written", async (file) => {
     const source = join(VECTORS, file);
-    const raw = await SafetensorsFile.open(source);
+    const rawFile = await SafetensorsFile.open(source);
     const { tensors, metadata: texts } = await loadTensors(source, backend(), { names: ["x"] });
     expect(texts).toEqual({ note: "kept" });
     const x = tensors.get("x");
@@ -368,15 +373,16 @@ describe("old files", () => {
         ["amax", "amax"],
       ] as const) {
         const member = x[direction]?.[field];
-        const stored = raw.tensors.get(`x.${direction}.${suffix}`);
-        expect(member === undefined).toBe(stored === undefined);
-        if (member && stored) expect(bytesOf(member).equals(await raw.read(stored))).toBe(true);
+        const storedTensor = rawFile.tensors.get(`x.${direction}.${suffix}`);
+        expect(member === undefined).toBe(storedTensor === undefined);
+        if (member && storedTensor)
+          expect(bytesOf(member).equals(await rawFile.read(storedTensor))).toBe(true);
       }
-    await raw.close();
+    await rawFile.close();
     await saveTensors(path, tensors);
-    const again = await loadTensors(path, backend());
-    same(again.tensors.get("x"), x);
-    dispose([...tensors.values(), ...again.tensors.values()]);
+    const reloadedFile = await loadTensors(path, backend());
+    expectEqual(reloadedFile.tensors.get("x"), x);
+    dispose([...tensors.values(), ...reloadedFile.tensors.values()]);
   });
 
   const RECIPES: readonly (readonly [string, Recipe, string])[] = [
@@ -395,8 +401,8 @@ describe("old files", () => {
       const digestOf = (): string => {
         const hash = createHash("sha256");
         for (const { value } of module.parameters())
-          for (const each of value instanceof QuantizedTensor ? value.members : [value])
-            hash.update(bytesOf(each));
+          for (const tensorToFree of value instanceof QuantizedTensor ? value.members : [value])
+            hash.update(bytesOf(tensorToFree));
         return hash.digest("hex");
       };
       expect(digestOf()).not.toBe(digest);
@@ -405,7 +411,7 @@ describe("old files", () => {
       await saveCheckpoint(path, { module, optimizer, random });
       const { tensors } = await loadTensors(path, backend());
       for (const [parameter, { value }] of module.namedParameters())
-        same(tensors.get(`module.${parameter}`), value);
+        expectEqual(tensors.get(`module.${parameter}`), value);
       dispose(tensors.values());
       await loadCheckpoint(path, { module, optimizer, random });
       expect(digestOf()).toBe(digest);

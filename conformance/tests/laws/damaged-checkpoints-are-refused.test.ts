@@ -10,7 +10,7 @@ const backend = useBackend({ threads: 1, datapath: "hopper" });
 it(
   `${RUNS} damaged files from seed ${SEED} on give reports or typed errors`,
   async () => {
-    const trial = { seed: SEED, runs: RUNS, converted: 8 };
+    const trial = { seed: SEED, runs: RUNS, conversionInterval: 8 };
     const tally = await tryDamaged(backend(), trial);
     tell(trial, tally);
     const { error, findings, sound } = tally.outcomes;

@@ -55,7 +55,7 @@ function withFlippedBit(answer: Answer): Answer {
 }
 
 describe.each(sampleCases(DIALECT_NAMES, 5))("kernels of %s", (dialect) => {
-  it("are given each spec of the dialect, and no NaN and infinity that its package treats in its own way", () => {
+  it("receive each spec of the dialect, and no NaN and infinity that its package treats in its own way", () => {
     const { nonFinite = {} }: Dialect = DIALECTS[dialect];
     for (const spec of specsOf(dialect)) {
       const recipe = Object.fromEntries(
@@ -70,7 +70,7 @@ describe.each(sampleCases(DIALECT_NAMES, 5))("kernels of %s", (dialect) => {
     }
   });
 
-  it("agree if they are right, and some are tried that do not if one bit is wrong", async () => {
+  it("agree if they are right, and differ if one bit is wrong", async () => {
     const { fields } = supportOf("quantize", { dialect, ...ROWWISE });
     const supported = {
       quantize: { ...fields, "x.dtype": ["f32"], "x.shape.length": [2], "x.isEmpty": [false] },

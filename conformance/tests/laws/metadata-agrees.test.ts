@@ -48,7 +48,7 @@ function numbers(tensorLike: QuantizedTensor | Tensor): Float32Array {
 const quantizerAlong = (spec: QuantizeSpec, direction: Direction): Quantizer =>
   quantizerOf(backend(), spec, { rowwise: direction === "rowwise", columnwise: direction === "columnwise" });
 
-/** The product of two matrices of lines along their second dimension, or along their first if `across`. */
+/** The product of two matrices of lines along their second dimension, or along their first if `xAcross` or `wAcross`. */
 function product(
   [x, w]: readonly [Float32Array, Float32Array],
   [rows, columns, depth]: readonly [number, number, number],

@@ -27,7 +27,7 @@ import { encodeBits } from "../harness/reference-scalar.js";
 
 const CHECK = { runs: 400, seed: derivedSeed(21) };
 
-/** Checks that the law of this name fails for `broken` with a counterexample and holds for `right`. */
+/** Checks that the law of this name fails for `brokenSubject` with a counterexample and holds for `correctSubject`. */
 async function expectCaught(
   name: string,
   brokenSubject: Subject,

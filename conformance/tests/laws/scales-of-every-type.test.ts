@@ -15,14 +15,14 @@ import { valueOfCode } from "../../../src/formats/derive.js";
 import type { FileDType } from "../../../src/io/dtypes.js";
 import { swizzledIndex } from "../../../src/tensor/places.js";
 import {
-  type Converted,
+  type ConversionReport,
   convertTo,
   errorsIn,
-  type Held,
   inFolder,
   readContents,
   reportOf,
-  transposed,
+  type StoredTensor,
+  transpose,
   valuesIn,
   writeContents,
 } from "../checkpoints/files/checkpoints.js";
@@ -31,10 +31,10 @@ import {
   configFor,
   contentsOf,
   drawsFrom,
+  type ExpectedWeight,
   FORMS,
   type Form,
   GROUP,
-  type Meant,
 } from "../checkpoints/files/drawn-files.js";
 import { sampleCases } from "../harness/draws.js";
 import { useBackend } from "../harness/suite.js";
@@ -60,7 +60,7 @@ const DTYPES: readonly FileDType[] = [
 ];
 
 /** The numbers of a tensor of scales, by its type only. */
-function numbersOf({ dtype, bytes }: Held, table: Float32Array | undefined): readonly number[] {
+function numbersOf({ dtype, bytes }: StoredTensor, table: Float32Array | undefined): readonly number[] {
   const { buffer } = bytes.slice();
   if (table) return Array.from(bytes, (byte) => table[byte] as number);
   switch (dtype) {
@@ -105,10 +105,16 @@ function scaleIndex({ name, kind }: Form, row: number, column: number): number {
 }
 
 /** The values of a weight: a code times the f32 product or quotient of its scale and the global scale. */
-function expectedValues(form: Form, { codes }: Meant, tensors: ReadonlyMap<string, Held>): Float64Array {
+function expectedValues(
+  form: Form,
+  { codes }: ExpectedWeight,
+  tensors: ReadonlyMap<string, StoredTensor>,
+): Float64Array {
   const { scale, global, type } = conventionOf(form.name);
-  const scales = numbersOf(tensors.get(MODULE + scale.suffix) as Held, scale.values);
-  const factor = global ? (numbersOf(tensors.get(MODULE + global.suffix) as Held, undefined)[0] ?? 1) : 1;
+  const scales = numbersOf(tensors.get(MODULE + scale.suffix) as StoredTensor, scale.values);
+  const factor = global
+    ? (numbersOf(tensors.get(MODULE + global.suffix) as StoredTensor, undefined)[0] ?? 1)
+    : 1;
   return Float64Array.from(codes, (code, i) => {
     const blockScale = scales[scaleIndex(form, Math.floor(i / COLUMNS), i % COLUMNS)] as number;
     const totalScale = Math.fround(global?.role === "divisor" ? blockScale / factor : blockScale * factor);
@@ -118,7 +124,7 @@ function expectedValues(form: Form, { codes }: Meant, tensors: ReadonlyMap<strin
 
 /** Draws a weight and writes its checkpoint. Returns the values under the scales' types. */
 async function writeWeight(folder: string, form: Form, dtype: FileDType): Promise<Float64Array> {
-  const tensors = new Map<string, Held>();
+  const tensors = new Map<string, StoredTensor>();
   const draw = drawsFrom(dtype.length + form.name.length);
   const meant = addWeight(tensors, MODULE, form, [rowsOf(form), COLUMNS], draw, { scale: dtype });
   await writeContents(folder, contentsOf(tensors, configFor(form)));
@@ -149,8 +155,8 @@ it.each(sampleCases(CASES, 10))(
         return;
       }
       const [wideTensor] = (await readContents(output)).tensors.values();
-      expect(new Float32Array((wideTensor as Held).bytes.slice().buffer)).toEqual(
-        Float32Array.from(isTransposed ? transposed(values, rowsOf(form), COLUMNS) : values),
+      expect(new Float32Array((wideTensor as StoredTensor).bytes.slice().buffer)).toEqual(
+        Float32Array.from(isTransposed ? transpose(values, rowsOf(form), COLUMNS) : values),
       );
     });
   },
@@ -220,7 +226,11 @@ it.each(sampleCases(CARRIED, 4))(
 );
 
 /** Converts a checkpoint; undefined if files of the target cannot have the weight's name or shape. */
-async function convertOrRefuse(folder: string, out: string, target: string): Promise<Converted | undefined> {
+async function convertOrRefuse(
+  folder: string,
+  out: string,
+  target: string,
+): Promise<ConversionReport | undefined> {
   try {
     return await convertTo(backend(), folder, out, target);
   } catch (error) {

@@ -9,10 +9,10 @@ import { swizzledIndex } from "../../../src/tensor/places.js";
 import {
   type Contents,
   convertTo,
-  type Held,
   inFolder,
   readContents,
   reportOfContents,
+  type StoredTensor,
   writeContents,
 } from "../checkpoints/files/checkpoints.js";
 import { drawsFrom } from "../checkpoints/files/drawn-files.js";
@@ -45,7 +45,7 @@ async function quantizedContents({ target, tiles, exponentSpread, seed }: Drawn)
     return 0.02 * row * column * normal() * Math.exp(exponentSpread.elements * normal());
   });
   const halves = Uint16Array.from(new Uint32Array(values.buffer), (word) => word >>> 16);
-  const held: Held = { dtype: "BF16", shape: [rows, columns], bytes: new Uint8Array(halves.buffer) };
+  const held: StoredTensor = { dtype: "BF16", shape: [rows, columns], bytes: new Uint8Array(halves.buffer) };
   return inFolder(async (folder) => {
     await writeContents(folder, { tensors: new Map([[WEIGHT, held]]), metadata: {}, json: new Map() });
     const out = join(folder, "out");
@@ -56,7 +56,7 @@ async function quantizedContents({ target, tiles, exponentSpread, seed }: Drawn)
 
 /** Swizzles the scales. */
 function swizzle({ tensors }: Contents): void {
-  const held = tensors.get(`${WEIGHT}_scale`) as Held;
+  const held = tensors.get(`${WEIGHT}_scale`) as StoredTensor;
   const [, columns] = held.shape as readonly [number, number];
   const bytes = new Uint8Array(held.bytes.length);
   for (const [i, byte] of held.bytes.entries())

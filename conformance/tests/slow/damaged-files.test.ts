@@ -16,7 +16,7 @@ it(
   async () => {
     let tried = 0;
     for (let seed = SEED; seed < SEED + RUNS; seed += STEP) {
-      const trial = { seed, runs: Math.min(STEP, SEED + RUNS - seed), converted: 32 };
+      const trial = { seed, runs: Math.min(STEP, SEED + RUNS - seed), conversionInterval: 32 };
       const tally = await tryDamaged(backend(), trial);
       tell(trial, tally);
       tried += Object.values(tally.outcomes).reduce((sum, count) => sum + count, 0);

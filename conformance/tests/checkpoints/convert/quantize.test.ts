@@ -18,13 +18,13 @@ import { useWorkspace } from "../../harness/cli.js";
 import { draws, sampleCases } from "../../harness/draws.js";
 import { useBackend } from "../../harness/suite.js";
 import {
-  type Converted,
+  type ConversionReport,
   convertTo,
   errorsIn,
-  type Held,
   inFolder,
   readContents,
   reportOf,
+  type StoredTensor,
   VECTORS,
   valuesIn,
   writeContents,
@@ -54,48 +54,48 @@ const WRITERS: Readonly<Record<string, string>> = {
 /** Tensors of fixtures that no conversion of the original writes: experts of fbgemm, scales of activations. */
 const BESIDE = /\.experts\.|\.input_scale$/;
 
-const read = (folder: string, name: string) => JSON.parse(readFileSync(join(folder, name), "utf8"));
+const readJson = (folder: string, name: string) => JSON.parse(readFileSync(join(folder, name), "utf8"));
 
-describe.each(Object.entries(WRITERS))("the original as %s", (fixture, to) => {
+describe.each(Object.entries(WRITERS))("the original as %s", (fixture, target) => {
   it("has the bytes of the library's own writer, and its configuration", async () => {
-    await convertTo(backend(), ORIGINAL, w.path(fixture), to);
-    const [theirs, actual] = [
+    await convertTo(backend(), ORIGINAL, w.path(fixture), target);
+    const [expectedContents, actual] = [
       await readContents(join(VECTORS, fixture)),
       await readContents(w.path(fixture)),
     ];
-    const expected = new Map([...theirs.tensors].filter(([name]) => !BESIDE.test(name)));
+    const expected = new Map([...expectedContents.tensors].filter(([name]) => !BESIDE.test(name)));
     expect([...actual.tensors.keys()].toSorted()).toEqual([...expected.keys()].toSorted());
-    for (const [name, held] of expected) expect([name, actual.tensors.get(name)]).toEqual([name, held]);
+    for (const [name, tensor] of expected) expect([name, actual.tensors.get(name)]).toEqual([name, tensor]);
     const parsed = (metadata: Readonly<Record<string, string>>) =>
       Object.fromEntries(
         Object.entries(metadata)
           .filter(([key]) => key !== "format")
           .map(([key, text]) => [key, [JSON.parse(text)].flat(key === "tensor_names" ? 1 : 0).toSorted()]),
       );
-    expect(parsed(actual.metadata)).toEqual(parsed(theirs.metadata));
+    expect(parsed(actual.metadata)).toEqual(parsed(expectedContents.metadata));
     if (!/^(ct|fbgemm)-/.test(fixture)) return;
-    expect(actual.json.get("config.json")).toEqual(read(join(VECTORS, fixture), "config.json"));
+    expect(actual.json.get("config.json")).toEqual(readJson(join(VECTORS, fixture), "config.json"));
   });
 });
 
 it("ModelOpt's configurations leave out what the conversion leaves out, and claim no scales of activations", async () => {
-  for (const [name, to] of [
+  for (const [name, target] of [
     ["modelopt-fp8", "modelopt-fp8"],
     ["modelopt-nvfp4", "modelopt-nvfp4"],
     ["modelopt-mxfp4", "modelopt-mxfp4"],
     ["modelopt-int8", "modelopt-int8-row"],
   ] as const) {
-    await convertTo(backend(), ORIGINAL, w.path(`${name}-config`), to);
-    const [expected, ours] = [join(VECTORS, name), w.path(`${name}-config`)].map((folder) => ({
-      config: read(folder, "config.json").quantization_config,
-      own: read(folder, "hf_quant_config.json").quantization,
+    await convertTo(backend(), ORIGINAL, w.path(`${name}-config`), target);
+    const [expected, actual] = [join(VECTORS, name), w.path(`${name}-config`)].map((folder) => ({
+      config: readJson(folder, "config.json").quantization_config,
+      own: readJson(folder, "hf_quant_config.json").quantization,
     }));
-    expect(ours?.config.ignore.toSorted()).toEqual(expected?.config.ignore.toSorted());
-    expect(ours?.own.exclude_modules.toSorted()).toEqual(expected?.own.exclude_modules.toSorted());
-    const [own, other] = [ours, expected].map((each) => each?.config.config_groups?.group_0);
-    expect(own?.weights).toEqual(other?.weights);
-    expect(own?.input_activations).toBeUndefined();
-    if (name !== "modelopt-nvfp4") expect(ours?.own.quant_algo).toBe(expected?.own.quant_algo);
+    expect(actual?.config.ignore.toSorted()).toEqual(expected?.config.ignore.toSorted());
+    expect(actual?.own.exclude_modules.toSorted()).toEqual(expected?.own.exclude_modules.toSorted());
+    const [ownGroup, otherGroup] = [actual, expected].map((config) => config?.config.config_groups?.group_0);
+    expect(ownGroup?.weights).toEqual(otherGroup?.weights);
+    expect(ownGroup?.input_activations).toBeUndefined();
+    if (name !== "modelopt-nvfp4") expect(actual?.own.quant_algo).toBe(expected?.own.quant_algo);
   }
 });
 
@@ -116,25 +116,34 @@ interface Change {
 }
 
 /** The changes between two sets of values, computed independently. */
-function changesBetween(before: Float64Array, after: Float64Array): Change {
-  const differences = [...before.keys()].filter((i) => before[i] !== after[i]);
-  const sizes = differences.map((i) => Math.abs((before[i] as number) - (after[i] as number)));
-  const ratios = differences.map((i, at) => (sizes[at] as number) / Math.abs(before[i] as number));
-  return { changed: differences.length, max: Math.max(0, ...sizes), relative: Math.max(0, ...ratios) };
+function changesBetween(original: Float64Array, converted: Float64Array): Change {
+  const differences = [...original.keys()].filter((i) => original[i] !== converted[i]);
+  const sizes = differences.map((i) => Math.abs((original[i] as number) - (converted[i] as number)));
+  const relativeChanges = differences.map(
+    (i, index) => (sizes[index] as number) / Math.abs(original[i] as number),
+  );
+  return {
+    changed: differences.length,
+    max: Math.max(0, ...sizes),
+    relative: Math.max(0, ...relativeChanges),
+  };
 }
 
 function expectHonest(
-  { changes }: Converted,
-  before: ReadonlyMap<string, Float64Array>,
-  after: ReadonlyMap<string, Float64Array>,
+  { changes }: ConversionReport,
+  original: ReadonlyMap<string, Float64Array>,
+  converted: ReadonlyMap<string, Float64Array>,
 ): void {
-  expect(new Set(after.keys())).toEqual(new Set(before.keys()));
+  expect(new Set(converted.keys())).toEqual(new Set(original.keys()));
   for (const { name, changed, max, relative, elements } of changes) {
-    const [from, to] = [before.get(name) ?? new Float64Array(), after.get(name) ?? new Float64Array()];
+    const [originalValues, convertedValues] = [
+      original.get(name) ?? new Float64Array(),
+      converted.get(name) ?? new Float64Array(),
+    ];
     expect([name, elements, { changed, max, relative }]).toEqual([
       name,
-      from.length,
-      changesBetween(from, to),
+      originalValues.length,
+      changesBetween(originalValues, convertedValues),
     ]);
   }
 }
@@ -143,50 +152,52 @@ describe.each(sampleCases(FORMS))("%s", (from) => {
   it("converts to other forms and back; verify finds no error, and the report of convert is true", async () => {
     const source = w.path("source");
     await convertTo(backend(), ORIGINAL, source, from);
-    const before = await valuesIn(source);
-    const others = sampleCases(
-      FORMS.filter((to) => to !== from),
+    const original = await valuesIn(source);
+    const otherForms = sampleCases(
+      FORMS.filter((form) => form !== from),
       2,
       FORMS.indexOf(from),
     );
-    for (const to of [from, ...others]) {
+    for (const target of [from, ...otherForms]) {
       await inFolder(async (folder) => {
-        const [there, back] = [join(folder, "there"), join(folder, "back")];
-        const first = await convertTo(backend(), source, there, to);
-        expect([to, errorsIn((await reportOf(there)).findings)]).toEqual([to, []]);
-        const between = await valuesIn(there);
-        expectHonest(first, before, between);
-        if (to === from) {
-          expect([...first.plan.converted.values()]).toEqual(Array(7).fill("repacked"));
-          expect((await readContents(there)).tensors).toEqual((await readContents(source)).tensors);
+        const [thereFolder, backFolder] = [join(folder, "there"), join(folder, "back")];
+        const firstConversion = await convertTo(backend(), source, thereFolder, target);
+        expect([target, errorsIn((await reportOf(thereFolder)).findings)]).toEqual([target, []]);
+        const between = await valuesIn(thereFolder);
+        expectHonest(firstConversion, original, between);
+        if (target === from) {
+          expect([...firstConversion.plan.converted.values()]).toEqual(Array(7).fill("repacked"));
+          expect((await readContents(thereFolder)).tensors).toEqual((await readContents(source)).tensors);
           return;
         }
-        const second = await convertTo(backend(), there, back, from);
-        const after = await valuesIn(back);
-        expectHonest(second, between, after);
-        const exact = first.changes.every(({ changed }) => changed === 0);
-        const carried = [...second.plan.converted.values()].every((way) => way === "repacked");
-        if (exact && carried) expect(after).toEqual(before);
+        const secondConversion = await convertTo(backend(), thereFolder, backFolder, from);
+        const returned = await valuesIn(backFolder);
+        expectHonest(secondConversion, between, returned);
+        const exact = firstConversion.changes.every(({ changed }) => changed === 0);
+        const isRepacked = [...secondConversion.plan.converted.values()].every(
+          (conversion) => conversion === "repacked",
+        );
+        if (exact && isRepacked) expect(returned).toEqual(original);
       });
     }
   }, 300_000);
 });
 
-describe("codes and scales are those of the dialect's quantizer for the whole weight", () => {
-  const wide = fc.constantFrom("BF16", "F16", "F32");
+describe("codes and scales equal the results of the dialect's quantizer for the whole weight", () => {
+  const wideType = fc.constantFrom("BF16", "F16", "F32");
   const bits = { BF16: 16, F16: 16, F32: 32 } as const;
   /** Finite elements of many magnitudes, a few of them zero. */
-  function drawn(dtype: keyof typeof bits, shape: readonly number[], seed: number): Held {
+  function drawTensor(dtype: keyof typeof bits, shape: readonly number[], seed: number): StoredTensor {
     const count = shape.reduce((product, size) => product * size, 1);
     const width = bits[dtype] / 8;
     const bytes = new Uint8Array(count * width);
     const view = new DataView(bytes.buffer);
     for (let i = 0; i < count; i++) {
-      const h = Math.imul(i + seed, 0x9e3779b1) >>> 0;
-      const exponent = (dtype === "F16" ? 10 : 118) + (h % 7);
-      const sign = (h >>> 8) & 1;
-      const fraction = (h >>> 9) & 0x7fffff;
-      const word = h % 61 === 0 ? 0 : exponent;
+      const hash = Math.imul(i + seed, 0x9e3779b1) >>> 0;
+      const exponent = (dtype === "F16" ? 10 : 118) + (hash % 7);
+      const sign = (hash >>> 8) & 1;
+      const fraction = (hash >>> 9) & 0x7fffff;
+      const word = hash % 61 === 0 ? 0 : exponent;
       if (dtype === "F32") view.setUint32(i * 4, ((sign << 31) | (word << 23) | fraction) >>> 0, true);
       else if (dtype === "BF16") view.setUint16(i * 2, (sign << 15) | (word << 7) | (fraction >>> 16), true);
       else view.setUint16(i * 2, (sign << 15) | (word << 10) | (fraction >>> 13), true);
@@ -195,37 +206,37 @@ describe("codes and scales are those of the dialect's quantizer for the whole we
   }
 
   // blocks of GGUF have codes in another order: gguf/writer.test.ts compares whole files; stored/transpose.test.ts has gpt-oss
-  const plain = DIALECT_TARGETS.filter((name) => {
+  const plainTargets = DIALECT_TARGETS.filter((name) => {
     const { dialectTarget: row } = parseTarget(name);
     return row?.dialect !== undefined && !row.ggml && !conventionOf(row.convention).transposedWide;
   });
-  it.each(plain)("%s", async (name) => {
+  it.each(plainTargets)("%s", async (name) => {
     const target = parseTarget(name);
     const dialect = target.dialectTarget?.dialect as DialectName;
     const { suffix } = conventionOf(target.dialectTarget?.convention ?? "gpt-oss").codes;
     await fc.assert(
       fc.asyncProperty(
-        wide,
+        wideType,
         fc.constantFrom([256, 128], [128, 384], [384, 256]),
         fc.nat(1e6),
         async (dtype, shape, seed) => {
           await inFolder(async (folder) => {
-            const held = drawn(dtype, shape, seed);
-            const tensors = new Map([["m.o_proj.weight", held]]);
+            const tensor = drawTensor(dtype, shape, seed);
+            const tensors = new Map([["m.o_proj.weight", tensor]]);
             await writeContents(folder, { tensors, metadata: {}, json: new Map() });
             await convertTo(backend(), folder, join(folder, "out"), name);
             using _scope = new Scope();
-            const x = fromBytes(backend(), held.bytes, shape, dtype.toLowerCase() as "bf16");
-            const made = quantizerOf({ dialect }).quantize(x).copy("rowwise");
-            const { tensors: ours } = await readContents(join(folder, "out"));
-            const codes = ours.get(`m.o_proj${suffix}`)?.bytes ?? new Uint8Array();
-            const own = made.data.dataSync() as Uint8Array;
-            if (made.data.dtype === "e2m3") expect(codes.length * 4).toBe(own.length * 3);
-            else expect(Buffer.compare(codes, own)).toBe(0);
+            const x = fromBytes(backend(), tensor.bytes, shape, dtype.toLowerCase() as "bf16");
+            const expectedCopy = quantizerOf({ dialect }).quantize(x).copy("rowwise");
+            const { tensors: convertedTensors } = await readContents(join(folder, "out"));
+            const codes = convertedTensors.get(`m.o_proj${suffix}`)?.bytes ?? new Uint8Array();
+            const expectedCodes = expectedCopy.data.dataSync() as Uint8Array;
+            if (expectedCopy.data.dtype === "e2m3") expect(codes.length * 4).toBe(expectedCodes.length * 3);
+            else expect(Buffer.compare(codes, expectedCodes)).toBe(0);
             const values = (await valuesIn(join(folder, "out"))).get("m.o_proj.weight");
             expect(values?.every(Number.isFinite)).toBe(true);
             expect(blockFormat(quantizerOf({ dialect }).spec.quantizer).tensorAmax).toBe(
-              made.amax !== undefined,
+              expectedCopy.amax !== undefined,
             );
           });
         },
@@ -235,21 +246,21 @@ describe("codes and scales are those of the dialect's quantizer for the whole we
   });
 
   it("also of a weight that is read in several pieces", async () => {
-    const held = drawn("BF16", [2400, 1024], 7);
-    const tensors = new Map([["m.o_proj.weight", held]]);
+    const tensor = drawTensor("BF16", [2400, 1024], 7);
+    const tensors = new Map([["m.o_proj.weight", tensor]]);
     await writeContents(w.path("."), { tensors, metadata: {}, json: new Map() });
     for (const name of ["ct-nvfp4", "deepseek-fp8-block", "torchao-mxfp8-rceil", "ct-fp8-tensor"] as const) {
       const { dialectTarget: row } = parseTarget(name);
       await convertTo(backend(), w.path("."), w.path(`pieces-${name}`), name);
       using _scope = new Scope();
       const scaleLayout = row?.layout === "swizzled" ? "swizzled" : "logical";
-      const quantized = quantizerOf({ dialect: name, scaleLayout }).quantize(
-        fromBytes(backend(), held.bytes, held.shape, "bf16"),
+      const expectedTensor = quantizerOf({ dialect: name, scaleLayout }).quantize(
+        fromBytes(backend(), tensor.bytes, tensor.shape, "bf16"),
       );
-      const { data, scaleInv } = quantized.copy("rowwise");
-      const { tensors: ours } = await readContents(w.path(`pieces-${name}`));
+      const { data, scaleInv } = expectedTensor.copy("rowwise");
+      const { tensors: convertedTensors } = await readContents(w.path(`pieces-${name}`));
       const convention = conventionOf(row?.convention ?? "gpt-oss");
-      const bytes = (suffix: string) => ours.get(`m.o_proj${suffix}`)?.bytes ?? new Uint8Array();
+      const bytes = (suffix: string) => convertedTensors.get(`m.o_proj${suffix}`)?.bytes ?? new Uint8Array();
       expect(Buffer.compare(bytes(convention.codes.suffix), data.dataSync() as Uint8Array)).toBe(0);
       const scales = scaleInv.dataSync();
       if (row?.scale === "source") continue;
@@ -264,7 +275,7 @@ describe("codes and scales are those of the dialect's quantizer for the whole we
 });
 
 describe("the weights that convert --to quantizes", () => {
-  const linear = (shape: readonly number[] = [32, 32], fill = 0x3f80): Held => {
+  const linear = (shape: readonly number[] = [32, 32], fill = 0x3f80): StoredTensor => {
     const count = shape.reduce((product, size) => product * size, 1);
     return {
       dtype: "BF16",
@@ -272,7 +283,11 @@ describe("the weights that convert --to quantizes", () => {
       bytes: new Uint8Array(Uint16Array.from({ length: count }, (_, i) => fill + (i % 7)).buffer),
     };
   };
-  const convertHeld = (tensors: Record<string, Held>, to: string, patterns?: readonly string[]) =>
+  const convertTensors = (
+    tensors: Record<string, StoredTensor>,
+    target: string,
+    patterns?: readonly string[],
+  ) =>
     inFolder(async (folder) => {
       await writeContents(folder, {
         tensors: new Map(Object.entries(tensors)),
@@ -280,13 +295,13 @@ describe("the weights that convert --to quantizes", () => {
         json: new Map([["config.json", {}]]),
       });
       const out = join(folder, "out");
-      const { plan } = await convertTo(backend(), folder, out, to, patterns);
-      const config = read(out, "config.json");
+      const { plan } = await convertTo(backend(), folder, out, target, patterns);
+      const config = readJson(out, "config.json");
       return { plan, config, contents: await readContents(out) };
     });
 
   it("is the weights of linear layers; embeddings, outputs, routers, norms and convolutions stay, and are named", async () => {
-    const stays = [
+    const unchangedTensors = [
       "lm_head",
       "model.embed_tokens",
       "m.mlp.gate",
@@ -294,9 +309,9 @@ describe("the weights that convert --to quantizes", () => {
       "m.mlp.shared_expert_gate",
       "wte",
     ];
-    const { plan, config } = await convertHeld(
+    const { plan, config } = await convertTensors(
       {
-        ...Object.fromEntries(stays.map((name) => [`${name}.weight`, linear()])),
+        ...Object.fromEntries(unchangedTensors.map((name) => [`${name}.weight`, linear()])),
         "m.norm.weight": linear([32]),
         "m.conv.weight": linear([4, 4, 32]),
         "m.q_proj.weight": linear(),
@@ -308,19 +323,19 @@ describe("the weights that convert --to quantizes", () => {
     expect([...plan.converted.keys()]).toEqual(["m.q_proj.weight"]);
     expect([...plan.skipped.keys()]).toEqual(["m.odd.weight"]);
     expect(config.quantization_config.ignore.toSorted()).toEqual(
-      [...stays.filter((name) => !/embed|wte/.test(name)), "m.conv", "m.odd"].toSorted(),
+      [...unchangedTensors.filter((name) => !/embed|wte/.test(name)), "m.conv", "m.odd"].toSorted(),
     );
   });
 
   it("is what --tensors names, and a weight that does not fit is an error that names it", async () => {
     const tensors = { "a.weight": linear(), "lm_head.weight": linear(), "odd.weight": linear([32, 24]) };
-    const { plan } = await convertHeld(tensors, "ct-nvfp4", ["lm_*"]);
+    const { plan } = await convertTensors(tensors, "ct-nvfp4", ["lm_*"]);
     expect([...plan.converted.keys()]).toEqual(["lm_head.weight"]);
-    await expect(convertHeld(tensors, "ct-nvfp4", ["odd*"])).rejects.toThrow(
+    await expect(convertTensors(tensors, "ct-nvfp4", ["odd*"])).rejects.toThrow(
       /odd\.weight.*no multiple of 16/,
     );
-    await expect(convertHeld(tensors, "ct-nvfp4", ["none*"])).rejects.toThrow(ArgumentError);
-    await expect(convertHeld({ "norm.weight": linear([32]) }, "ct-nvfp4")).rejects.toThrow(
+    await expect(convertTensors(tensors, "ct-nvfp4", ["none*"])).rejects.toThrow(ArgumentError);
+    await expect(convertTensors({ "norm.weight": linear([32]) }, "ct-nvfp4")).rejects.toThrow(
       /no weight of a linear layer .*: there are none;/,
     );
   });
@@ -331,25 +346,25 @@ describe("the weights that convert --to quantizes", () => {
   ])("counts the weights that do not fit, if none does: %i", async (count, message) => {
     const names = Array.from({ length: count }, (_, i) => `${i}.q_proj.weight`);
     const tensors = Object.fromEntries(names.map((name) => [name, linear([32, 24])]));
-    await expect(convertHeld(tensors, "ct-nvfp4")).rejects.toThrow(message);
+    await expect(convertTensors(tensors, "ct-nvfp4")).rejects.toThrow(message);
   });
 
   it("has one global scale for projections that loaders fuse", async () => {
-    for (const [to, suffix] of [
+    for (const [target, suffix] of [
       ["ct-nvfp4", "_global_scale"],
       ["modelopt-nvfp4", "_scale_2"],
     ] as const) {
-      const { contents } = await convertHeld(
+      const { contents } = await convertTensors(
         {
           "m.q_proj.weight": linear([32, 32], 0x3f80),
           "m.k_proj.weight": linear([32, 32], 0x4180),
           "m.v_proj.weight": linear([32, 32], 0x3e00),
           "m.o_proj.weight": linear([32, 32], 0x3e00),
         },
-        to,
+        target,
       );
       const [q, k, v, o] = ["q", "k", "v", "o"].map(
-        (each) => contents.tensors.get(`m.${each}_proj.weight${suffix}`)?.bytes,
+        (letter) => contents.tensors.get(`m.${letter}_proj.weight${suffix}`)?.bytes,
       );
       expect([k, v]).toEqual([q, q]);
       expect(o).not.toEqual(q);
@@ -358,17 +373,19 @@ describe("the weights that convert --to quantizes", () => {
 
   it("is refused with NaN and infinity, and nothing appears", async () => {
     for (const word of [0x7fc0, 0x7f80, 0xff80]) {
-      for (const to of ["ct-nvfp4", "ct-mxfp8", "deepseek-fp8-block", "ct-fp8-tensor"]) {
-        const held = linear();
-        new Uint16Array(held.bytes.buffer)[500] = word;
+      for (const target of ["ct-nvfp4", "ct-mxfp8", "deepseek-fp8-block", "ct-fp8-tensor"]) {
+        const tensor = linear();
+        new Uint16Array(tensor.bytes.buffer)[500] = word;
         await inFolder(async (folder) => {
           await writeContents(folder, {
-            tensors: new Map([["a.weight", held]]),
+            tensors: new Map([["a.weight", tensor]]),
             metadata: {},
             json: new Map(),
           });
           const out = join(folder, "out");
-          await expect(convertTo(backend(), folder, out, to)).rejects.toThrow(/a\.weight.*NaN or infinity/);
+          await expect(convertTo(backend(), folder, out, target)).rejects.toThrow(
+            /a\.weight.*NaN or infinity/,
+          );
           await expect(readContents(out)).rejects.toThrow(FileError);
         });
       }
@@ -379,9 +396,9 @@ describe("the weights that convert --to quantizes", () => {
 it("every dialect is a form, or is refused by name with the reason", () => {
   for (const name of DIALECT_NAMES) {
     // GGUF files do not use ggml's own rule, which gives small weights subnormal scales
-    const used = name === "gguf-nvfp4" ? "modelopt-nvfp4" : name;
+    const fixture = name === "gguf-nvfp4" ? "modelopt-nvfp4" : name;
     if (DIALECT_TARGETS.some((target) => target === name))
-      expect(parseTarget(name).dialectTarget?.dialect).toBe(used);
+      expect(parseTarget(name).dialectTarget?.dialect).toBe(fixture);
     else expect(() => parseTarget(name)).toThrow(new RegExp(`^${name} cannot be written: `));
   }
   expect(() => parseTarget("ct-nvfp")).toThrow(/"ct-nvfp" is not one of bf16, f32, ct-fp8-tensor/);

@@ -10,7 +10,7 @@ import { conventionOf } from "../../../../src/checkpoints/stored/conventions.js"
 import { FileError } from "../../../../src/errors.js";
 import { sampleCases } from "../../harness/draws.js";
 import { useBackend } from "../../harness/suite.js";
-import { convertTo, inFolder, reportOf, transposed, valuesIn, writeContents } from "../files/checkpoints.js";
+import { convertTo, inFolder, reportOf, transpose, valuesIn, writeContents } from "../files/checkpoints.js";
 import { bf16 } from "../files/plain.js";
 
 const backend = useBackend({ threads: 1 });
@@ -27,7 +27,8 @@ const ORDINARY = (() => {
   };
   return Array.from({ length: SIDE * SIDE }, () => bf16((draw() + draw() + draw() + draw() - 2) / 16).value);
 })();
-const put = (at: number, value: number) => ORDINARY.map((each, i) => (i === at ? value : each));
+const ordinaryWith = (index: number, value: number) =>
+  ORDINARY.map((element, i) => (i === index ? value : element));
 
 /** Matrices of bf16 values. */
 const INPUTS = {
@@ -38,9 +39,12 @@ const INPUTS = {
   "with tiny rows": ORDINARY.map((value, i) => (i < SIDE ? bf16(value * 2 ** -120).value : value)),
   "with a huge row": ORDINARY.map((value, i) => (i < SIDE ? bf16(value * 2 ** 124).value : value)),
 } as const;
-const REFUSED = { NaN: put(77, Number.NaN), infinity: put(77, Number.POSITIVE_INFINITY) } as const;
+const REFUSED = {
+  NaN: ordinaryWith(77, Number.NaN),
+  infinity: ordinaryWith(77, Number.POSITIVE_INFINITY),
+} as const;
 
-/** Every target; modes of torchao differ in the quantizer alone, of which two have every scale rule. */
+/** Every target. The modes of torchao differ only in the quantizer; two of the modes cover every scale rule. */
 const TARGETS = [...DIALECT_TARGETS, ...LOCKSTEP_TARGETS.keys()].filter(
   (name) => !/^torchao-mx.*-(ceil|even)$/.test(name),
 );
@@ -54,20 +58,20 @@ const isExperts = (target: string): boolean => {
 async function withConverted<T>(
   target: string,
   values: readonly number[],
-  body: (out: string, converted: Awaited<ReturnType<typeof convertTo>>) => Promise<T>,
+  body: (out: string, conversion: Awaited<ReturnType<typeof convertTo>>) => Promise<T>,
 ): Promise<T> {
   return inFolder(async (folder) => {
     const experts = isExperts(target);
-    const held = {
+    const tensor = {
       dtype: "BF16" as const,
       shape: experts ? [1, SIDE, SIDE] : [SIDE, SIDE],
       bytes: new Uint8Array(
-        Uint16Array.from(experts ? transposed(values, SIDE, SIDE) : values, (value) => bf16(value).bits)
+        Uint16Array.from(experts ? transpose(values, SIDE, SIDE) : values, (value) => bf16(value).bits)
           .buffer,
       ),
     };
     const name = experts ? EXPERTS : NAME;
-    await writeContents(folder, { tensors: new Map([[name, held]]), metadata: {}, json: new Map() });
+    await writeContents(folder, { tensors: new Map([[name, tensor]]), metadata: {}, json: new Map() });
     const out = join(folder, "out");
     return body(out, await convertTo(backend(), folder, out, target, [name]));
   });
@@ -76,34 +80,34 @@ async function withConverted<T>(
 describe.each(sampleCases(TARGETS, 24))("a weight as %s", (target) => {
   it.each(sampleCases(Object.entries(INPUTS), 1, TARGETS.indexOf(target)))(
     "%s: has no error, or is refused with the number of values",
-    async (what, values) => {
-      const tried = withConverted(target, values, async (out, { changes: [changes] }) => {
+    async (title, values) => {
+      const attempt = withConverted(target, values, async (out, { changes: [changes] }) => {
         // the input is the original of each form, so nothing has to be inferred
         const { findings } = await reportOf(out, join(out, ".."));
         expect(findings.filter(({ name }) => name !== "codes-zero")).toEqual([]);
-        const [after] = [...(await valuesIn(out)).values()];
-        if (!changes || !after) return;
-        const odd = [...after.entries()].filter(
-          ([i, v]) => !Number.isFinite(v) || (values[i] === 0 && v !== 0),
+        const [converted] = [...(await valuesIn(out)).values()];
+        if (!changes || !converted) return;
+        const wrongValues = [...converted.entries()].filter(
+          ([i, value]) => !Number.isFinite(value) || (values[i] === 0 && value !== 0),
         );
-        expect(odd.slice(0, 3).map(([i, v]) => [values[i], v])).toEqual([]);
-        const sum = (of: (i: number) => number): number =>
-          values.reduce((total, _, i) => total + of(i) ** 2, 0);
+        expect(wrongValues.slice(0, 3).map(([i, value]) => [values[i], value])).toEqual([]);
+        const sum = (term: (i: number) => number): number =>
+          values.reduce((total, _, i) => total + term(i) ** 2, 0);
         const [noise, signal] = [
-          sum((i) => (values[i] as number) - (after[i] as number)),
+          sum((i) => (values[i] as number) - (converted[i] as number)),
           sum((i) => values[i] as number),
         ];
         expect(Math.abs(changes.noise - noise)).toBeLessThanOrEqual(1e-5 * noise + 1e-12 * signal);
         if (changes.noise > 0) expect(Math.abs(changes.signal - signal)).toBeLessThanOrEqual(1e-9 * signal);
       });
-      const refused = await tried.then(
+      const refusal = await attempt.then(
         () => undefined,
         (error: unknown) => error,
       );
-      if (refused === undefined) return;
-      if (!(refused instanceof FileError)) throw refused;
-      expect(what).not.toBe("ordinary");
-      expect(String(refused)).toMatch(
+      if (refusal === undefined) return;
+      if (!(refusal instanceof FileError)) throw refusal;
+      expect(title).not.toBe("ordinary");
+      expect(String(refusal)).toMatch(
         new RegExp(
           `${SIDE * SIDE} values would become NaN or infinite as ${target}: |the SQNR would be|scale-zero|scale-not-finite`,
         ),

@@ -30,7 +30,7 @@ export const GGUF = new URL("../../../vectors/gguf/", import.meta.url).pathname;
 export const FIXTURES = readdirSync(VECTORS).filter((name) => name !== "original" && !name.includes("."));
 
 /** A tensor in memory. */
-export interface Held {
+export interface StoredTensor {
   dtype: FileDType;
   shape: readonly number[];
   bytes: Uint8Array;
@@ -38,9 +38,9 @@ export interface Held {
 
 /** The contents of a checkpoint in one file. */
 export interface Contents {
-  readonly tensors: Map<string, Held>;
+  readonly tensors: Map<string, StoredTensor>;
   readonly metadata: Metadata;
-  /** The files beside it, by name. */
+  /** The JSON files of the same folder, by name. */
   readonly json: Map<string, Record<string, unknown>>;
 }
 
@@ -50,7 +50,7 @@ export async function readContents(folder: string): Promise<Contents> {
   const file = existsSync(gguf)
     ? await GgufFile.open(gguf)
     : await SafetensorsFile.open(join(folder, "model.safetensors"));
-  const tensors = new Map<string, Held>();
+  const tensors = new Map<string, StoredTensor>();
   for (const entry of file.tensors.values())
     tensors.set(entry.name, { dtype: entry.dtype, shape: entry.shape, bytes: await file.read(entry) });
   await file.close();
@@ -64,9 +64,13 @@ export async function readContents(folder: string): Promise<Contents> {
 /** Writes a checkpoint of one file into a folder. */
 export async function writeContents(folder: string, { tensors, metadata, json }: Contents): Promise<void> {
   const plan = [...tensors].map(([name, { dtype, shape }]) => ({ name, dtype, shape }));
-  await writeSafetensors(join(folder, "model.safetensors"), { tensors: plan, metadata }, async (put) => {
-    for (const [name, { bytes }] of tensors) await put(name, bytes);
-  });
+  await writeSafetensors(
+    join(folder, "model.safetensors"),
+    { tensors: plan, metadata },
+    async (writeTensor) => {
+      for (const [name, { bytes }] of tensors) await writeTensor(name, bytes);
+    },
+  );
   for (const [name, value] of json) writeFileSync(join(folder, name), JSON.stringify(value));
 }
 
@@ -83,17 +87,17 @@ export async function inFolder<T>(body: (folder: string) => Promise<T>): Promise
 /** The report on a checkpoint. */
 export async function reportOf(path: string, original?: string): Promise<CheckpointReport> {
   const checkpoint = await openCheckpointFiles(path);
-  const other = original === undefined ? undefined : await openCheckpointFiles(original);
+  const originalFiles = original === undefined ? undefined : await openCheckpointFiles(original);
   try {
-    return await inspectFiles(checkpoint, await surveyFiles(checkpoint), { original: other });
+    return await inspectFiles(checkpoint, await surveyFiles(checkpoint), { original: originalFiles });
   } finally {
     await checkpoint.close();
-    await other?.close();
+    await originalFiles?.close();
   }
 }
 
 /** The report of a conversion, and the way in which it converted each weight. */
-export interface Converted {
+export interface ConversionReport {
   readonly plan: ConversionPlan;
   readonly changes: readonly WeightChanges[];
 }
@@ -103,12 +107,12 @@ export async function convertTo(
   backend: Backend,
   input: string,
   output: string,
-  to: string,
+  targetName: string,
   tensors?: readonly string[],
-): Promise<Converted> {
+): Promise<ConversionReport> {
   const checkpoint = await openCheckpointFiles(input);
   try {
-    const target = parseTarget(to);
+    const target = parseTarget(targetName);
     const plan = await planConversion(checkpoint, {
       target,
       tensors,
@@ -124,22 +128,22 @@ export async function convertTo(
 /** The exact values of all quantized weights of a checkpoint, by name. */
 export async function valuesIn(path: string): Promise<Map<string, Float64Array>> {
   const checkpoint = await openCheckpointFiles(path);
-  const all = new Map<string, Float64Array>();
+  const valuesByName = new Map<string, Float64Array>();
   for (const weight of (await surveyFiles(checkpoint)).weights) {
     const values = new Float64Array(weight.shape.reduce((product, size) => product * size, 1));
     for await (const rows of dequantizedRows(weight)) values.set(rows.values, rows.at);
-    all.set(weight.name, values);
+    valuesByName.set(weight.name, values);
   }
   await checkpoint.close();
-  return all;
+  return valuesByName;
 }
 
 /** The elements of matrices [rows, columns] in the order of [columns, rows]. */
-export function transposed<T>(elements: ArrayLike<T>, rows: number, columns: number): T[] {
+export function transpose<T>(elements: ArrayLike<T>, rows: number, columns: number): T[] {
   const size = rows * columns;
-  return Array.from({ length: elements.length }, (_, at) => {
-    const [within, first] = [at % size, at - (at % size)];
-    return elements[first + (within % rows) * columns + Math.floor(within / rows)] as T;
+  return Array.from({ length: elements.length }, (_, index) => {
+    const [indexInMatrix, matrixStart] = [index % size, index - (index % size)];
+    return elements[matrixStart + (indexInMatrix % rows) * columns + Math.floor(indexInMatrix / rows)] as T;
   });
 }
 

@@ -23,7 +23,7 @@ import { openCheckpointFiles } from "../../../../src/checkpoints/stored/open.js"
 import { surveyFiles } from "../../../../src/checkpoints/survey.js";
 import { LockstepError } from "../../../../src/errors.js";
 import { convertTo, errorsIn, FIXTURES, GGUF, inFolder, VECTORS } from "./checkpoints.js";
-import { Draws, damaged, type Files } from "./malformed-files.js";
+import { Draws, damageFiles, type Files } from "./malformed-files.js";
 
 const TARGETS = [
   "bf16",
@@ -48,31 +48,31 @@ function filesOf(path: string): Map<string, Uint8Array> {
   return new Map(readdirSync(path).map((name) => [name, readFileSync(join(path, name))]));
 }
 
-/** Files of every form: those of libraries, GGUF, those of this library, and a model of several shards. */
-async function forms(backend: Backend): Promise<readonly Files[]> {
-  const all: Files[] = FIXTURES.map((name) => ({ path: "", files: filesOf(join(VECTORS, name)) }));
-  for (const name of readdirSync(GGUF).filter((each) => each.endsWith(".gguf")))
-    all.push({ path: name, files: new Map([[name, readFileSync(join(GGUF, name))]]) });
-  await inFolder(async (room) => {
-    for (const to of ["lockstep-mxfp8", "lockstep-nvfp4"]) {
-      await convertTo(backend, join(VECTORS, "original"), join(room, to), to);
-      all.push({ path: "", files: filesOf(join(room, to)) });
+/** Files of every form: files of libraries, GGUF files, files of this library, and a model of several shards. */
+async function filesOfForms(backend: Backend): Promise<readonly Files[]> {
+  const formFiles: Files[] = FIXTURES.map((name) => ({ path: "", files: filesOf(join(VECTORS, name)) }));
+  for (const name of readdirSync(GGUF).filter((fileName) => fileName.endsWith(".gguf")))
+    formFiles.push({ path: name, files: new Map([[name, readFileSync(join(GGUF, name))]]) });
+  await inFolder(async (folder) => {
+    for (const target of ["lockstep-mxfp8", "lockstep-nvfp4"]) {
+      await convertTo(backend, join(VECTORS, "original"), join(folder, target), target);
+      formFiles.push({ path: "", files: filesOf(join(folder, target)) });
     }
   });
   const nvfp4 = filesOf(join(VECTORS, "ct-nvfp4"));
-  const whole = nvfp4.get("model.safetensors") ?? new Uint8Array();
-  const length = Number(new DataView(whole.buffer, whole.byteOffset).getBigUint64(0, true));
-  const names = Object.keys(JSON.parse(new TextDecoder().decode(whole.subarray(8, 8 + length))));
+  const wholeFile = nvfp4.get("model.safetensors") ?? new Uint8Array();
+  const length = Number(new DataView(wholeFile.buffer, wholeFile.byteOffset).getBigUint64(0, true));
+  const names = Object.keys(JSON.parse(new TextDecoder().decode(wholeFile.subarray(8, 8 + length))));
   const map = Object.fromEntries(
     names.filter((name) => name !== "__metadata__").map((name) => [name, "model.safetensors"]),
   );
-  const index = Buffer.from(JSON.stringify({ metadata: { total_size: whole.length }, weight_map: map }));
-  all.push({ path: "", files: new Map([...nvfp4, ["model.safetensors.index.json", index]]) });
-  all.push({
+  const index = Buffer.from(JSON.stringify({ metadata: { total_size: wholeFile.length }, weight_map: map }));
+  formFiles.push({ path: "", files: new Map([...nvfp4, ["model.safetensors.index.json", index]]) });
+  formFiles.push({
     path: "model.safetensors.index.json",
     files: new Map([...nvfp4, ["model.safetensors.index.json", index]]),
   });
-  return all;
+  return formFiles;
 }
 
 const ARRAYS = ["Uint8Array", "Uint16Array", "Uint32Array", "Float32Array", "Float64Array"] as const;
@@ -83,18 +83,18 @@ async function largestArray(body: () => Promise<void>): Promise<number> {
   const note = (count: unknown, size: number): void => {
     if (typeof count === "number" && count * size > largest) largest = count * size;
   };
-  const before = ARRAYS.map((name) => globalThis[name]);
+  const arraysBefore = ARRAYS.map((name) => globalThis[name]);
   const { alloc, allocUnsafe } = Buffer;
   ARRAYS.forEach((name) => {
-    const own = globalThis[name];
-    const size = own.BYTES_PER_ELEMENT;
-    const watched: unknown = new Proxy(own, {
-      construct(target, values: unknown[], as): object {
+    const constructorOf = globalThis[name];
+    const size = constructorOf.BYTES_PER_ELEMENT;
+    const watchedArray: unknown = new Proxy(constructorOf, {
+      construct(target, values: unknown[], newTarget): object {
         note(values[0], size);
-        return Reflect.construct(target, values, as === watched ? target : as);
+        return Reflect.construct(target, values, newTarget === watchedArray ? target : newTarget);
       },
     });
-    Object.assign(globalThis, { [name]: watched });
+    Object.assign(globalThis, { [name]: watchedArray });
   });
   Buffer.alloc = (count) => {
     note(count, 1);
@@ -108,7 +108,7 @@ async function largestArray(body: () => Promise<void>): Promise<number> {
     await body();
   } finally {
     ARRAYS.forEach((name, i) => {
-      Object.assign(globalThis, { [name]: before[i] });
+      Object.assign(globalThis, { [name]: arraysBefore[i] });
     });
     Object.assign(Buffer, { alloc, allocUnsafe });
   }
@@ -129,7 +129,7 @@ interface Conversion {
   readonly output: string;
 }
 
-async function judged(path: string, conversion?: Conversion): Promise<Outcome> {
+async function judge(path: string, conversion?: Conversion): Promise<Outcome> {
   try {
     const checkpoint = await openCheckpointFiles(path);
     try {
@@ -153,24 +153,27 @@ async function judged(path: string, conversion?: Conversion): Promise<Outcome> {
   }
 }
 
-/** Undamaged files give no error, so that errors of the others are due to their damage. */
-async function requireWhole(all: readonly Files[], folder: string): Promise<void> {
-  for (const { path, files } of all) {
-    const place = join(folder, "in");
-    mkdirSync(place, { recursive: true });
-    for (const [name, bytes] of files) writeFileSync(join(place, name), bytes);
-    const whole: Outcome[] = [];
-    await largestArray(async () => void whole.push(await judged(join(place, path))));
-    const ofDraws = [...files.keys()].some((name) => name === "gguf-codes.gguf");
-    expect([[...files.keys()], whole]).toEqual([[...files.keys()], [ofDraws ? "findings" : "sound"]]);
-    rmSync(place, { recursive: true });
+/** Requires that undamaged files give no error, so that the errors of damaged files are due to their damage. */
+async function requireUndamaged(formFiles: readonly Files[], folder: string): Promise<void> {
+  for (const { path, files } of formFiles) {
+    const inputFolder = join(folder, "in");
+    mkdirSync(inputFolder, { recursive: true });
+    for (const [name, bytes] of files) writeFileSync(join(inputFolder, name), bytes);
+    const outcomes: Outcome[] = [];
+    await largestArray(async () => void outcomes.push(await judge(join(inputFolder, path))));
+    const hasDrawnCodes = [...files.keys()].some((name) => name === "gguf-codes.gguf");
+    expect([[...files.keys()], outcomes]).toEqual([
+      [...files.keys()],
+      [hasDrawnCodes ? "findings" : "sound"],
+    ]);
+    rmSync(inputFolder, { recursive: true });
   }
 }
 
 /** The number of files of each outcome, and the maximum processor time of one file, in ms. */
 export interface Tally {
   readonly outcomes: Readonly<Record<Outcome, number>>;
-  readonly worst: number;
+  readonly longestMs: number;
   /** The size of the largest allocated array for each byte of the files, if nothing was converted. */
   readonly largest: number;
 }
@@ -179,59 +182,64 @@ export interface Tally {
 export interface Trial {
   readonly seed: number;
   readonly runs: number;
-  readonly converted: number;
+  readonly conversionInterval: number;
 }
 
 /** Tries damaged files. Throws for the first one that breaks the law, with its seed. */
-export async function tryDamaged(backend: Backend, { seed, runs, converted }: Trial): Promise<Tally> {
+export async function tryDamaged(
+  backend: Backend,
+  { seed, runs, conversionInterval }: Trial,
+): Promise<Tally> {
   const folder = mkdtempSync(join(MEMORY, "lockstep-malformed-"));
   try {
-    const all = await forms(backend);
-    expect(all.length).toBeGreaterThan(20);
-    await requireWhole(all, folder);
-    const opened = openFiles();
+    const formFiles = await filesOfForms(backend);
+    expect(formFiles.length).toBeGreaterThan(20);
+    await requireUndamaged(formFiles, folder);
+    const openBefore = openFiles();
     const outcomes: Record<Outcome, number> = { error: 0, findings: 0, sound: 0 };
-    let [worst, most] = [0, 0];
-    for (let each = seed; each < seed + runs; each++) {
-      const draws = new Draws(each);
-      const { path, files } = damaged(draws, draws.of(all));
-      const to = draws.below(converted) === 0 ? draws.of(TARGETS) : undefined;
-      const conversion = to === undefined ? undefined : { backend, to, output: join(folder, "out") };
-      const place = join(folder, "in");
-      mkdirSync(place, { recursive: true });
+    let [longestMs, mostBytesPerByte] = [0, 0];
+    for (let fileSeed = seed; fileSeed < seed + runs; fileSeed++) {
+      const draws = new Draws(fileSeed);
+      const { path, files } = damageFiles(draws, draws.oneOf(formFiles));
+      const target = draws.nextBelow(conversionInterval) === 0 ? draws.oneOf(TARGETS) : undefined;
+      const conversion =
+        target === undefined ? undefined : { backend, to: target, output: join(folder, "out") };
+      const inputFolder = join(folder, "in");
+      mkdirSync(inputFolder, { recursive: true });
       let size = 0;
       for (const [name, bytes] of files) {
-        writeFileSync(join(place, name), bytes);
+        writeFileSync(join(inputFolder, name), bytes);
         size += bytes.length;
       }
       const start = process.cpuUsage();
       let largest = 0;
       try {
         largest = await largestArray(async () => {
-          outcomes[await judged(join(place, path), conversion)]++;
+          outcomes[await judge(join(inputFolder, path), conversion)]++;
         });
       } catch (error) {
-        throw new Error(`seed ${each}, to ${to}: ${String(error)}`, { cause: error });
+        throw new Error(`seed ${fileSeed}, to ${target}: ${String(error)}`, { cause: error });
       }
       const { user, system } = process.cpuUsage(start);
-      const spent = (user + system) / 1000;
-      worst = Math.max(worst, spent);
-      if (spent > LONGEST_MS) throw new Error(`seed ${each}, to ${to}: took ${spent} ms`);
-      if (!conversion && size > 0) most = Math.max(most, (largest - MODULE_BYTES) / size);
+      const spentMs = (user + system) / 1000;
+      longestMs = Math.max(longestMs, spentMs);
+      if (spentMs > LONGEST_MS) throw new Error(`seed ${fileSeed}, to ${target}: took ${spentMs} ms`);
+      if (!conversion && size > 0)
+        mostBytesPerByte = Math.max(mostBytesPerByte, (largest - MODULE_BYTES) / size);
       if (largest > FACTOR * size + MODULE_BYTES)
-        throw new Error(`seed ${each}, to ${to}: asked for ${largest} bytes for files of ${size}`);
+        throw new Error(`seed ${fileSeed}, to ${target}: asked for ${largest} bytes for files of ${size}`);
       for (const name of readdirSync(folder)) rmSync(join(folder, name), { recursive: true, force: true });
     }
-    expect(openFiles(), "files that stay open").toBeLessThanOrEqual(opened + 2);
-    return { outcomes, worst, largest: most };
+    expect(openFiles(), "files that stay open").toBeLessThanOrEqual(openBefore + 2);
+    return { outcomes, longestMs, largest: mostBytesPerByte };
   } finally {
     rmSync(folder, { recursive: true, force: true });
   }
 }
 
 /** Prints the outcomes of files. */
-export function tell({ seed, runs }: Trial, { outcomes, worst, largest }: Tally): void {
+export function tell({ seed, runs }: Trial, { outcomes, longestMs, largest }: Tally): void {
   console.log(
-    `${runs} files from seed ${seed} on: ${JSON.stringify(outcomes)}, the longest ${worst.toFixed(0)} ms, the largest array ${largest.toFixed(2)} bytes for each byte`,
+    `${runs} files from seed ${seed} on: ${JSON.stringify(outcomes)}, the longest ${longestMs.toFixed(0)} ms, the largest array ${largest.toFixed(2)} bytes for each byte`,
   );
 }

@@ -8,7 +8,7 @@ import {
 } from "../../../../src/checkpoints/stored/conventions.js";
 import { FILE_DTYPES, type FileDType, fileBytes } from "../../../../src/io/dtypes.js";
 import { roundUp } from "../../../../src/tensor/shape.js";
-import type { Contents, Held } from "./checkpoints.js";
+import type { Contents, StoredTensor } from "./checkpoints.js";
 
 /** The conventions of safetensors files. */
 export const STORED_NAMES = CONVENTION_NAMES.filter((name) => conventionOf(name).container === undefined);
@@ -55,35 +55,35 @@ function bitsOf(codes: readonly number[], bits: number, bytes: number): Uint8Arr
   const out = new Uint8Array(bytes);
   codes.forEach((code, i) => {
     for (let bit = 0; bit < bits; bit++) {
-      const at = i * bits + bit;
-      if ((code >> bit) & 1) out[at >> 3] = (out[at >> 3] as number) | (1 << (at & 7));
+      const position = i * bits + bit;
+      if ((code >> bit) & 1) out[position >> 3] = (out[position >> 3] as number) | (1 << (position & 7));
     }
   });
   return out;
 }
 
-const held = (dtype: FileDType, shape: readonly number[], bytes: Uint8Array): Held => ({
+const storedTensor = (dtype: FileDType, shape: readonly number[], bytes: Uint8Array): StoredTensor => ({
   dtype,
   shape,
   bytes,
 });
 
 /** Scales of a type between 2^-7 and 2^-5, or bytes of that range. */
-function scalesOf(dtype: FileDType, shape: readonly number[], draw: Draw, isE4m3: boolean): Held {
+function scalesOf(dtype: FileDType, shape: readonly number[], draw: Draw, isE4m3: boolean): StoredTensor {
   const count = shape.reduce((product, size) => product * size, 1);
   const values = Array.from({ length: count }, () => 2 ** -7 * (1 + 3 * draw()));
   if (FILE_DTYPES[dtype].bits === 8) {
     const byte = (): number => (isE4m3 ? 0x30 : 118) + Math.floor(draw() * 8);
-    return held(dtype, shape, Uint8Array.from(values, byte));
+    return storedTensor(dtype, shape, Uint8Array.from(values, byte));
   }
-  if (dtype === "F32") return held(dtype, shape, new Uint8Array(Float32Array.from(values).buffer));
-  if (dtype === "F64") return held(dtype, shape, new Uint8Array(Float64Array.from(values).buffer));
-  const words = new Uint32Array(Float32Array.from(values).buffer);
+  if (dtype === "F32") return storedTensor(dtype, shape, new Uint8Array(Float32Array.from(values).buffer));
+  if (dtype === "F64") return storedTensor(dtype, shape, new Uint8Array(Float64Array.from(values).buffer));
+  const f32Bits = new Uint32Array(Float32Array.from(values).buffer);
   if (dtype === "BF16")
-    return held(dtype, shape, new Uint8Array(Uint16Array.from(words, (w) => w >>> 16).buffer));
+    return storedTensor(dtype, shape, new Uint8Array(Uint16Array.from(f32Bits, (w) => w >>> 16).buffer));
   // f16 of normal numbers: the exponent has another bias, and the fraction loses bits
-  const half = (w: number): number => ((((w >>> 23) & 0xff) - 112) << 10) | ((w >>> 13) & 0x3ff);
-  return held(dtype, shape, new Uint8Array(Uint16Array.from(words, half).buffer));
+  const toHalf = (bits: number): number => ((((bits >>> 23) & 0xff) - 112) << 10) | ((bits >>> 13) & 0x3ff);
+  return storedTensor(dtype, shape, new Uint8Array(Uint16Array.from(f32Bits, toHalf).buffer));
 }
 
 /** The drawn tensors of a weight in addition to codes and scales. */
@@ -96,7 +96,7 @@ export interface Options {
 }
 
 /** The values from which a weight is computed: integers, floating-point codes and companions. */
-export interface Meant {
+export interface ExpectedWeight {
   readonly rows: number;
   readonly columns: number;
   readonly codes: readonly number[];
@@ -108,22 +108,22 @@ export interface Meant {
 
 /** Draws the tensors of a weight under a module. Returns the values that they stand for. */
 export function addWeight(
-  tensors: Map<string, Held>,
+  tensors: Map<string, StoredTensor>,
   module: string,
   { name, kind }: Form,
   [rows, columns]: readonly [number, number],
   draw: Draw,
   options: Options = {},
-): Meant {
+): ExpectedWeight {
   const row = conventionOf(name);
   const { type } = row;
   const { bits } = CODE_TYPES[type];
   const codes = Array.from({ length: rows * columns }, () => codeOf(type, draw));
   const [dtype = "U8"] = row.codes.dtypes;
-  const put = (end: string | undefined, of: Held): void => {
-    if (end !== undefined) tensors.set(module + end, of);
+  const addTensor = (end: string | undefined, tensor: StoredTensor): void => {
+    if (end !== undefined) tensors.set(module + end, tensor);
   };
-  put(row.codes.suffix, codesTensor(name, dtype, codes, rows, columns));
+  addTensor(row.codes.suffix, codesTensor(name, dtype, codes, rows, columns));
   const group = row.group ?? GROUP;
   const [height, width] = row.block ?? [128, 128];
   const grids: Readonly<Record<ScaleKind, readonly number[]>> = {
@@ -133,43 +133,44 @@ export function addWeight(
     tile: [Math.ceil(rows / height), Math.ceil(columns / width)],
     group: [rows, columns / group],
   };
-  const padded = [roundUp(rows, 128), roundUp(columns / group, 4)];
-  const shape = row.swizzles && kind === "group" ? padded : grids[kind];
+  const paddedShape = [roundUp(rows, 128), roundUp(columns / group, 4)];
+  const shape = row.swizzles && kind === "group" ? paddedShape : grids[kind];
   const scaleType = options.scale ?? row.scale.dtypes[0] ?? "F32";
   const isE4m3 = row.scale.values !== undefined || scaleType === "F8_E4M3";
-  put(row.scale.suffix, scalesOf(scaleType, shape, draw, isE4m3));
+  addTensor(row.scale.suffix, scalesOf(scaleType, shape, draw, isE4m3));
   if (row.global) {
     const value = row.global.role === "divisor" ? 100 : 0.01;
-    put(row.global.suffix, held("F32", [1], new Uint8Array(Float32Array.of(value).buffer)));
+    addTensor(row.global.suffix, storedTensor("F32", [1], new Uint8Array(Float32Array.of(value).buffer)));
   }
-  put(row.marker, held("U8", [2], Uint8Array.of(0x7b, 0x7d)));
+  addTensor(row.marker, storedTensor("U8", [2], Uint8Array.of(0x7b, 0x7d)));
   if (row.codes.packing === "words")
-    put(
+    addTensor(
       ".weight_shape",
-      held("I64", [2], new Uint8Array(BigInt64Array.of(BigInt(rows), BigInt(columns)).buffer)),
+      storedTensor("I64", [2], new Uint8Array(BigInt64Array.of(BigInt(rows), BigInt(columns)).buffer)),
     );
   const lines = kind === "whole" ? 1 : rows;
-  const across = kind === "group" ? columns / group : 1;
+  const scalesPerRow = kind === "group" ? columns / group : 1;
   const points = options.zeros
-    ? Array.from({ length: lines * across }, () => Math.floor(draw() * 2 ** bits) - 2 ** (bits - 1))
+    ? Array.from({ length: lines * scalesPerRow }, () => Math.floor(draw() * 2 ** bits) - 2 ** (bits - 1))
     : undefined;
   if (points && row.zeros) {
     if (row.zeros.packed) {
       // along the rows, so that each column of scales is a separate stream of words
-      const words = Math.ceil((lines * bits) / 32);
-      const all = new Uint8Array(words * across * 4);
-      for (let column = 0; column < across; column++) {
-        const own = Array.from(
+      const wordsPerColumn = Math.ceil((lines * bits) / 32);
+      const packedZeros = new Uint8Array(wordsPerColumn * scalesPerRow * 4);
+      for (let column = 0; column < scalesPerRow; column++) {
+        const columnPoints = Array.from(
           { length: lines },
-          (_, i) => (points[i * across + column] as number) + 2 ** (bits - 1),
+          (_, i) => (points[i * scalesPerRow + column] as number) + 2 ** (bits - 1),
         );
-        const stream = bitsOf(own, bits, 4 * words);
-        stream.forEach((byte, at) => {
-          all[4 * ((at >> 2) * across + column) + (at & 3)] = byte;
+        const stream = bitsOf(columnPoints, bits, 4 * wordsPerColumn);
+        stream.forEach((byte, byteIndex) => {
+          packedZeros[4 * ((byteIndex >> 2) * scalesPerRow + column) + (byteIndex & 3)] = byte;
         });
       }
-      put(row.zeros.suffix, held("I32", [words, across], all));
-    } else put(row.zeros.suffix, held("I8", shape, new Uint8Array(Int8Array.from(points).buffer)));
+      addTensor(row.zeros.suffix, storedTensor("I32", [wordsPerColumn, scalesPerRow], packedZeros));
+    } else
+      addTensor(row.zeros.suffix, storedTensor("I8", shape, new Uint8Array(Int8Array.from(points).buffer)));
   }
   const groups = options.order
     ? shuffled(
@@ -177,11 +178,12 @@ export function addWeight(
         draw,
       )
     : undefined;
-  if (groups) put(row.order, held("I32", [columns], new Uint8Array(Int32Array.from(groups).buffer)));
-  if (options.factors) put(row.factors, scalesOf("F32", [columns], draw, false));
+  if (groups)
+    addTensor(row.order, storedTensor("I32", [columns], new Uint8Array(Int32Array.from(groups).buffer)));
+  if (options.factors) addTensor(row.factors, scalesOf("F32", [columns], draw, false));
   if (options.inputs) {
-    const end = row.others?.find((each) => /input_scale$|scale_input$|activation_scale$/.test(each));
-    put(end, held("F32", [], new Uint8Array(Float32Array.of(0.05).buffer)));
+    const end = row.others?.find((suffix) => /input_scale$|scale_input$|activation_scale$/.test(suffix));
+    addTensor(end, storedTensor("F32", [], new Uint8Array(Float32Array.of(0.05).buffer)));
   }
   return { rows, columns, codes, ...(points ? { points } : {}), ...(groups ? { groups } : {}) };
 }
@@ -202,23 +204,23 @@ function codesTensor(
   codes: readonly number[],
   rows: number,
   columns: number,
-): Held {
+): StoredTensor {
   const { codes: part, type } = conventionOf(name);
   const { bits } = CODE_TYPES[type];
   const line = (row: number): number[] => codes.slice(row * columns, (row + 1) * columns);
   if (part.packing === "words") {
-    const words = Math.ceil((columns * bits) / 32);
-    const bytes = new Uint8Array(rows * words * 4);
+    const wordsPerRow = Math.ceil((columns * bits) / 32);
+    const bytes = new Uint8Array(rows * wordsPerRow * 4);
     for (let row = 0; row < rows; row++)
       bytes.set(
         bitsOf(
           line(row).map((code) => packedCode(type, code)),
           bits,
-          4 * words,
+          4 * wordsPerRow,
         ),
-        row * words * 4,
+        row * wordsPerRow * 4,
       );
-    return held(dtype, [rows, words], bytes);
+    return storedTensor(dtype, [rows, wordsPerRow], bytes);
   }
   if (part.packing === "rows") {
     const bytes = new Uint8Array((rows / 2) * columns);
@@ -228,14 +230,14 @@ function codesTensor(
     for (let row = 0; row < rows; row += 2)
       for (let column = 0; column < columns; column++)
         bytes[(row / 2) * columns + column] = nibble(row, column) | (nibble(row + 1, column) << 4);
-    return held(dtype, [rows / 2, columns], bytes);
+    return storedTensor(dtype, [rows / 2, columns], bytes);
   }
   const count = (rows * columns * bits) / 8;
   const bytes = bitsOf(codes, bits, count);
-  const packed =
+  const packedBytes =
     part.packing === "high-first" ? bytes.map((byte) => ((byte & 15) << 4) | (byte >> 4)) : bytes;
   const last = (columns * bits) / (8 * fileBytes(dtype, [1]));
-  return held(dtype, part.suffix === "_blocks" ? [rows, last / 16, 16] : [rows, last], packed);
+  return storedTensor(dtype, part.suffix === "_blocks" ? [rows, last / 16, 16] : [rows, last], packedBytes);
 }
 
 /** The code in words, where integers of 8 bits have an offset too. */
@@ -262,7 +264,7 @@ export function configFor({ name, kind }: Form, options: Options = {}): Record<s
   const { bits } = CODE_TYPES[row.type];
   const type = row.type.startsWith("int") ? "int" : "float";
   const group = row.group ?? GROUP;
-  const of = (quantization: Record<string, unknown>) => ({
+  const configWith = (quantization: Record<string, unknown>) => ({
     quantization_config: { quant_method: method, ...quantization },
   });
   switch (method) {
@@ -282,18 +284,18 @@ export function configFor({ name, kind }: Form, options: Options = {}): Record<s
       };
       const activations = options.inputs ? { ...weights, dynamic: false } : null;
       const scheme = { format, targets: ["Linear"], weights, input_activations: activations };
-      return of({ format, config_groups: { group_0: scheme }, ignore: ["lm_head"] });
+      return configWith({ format, config_groups: { group_0: scheme }, ignore: ["lm_head"] });
     }
     case "modelopt": {
       const algorithm = name === "modelopt-fp8" ? FP8_ALGORITHMS[kind] : row.formats?.[0];
-      return of({
+      return configWith({
         quant_algo: algorithm,
         ignore: ["lm_head"],
         ...(kind === "group" ? { group_size: group } : {}),
       });
     }
     case "quark":
-      return of({
+      return configWith({
         exclude: ["lm_head"],
         global_quant_config: {
           weight: {
@@ -306,15 +308,15 @@ export function configFor({ name, kind }: Form, options: Options = {}): Record<s
     case "mlx":
       return { quantization: { bits, group_size: group, mode: row.formats?.[0] } };
     case "fp8":
-      return of({ ...(kind === "tile" ? { weight_block_size: [128, 128] } : {}) });
+      return configWith({ ...(kind === "tile" ? { weight_block_size: [128, 128] } : {}) });
     default:
-      return of({});
+      return configWith({});
   }
 }
 
 /** The contents of a file. */
 export function contentsOf(
-  tensors: Map<string, Held>,
+  tensors: Map<string, StoredTensor>,
   config: Record<string, unknown> | undefined,
 ): Contents {
   return { tensors, metadata: {}, json: new Map(config ? [["config.json", config]] : []) };

@@ -15,19 +15,19 @@ export class Draws {
   }
 
   /** A number from 0 on, below `count`. */
-  below(count: number): number {
+  nextBelow(bound: number): number {
     this.#state = (this.#state + 0x6d2b79f5) >>> 0;
-    let h = Math.imul(this.#state ^ (this.#state >>> 15), this.#state | 1);
-    h ^= h + Math.imul(h ^ (h >>> 7), h | 61);
-    return Math.floor((((h ^ (h >>> 14)) >>> 0) / 2 ** 32) * count);
+    let hash = Math.imul(this.#state ^ (this.#state >>> 15), this.#state | 1);
+    hash ^= hash + Math.imul(hash ^ (hash >>> 7), hash | 61);
+    return Math.floor((((hash ^ (hash >>> 14)) >>> 0) / 2 ** 32) * bound);
   }
 
-  of<T>(list: readonly T[]): T {
-    return list[this.below(list.length)] as T;
+  oneOf<T>(items: readonly T[]): T {
+    return items[this.nextBelow(items.length)] as T;
   }
 }
 
-const HUGE = [
+const HUGE_SIZES = [
   0n,
   1n,
   255n,
@@ -39,7 +39,7 @@ const HUGE = [
   2n ** 63n,
   2n ** 64n - 1n,
 ];
-const ODD: readonly unknown[] = [
+const ODD_VALUES: readonly unknown[] = [
   ...[null, true, 0, -1, 1.5, 1e300, 2 ** 53, 4294967296, "", "x", "BF16", "F4", "__proto__", [], {}, [[[]]]],
   ...[[0, 1], [-1], [2 ** 40, 2 ** 40], { a: 1 }, ["q", 3], "re:(a+)+$", "re:.*", "*".repeat(200)],
 ];
@@ -83,66 +83,66 @@ const DEEP = 20_000;
 type Json = Record<string, unknown>;
 type Change = (draws: Draws, bytes: Uint8Array) => Uint8Array;
 
-const flip: Change = (draws, bytes) => {
+const flipBits: Change = (draws, bytes) => {
   const out = bytes.slice();
-  const reach = draws.below(2) ? Math.min(out.length, 2048) : out.length;
-  for (let i = draws.below(8); i >= 0 && reach > 0; i--) {
-    const at = draws.below(reach);
-    out[at] = (out[at] as number) ^ (1 << draws.below(8));
+  const limit = draws.nextBelow(2) ? Math.min(out.length, 2048) : out.length;
+  for (let i = draws.nextBelow(8); i >= 0 && limit > 0; i--) {
+    const position = draws.nextBelow(limit);
+    out[position] = (out[position] as number) ^ (1 << draws.nextBelow(8));
   }
   return out;
 };
 
-const cut: Change = (draws, bytes) => bytes.slice(0, draws.below(bytes.length + 1));
+const truncate: Change = (draws, bytes) => bytes.slice(0, draws.nextBelow(bytes.length + 1));
 
-const extend: Change = (draws, bytes) => {
-  const more = Uint8Array.from({ length: 1 + draws.below(64) }, () => draws.below(256));
-  return Buffer.concat([bytes, more]);
+const appendBytes: Change = (draws, bytes) => {
+  const extraBytes = Uint8Array.from({ length: 1 + draws.nextBelow(64) }, () => draws.nextBelow(256));
+  return Buffer.concat([bytes, extraBytes]);
 };
 
-const splice: Change = (draws, bytes) => {
+const copyWithin: Change = (draws, bytes) => {
   const out = bytes.slice();
-  const length = draws.below(Math.min(64, out.length) + 1);
-  const from = draws.below(out.length - length + 1);
-  out.copyWithin(draws.below(out.length - length + 1), from, from + length);
+  const length = draws.nextBelow(Math.min(64, out.length) + 1);
+  const from = draws.nextBelow(out.length - length + 1);
+  out.copyWithin(draws.nextBelow(out.length - length + 1), from, from + length);
   return out;
 };
 
 /** Replaces a count, a length or an offset. */
-const count: Change = (draws, bytes) => {
+const replaceSize: Change = (draws, bytes) => {
   const out = Buffer.from(bytes);
   if (out.length < 8) return out;
-  const at = draws.below(Math.min(out.length - 7, 4096));
-  out.writeBigUInt64LE(draws.of(HUGE), at);
+  const position = draws.nextBelow(Math.min(out.length - 7, 4096));
+  out.writeBigUInt64LE(draws.oneOf(HUGE_SIZES), position);
   return out;
 };
 
 /** Puts an odd value somewhere into a tree. */
 function disturb(draws: Draws, value: unknown, depth = 0): unknown {
   const isTree = typeof value === "object" && value !== null;
-  if (!isTree || depth > 6 || draws.below(4) === 0) return draws.of(ODD);
+  if (!isTree || depth > 6 || draws.nextBelow(4) === 0) return draws.oneOf(ODD_VALUES);
   if (Array.isArray(value)) {
-    const at = draws.below(value.length + 1);
-    return [...value.slice(0, at), disturb(draws, value[at], depth + 1), ...value.slice(at + 1)];
+    const index = draws.nextBelow(value.length + 1);
+    return [...value.slice(0, index), disturb(draws, value[index], depth + 1), ...value.slice(index + 1)];
   }
   const entries = Object.entries(value);
-  if (entries.length === 0) return draws.of(ODD);
-  const [key] = draws.of(entries);
-  if (draws.below(6) === 0) return Object.fromEntries(entries.filter(([each]) => each !== key));
+  if (entries.length === 0) return draws.oneOf(ODD_VALUES);
+  const [key] = draws.oneOf(entries);
+  if (draws.nextBelow(6) === 0) return Object.fromEntries(entries.filter(([name]) => name !== key));
   return { ...value, [key]: disturb(draws, (value as Json)[key], depth + 1) };
 }
 
 /** Changes JSON text: a value, the nesting, a repeated key, or text that is not JSON. */
 function disturbText(draws: Draws, text: string): string {
-  const kind = draws.below(8);
+  const kind = draws.nextBelow(8);
   if (kind === 0) return text.replace("{", `{"deep":${"[".repeat(DEEP)}${"]".repeat(DEEP)},`);
   if (kind === 1) return "[".repeat(DEEP);
-  if (kind === 2) return text.slice(0, draws.below(text.length + 1));
+  if (kind === 2) return text.slice(0, draws.nextBelow(text.length + 1));
   try {
     const json: unknown = JSON.parse(text);
-    const first = Object.entries(json as Json)[draws.below(3)];
-    if (kind === 3 && first)
-      return text.replace("{", `{${JSON.stringify(first[0])}:${JSON.stringify(first[1])},`);
+    const firstEntry = Object.entries(json as Json)[draws.nextBelow(3)];
+    if (kind === 3 && firstEntry)
+      return text.replace("{", `{${JSON.stringify(firstEntry[0])}:${JSON.stringify(firstEntry[1])},`);
     return JSON.stringify(disturb(draws, json));
   } catch {
     return text;
@@ -150,16 +150,16 @@ function disturbText(draws: Draws, text: string): string {
 }
 
 /** Changes the header of a safetensors file. The length field has the new length, or in one of eight draws a huge number. */
-const header: Change = (draws, bytes) => {
+const changeHeader: Change = (draws, bytes) => {
   if (bytes.length < 8) return bytes;
   const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
   const length = Number(view.getBigUint64(0, true));
-  if (length > bytes.length - 8) return flip(draws, bytes);
+  if (length > bytes.length - 8) return flipBits(draws, bytes);
   const text = new TextDecoder().decode(bytes.subarray(8, 8 + length));
-  const changed = draws.below(3) === 0 ? disturbText(draws, text) : disturbHeader(draws, text);
-  const out = new TextEncoder().encode(changed);
+  const changedText = draws.nextBelow(3) === 0 ? disturbText(draws, text) : disturbHeader(draws, text);
+  const out = new TextEncoder().encode(changedText);
   const size = Buffer.alloc(8);
-  size.writeBigUInt64LE(draws.below(8) === 0 ? draws.of(HUGE) : BigInt(out.length));
+  size.writeBigUInt64LE(draws.nextBelow(8) === 0 ? draws.oneOf(HUGE_SIZES) : BigInt(out.length));
   return Buffer.concat([size, out, bytes.subarray(8 + length)]);
 };
 
@@ -178,61 +178,66 @@ function disturbHeader(draws: Draws, text: string): string {
   }
   if (typeof json !== "object" || json === null) return text;
   const names = Object.keys(json);
-  const name = draws.of(names);
+  const name = draws.oneOf(names);
   const entry = { ...json[name] };
-  const other = json[draws.of(names)];
+  const otherEntry = json[draws.oneOf(names)];
   const dims = [0, 1, 2, 3, 16, 31, 32, 64, 2 ** 31, 2 ** 53, -1];
   const changes: readonly (() => void)[] = [
-    () => Object.assign(entry, { dtype: draws.of(DTYPES) }),
-    () => Object.assign(entry, { shape: Array.from({ length: draws.below(6) }, () => draws.of(dims)) }),
-    () => Object.assign(entry, { data_offsets: other?.data_offsets }),
+    () => Object.assign(entry, { dtype: draws.oneOf(DTYPES) }),
     () =>
-      Object.assign(entry, { shape: other?.shape, dtype: other?.dtype, data_offsets: other?.data_offsets }),
-    () => Object.assign(entry, { data_offsets: [draws.of(dims), draws.of(dims)] }),
+      Object.assign(entry, { shape: Array.from({ length: draws.nextBelow(6) }, () => draws.oneOf(dims)) }),
+    () => Object.assign(entry, { data_offsets: otherEntry?.data_offsets }),
+    () =>
+      Object.assign(entry, {
+        shape: otherEntry?.shape,
+        dtype: otherEntry?.dtype,
+        data_offsets: otherEntry?.data_offsets,
+      }),
+    () => Object.assign(entry, { data_offsets: [draws.oneOf(dims), draws.oneOf(dims)] }),
     () => Object.assign(entry, { shape: [...((entry.shape as number[] | undefined) ?? [])].reverse?.() }),
   ];
-  draws.of(changes)();
-  const kind = draws.below(4);
+  draws.oneOf(changes)();
+  const kind = draws.nextBelow(4);
   if (kind === 0) {
-    const { [name]: gone, ...rest } = json;
-    return JSON.stringify({ ...rest, [draws.of(NAMES)]: gone });
+    const { [name]: entryToRename, ...otherEntries } = json;
+    return JSON.stringify({ ...otherEntries, [draws.oneOf(NAMES)]: entryToRename });
   }
   if (kind === 1) {
-    const { [name]: _, ...rest } = json;
-    return JSON.stringify(rest);
+    const { [name]: _, ...otherEntries } = json;
+    return JSON.stringify(otherEntries);
   }
   return JSON.stringify({ ...json, [name]: entry });
 }
 
-const text: Change = (draws, bytes) =>
+const changeText: Change = (draws, bytes) =>
   new TextEncoder().encode(disturbText(draws, new TextDecoder().decode(bytes)));
 
-const BYTES = [flip, cut, extend, splice, count] as const;
+const BYTE_CHANGES = [flipBits, truncate, appendBytes, copyWithin, replaceSize] as const;
 
 /** The change, or a flipped bit if the JSON is already nested too deep for another change. */
-function changed(draws: Draws, change: Change, bytes: Uint8Array): Uint8Array {
+function applyChange(draws: Draws, change: Change, bytes: Uint8Array): Uint8Array {
   try {
     return change(draws, bytes);
   } catch (error) {
-    if (error instanceof RangeError) return flip(draws, bytes);
+    if (error instanceof RangeError) return flipBits(draws, bytes);
     throw error;
   }
 }
 
 /** The files with one to three changes. */
-export function damaged(draws: Draws, { path, files }: Files): Files {
+export function damageFiles(draws: Draws, { path, files }: Files): Files {
   const out = new Map<string, Uint8Array>(
     [...files].map(([name, bytes]) => [name, new Uint8Array(bytes)] as const),
   );
-  for (let i = draws.below(3); i >= 0; i--) {
-    const [name, bytes] = draws.of([...out]);
+  for (let i = draws.nextBelow(3); i >= 0; i--) {
+    const [name, bytes] = draws.oneOf([...out]);
     const kinds: readonly Change[] = name.endsWith(".json")
-      ? [text, text, text, ...BYTES]
+      ? [changeText, changeText, changeText, ...BYTE_CHANGES]
       : name.endsWith(".safetensors")
-        ? [header, header, header, header, ...BYTES]
-        : [count, count, ...BYTES];
-    if (draws.below(40) === 0 && out.size > 1) out.delete(name);
-    else if (bytes.length > 0) out.set(name, changed(draws, draws.of(kinds), bytes));
+        ? [changeHeader, changeHeader, changeHeader, changeHeader, ...BYTE_CHANGES]
+        : [replaceSize, replaceSize, ...BYTE_CHANGES];
+    if (draws.nextBelow(40) === 0 && out.size > 1) out.delete(name);
+    else if (bytes.length > 0) out.set(name, applyChange(draws, draws.oneOf(kinds), bytes));
   }
   return { path, files: out };
 }

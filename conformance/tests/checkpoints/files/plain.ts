@@ -14,18 +14,18 @@ interface ChangeCounts {
 /** The changes, counted element by element. `isEqual` returns whether two values are equal. */
 export function countChanges(
   pairs: Iterable<readonly [before: number, after: number]>,
-  isEqual: (before: number, after: number) => boolean,
+  isEqual: (original: number, converted: number) => boolean,
 ): ChangeCounts {
   const counts = { elements: 0, changed: 0, max: 0, relative: 0, notFinite: 0 };
-  for (const [before, after] of pairs) {
+  for (const [original, converted] of pairs) {
     counts.elements++;
-    if (isEqual(before, after)) continue;
+    if (isEqual(original, converted)) continue;
     counts.changed++;
-    const difference = Math.abs(before - after);
+    const difference = Math.abs(original - converted);
     if (difference > counts.max) counts.max = difference;
-    const quotient = difference / Math.abs(before);
+    const quotient = difference / Math.abs(original);
     if (quotient > counts.relative) counts.relative = quotient;
-    if (Number.isFinite(before) && !Number.isFinite(after)) counts.notFinite++;
+    if (Number.isFinite(original) && !Number.isFinite(converted)) counts.notFinite++;
   }
   return counts;
 }
@@ -44,18 +44,21 @@ export function hasErrorOf(
   { noise, signal, sqnr }: Changes,
   pairs: readonly (readonly [before: number, after: number])[],
 ): boolean {
-  const finite = pairs.filter(([before, after]) => Number.isFinite(before - after));
-  const sum = (of: (before: number, after: number) => number): number =>
-    finite.reduce((total, [before, after]) => total + of(before, after) ** 2, 0);
-  const [own, all] = [sum((before, after) => before - after), sum((before) => before)];
-  if (!(own < 1e300 && all < 1e300)) return true;
+  const finite = pairs.filter(([original, converted]) => Number.isFinite(original - converted));
+  const sum = (term: (original: number, converted: number) => number): number =>
+    finite.reduce((total, [original, converted]) => total + term(original, converted) ** 2, 0);
+  const [noiseEnergy, signalEnergy] = [
+    sum((original, converted) => original - converted),
+    sum((original) => original),
+  ];
+  if (!(noiseEnergy < 1e300 && signalEnergy < 1e300)) return true;
   // squares below the least normal number are 0
-  const isNear = Math.abs(noise - own) <= 1e-5 * own + 2 ** -44 * all + 1e-300;
-  if (!isNear || own < 1e-290 || noise === 0) return isNear;
-  if (signal === 0) return all < 1e-290 && sqnr === -Infinity;
-  const isWhole = Math.abs(signal - all) <= 1e-9 * all + 1e-300;
+  const isNear = Math.abs(noise - noiseEnergy) <= 1e-5 * noiseEnergy + 2 ** -44 * signalEnergy + 1e-300;
+  if (!isNear || noiseEnergy < 1e-290 || noise === 0) return isNear;
+  if (signal === 0) return signalEnergy < 1e-290 && sqnr === -Infinity;
+  const isSignalNear = Math.abs(signal - signalEnergy) <= 1e-9 * signalEnergy + 1e-300;
   const ratio = 10 * Math.log10(signal / noise);
-  return isWhole && Math.abs(sqnr - ratio) <= 1e-9 * Math.abs(ratio) + 1e-9;
+  return isSignalNear && Math.abs(sqnr - ratio) <= 1e-9 * Math.abs(ratio) + 1e-9;
 }
 
 /** An f32 rounded to bf16 as a number, and its bits. */
@@ -65,20 +68,23 @@ export function bf16(value: number): { readonly bits: number; readonly value: nu
   const word = new Uint32Array(Float32Array.of(f32).buffer)[0] as number;
   const low = word % 65536;
   const high = (word - low) / 65536;
-  const up = low > 32768 || (low === 32768 && high % 2 === 1);
-  const bits = up ? high + 1 : high;
+  const roundsUp = low > 32768 || (low === 32768 && high % 2 === 1);
+  const bits = roundsUp ? high + 1 : high;
   return { bits, value: float(bits * 65536) };
 }
 
 /** Values in a type: their bytes, and the values after rounding to the type. */
-export function heldAs(of: "f32" | "bf16" | "f16" | "f64", wanted: readonly number[]) {
-  if (of === "f64") return { bytes: Float64Array.from(wanted), values: wanted };
-  if (of === "f32") return { bytes: Float32Array.from(wanted), values: wanted.map(Math.fround) };
-  if (of === "bf16") {
-    const all = wanted.map(bf16);
-    return { bytes: Uint16Array.from(all, ({ bits }) => bits), values: all.map(({ value }) => value) };
+export function encodeAs(dtype: "f32" | "bf16" | "f16" | "f64", values: readonly number[]) {
+  if (dtype === "f64") return { bytes: Float64Array.from(values), values };
+  if (dtype === "f32") return { bytes: Float32Array.from(values), values: values.map(Math.fround) };
+  if (dtype === "bf16") {
+    const encoded = values.map(bf16);
+    return {
+      bytes: Uint16Array.from(encoded, ({ bits }) => bits),
+      values: encoded.map(({ value }) => value),
+    };
   }
-  const all = wanted.map((value) => {
+  const encoded = values.map((value) => {
     const [sign, magnitude] = [Object.is(Math.sign(value), -0) || value < 0 ? 0x8000 : 0, Math.abs(value)];
     if (Number.isNaN(value)) return { bits: 0x7e00, value };
     if (magnitude >= 65520) return { bits: sign | 0x7c00, value: sign ? -Infinity : Infinity };
@@ -87,5 +93,5 @@ export function heldAs(of: "f32" | "bf16" | "f16" | "f64", wanted: readonly numb
     const field = fraction < 1024 ? fraction : fraction - 1024 + (exponent + 15) * 1024;
     return { bits: sign | field, value: (sign ? -1 : 1) * fraction * 2 ** (exponent - 10) };
   });
-  return { bytes: Uint16Array.from(all, ({ bits }) => bits), values: all.map(({ value }) => value) };
+  return { bytes: Uint16Array.from(encoded, ({ bits }) => bits), values: encoded.map(({ value }) => value) };
 }

@@ -72,7 +72,7 @@ const PACKED: Readonly<Partial<Record<CodeTypeName, 4 | 6>>> = {
 };
 
 /** Codes as bytes, from the low bits. */
-function packed(type: CodeTypeName, codes: readonly number[]): Uint8Array {
+function packCodes(type: CodeTypeName, codes: readonly number[]): Uint8Array {
   const bits = PACKED[type] ?? 8;
   const bytes = new Uint8Array((codes.length * bits) / 8);
   for (const [i, code] of codes.entries())
@@ -83,7 +83,7 @@ function packed(type: CodeTypeName, codes: readonly number[]): Uint8Array {
 }
 
 /** The bytes of a scale in a type: the upper bits of an f32, or all its bits. */
-function stored(
+function encodeScale(
   dtype: FileDType,
   bits: number,
 ): { readonly bytes: readonly number[]; readonly value: number } {
@@ -96,31 +96,31 @@ function stored(
 const toBits = (value: number): number => new Uint32Array(Float32Array.of(value).buffer)[0] as number;
 
 /** The parameters from which a weight of a kind is drawn. */
-interface Making {
+interface WeightChoices {
   readonly rows: number;
   readonly columns: number;
   /** The number of matrices. */
   readonly lead: number;
-  /** The scales that occur, as f32 bits. A smaller type has the upper ones. */
+  /** The scales that occur, as f32 bits. A smaller type has the upper bits of these. */
   readonly palette: readonly number[];
   readonly seed: number;
   /** The global scale, if the convention has one. */
   readonly global: number | undefined;
   /** The number of codes that occur. */
-  readonly used: number;
+  readonly numCodes: number;
 }
 
-/** The bits of a one-byte scale, in the form of `Making.palette`. */
+/** The bits of a one-byte scale, in the form of `WeightChoices.palette`. */
 export const ofByte = (byte: number): number => byte * 2 ** 24;
 
 /** Draws a weight of a kind, of up to two matrices. Few scales are drawn, and each is used often. */
-export function weights(about: Kind): fc.Arbitrary<Drawn> {
-  const [, width] = about.block;
-  const { global, type } = conventionOf(about.convention);
+export function weights(kind: Kind): fc.Arbitrary<Drawn> {
+  const [, width] = kind.block;
+  const { global, type } = conventionOf(kind.convention);
   const count = 2 ** CODE_TYPES[type].bits;
-  const isByte = fileBytes(about.scale, [1]) === 1;
+  const isByte = fileBytes(kind.scale, [1]) === 1;
   const sizes =
-    about.kind === "group"
+    kind.kind === "group"
       ? fc.record({
           rows: fc.integer({ min: 1, max: 5 }),
           columns: fc.integer({ min: 1, max: 9 }).map((groups) => groups * width),
@@ -134,75 +134,79 @@ export function weights(about: Kind): fc.Arbitrary<Drawn> {
   return fc
     .record({
       sizes,
-      lead: about.kind === "whole" ? fc.constant(1) : fc.integer({ min: 1, max: 2 }),
+      lead: kind.kind === "whole" ? fc.constant(1) : fc.integer({ min: 1, max: 2 }),
       palette,
       seed: fc.integer({ min: 1, max: 2 ** 31 - 1 }),
       global: global ? floats : fc.constant(undefined),
-      used: fc.integer({ min: 1, max: count }),
+      numCodes: fc.integer({ min: 1, max: count }),
     })
-    .map(({ sizes, ...rest }) => weightOf(about, { ...sizes, ...rest }));
+    .map(({ sizes, ...choices }) => weightOf(kind, { ...sizes, ...choices }));
 }
 
 /** The weight of a kind from these parameters. */
 export function weightOf(
-  about: Kind,
-  { rows, columns, lead, palette, seed, global: whole, used }: Making,
+  kind: Kind,
+  { rows, columns, lead, palette, seed, global: globalScale, numCodes }: WeightChoices,
 ): Drawn {
-  const row = conventionOf(about.convention);
+  const row = conventionOf(kind.convention);
   const { type } = row;
-  const [height, width] = about.block;
+  const [height, width] = kind.block;
   const count = 2 ** CODE_TYPES[type].bits;
   let state = seed;
-  const draw = (below: number): number => {
+  const draw = (limit: number): number => {
     state = (Math.imul(state, 1103515245) + 12345) >>> 0;
-    return Math.floor((state / 2 ** 32) * below);
+    return Math.floor((state / 2 ** 32) * limit);
   };
   const grid = [
     height === 0 ? 1 : Math.ceil(rows / height),
     width === 0 ? 1 : Math.ceil(columns / width),
   ] as const;
-  const drawn = Array.from({ length: lead * grid[0] * grid[1] }, () =>
-    stored(about.scale, palette[draw(palette.length)] ?? 0),
+  const gridScales = Array.from({ length: lead * grid[0] * grid[1] }, () =>
+    encodeScale(kind.scale, palette[draw(palette.length)] ?? 0),
   );
-  const codes = Array.from({ length: lead * rows * columns }, () => (draw(used) * 37) % count);
+  const codes = Array.from({ length: lead * rows * columns }, () => (draw(numCodes) * 37) % count);
   const offset = row.scale.values;
   const divides = row.global?.role === "divisor";
   const scaleAt = codes.map((_, i) => {
-    const [matrix, r, c] = [Math.floor(i / (rows * columns)), Math.floor(i / columns) % rows, i % columns];
-    const line = matrix * grid[0] + (height === 0 ? 0 : Math.floor(r / height));
-    const one = drawn[line * grid[1] + (width === 0 ? 0 : Math.floor(c / width))];
-    const own = offset && one ? (offset[one.bytes[0] ?? 0] ?? 0) : (one?.value ?? 0);
-    if (whole === undefined) return own;
-    return Math.fround(divides ? own / whole : own * whole);
+    const [matrix, rowIndex, columnIndex] = [
+      Math.floor(i / (rows * columns)),
+      Math.floor(i / columns) % rows,
+      i % columns,
+    ];
+    const line = matrix * grid[0] + (height === 0 ? 0 : Math.floor(rowIndex / height));
+    const gridScale = gridScales[line * grid[1] + (width === 0 ? 0 : Math.floor(columnIndex / width))];
+    const scale = offset && gridScale ? (offset[gridScale.bytes[0] ?? 0] ?? 0) : (gridScale?.value ?? 0);
+    if (globalScale === undefined) return scale;
+    return Math.fround(divides ? scale / globalScale : scale * globalScale);
   });
-  const bytes = packed(type, codes);
-  const all = [
+  const bytes = packCodes(type, codes);
+  const tensors = [
     { name: "codes", dtype: "U8" as const, shape: [bytes.length], bytes },
     {
       name: "scale",
-      dtype: about.scale,
-      shape: [drawn.length],
-      bytes: Uint8Array.from(drawn.flatMap((one) => one.bytes)),
+      dtype: kind.scale,
+      shape: [gridScales.length],
+      bytes: Uint8Array.from(gridScales.flatMap((scale) => scale.bytes)),
     },
     {
       name: "global",
       dtype: "F32" as const,
       shape: [1],
-      bytes: new Uint8Array(Float32Array.of(whole ?? 1).buffer),
+      bytes: new Uint8Array(Float32Array.of(globalScale ?? 1).buffer),
     },
   ];
-  const shard = new MemorySource("drawn", all);
+  const shard = new MemorySource("drawn", tensors);
   const tensor = (name: string) => ({ shard, entry: shard.entry(name) });
   const weight: QuantizedWeight = {
     name: "layer.weight",
-    convention: about.convention,
+    convention: kind.convention,
     type,
     shape: lead > 1 ? [lead, rows, columns] : [rows, columns],
     codes: tensor("codes"),
     scale: tensor("scale"),
-    ...(whole === undefined ? {} : { global: tensor("global") }),
+    ...(globalScale === undefined ? {} : { global: tensor("global") }),
     geometry: {
-      kind: about.kind,
+      kind: kind.kind,
       block: [height === 0 ? rows : height, width === 0 ? columns : width],
       grid,
       swizzled: false,

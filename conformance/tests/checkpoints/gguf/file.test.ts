@@ -23,7 +23,7 @@ import {
 const MODEL = readFileSync(join(GGUF, "gguf-model.gguf"));
 
 /** Opens bytes as a file; returns the thrown error. */
-async function opened(bytes: Uint8Array): Promise<CheckpointFiles | Error> {
+async function openOrError(bytes: Uint8Array): Promise<CheckpointFiles | Error> {
   return inFolder(async (folder) => {
     const path = join(folder, "x.gguf");
     writeFileSync(path, bytes);
@@ -38,9 +38,9 @@ async function opened(bytes: Uint8Array): Promise<CheckpointFiles | Error> {
   });
 }
 
-const tensor = (changes: Partial<Described> = {}): Described => ({
+const tensor = (overrides: Partial<Described> = {}): Described => ({
   ...{ name: "x", dimensions: [8], type: TYPE.f32, offset: 0 },
-  ...changes,
+  ...overrides,
 });
 const BIG = 2n ** 64n - 1n;
 const data = new Uint8Array(64);
@@ -121,36 +121,36 @@ const WRONG: Readonly<Record<string, readonly [Contents, RegExp]>> = {
 };
 
 it("the valid file from which the damaged ones are made is read without an error", async () => {
-  const right = {
+  const validContents = {
     metadata: [entry(0, u8(1)), ["general.alignment", u32(4), u32(32)]],
     tensors: [tensor()],
     data,
   };
-  expect(await opened(ggufBytes(right))).not.toBeInstanceOf(Error);
-  expect(await opened(ggufBytes({}))).not.toBeInstanceOf(Error);
+  expect(await openOrError(ggufBytes(validContents))).not.toBeInstanceOf(Error);
+  expect(await openOrError(ggufBytes({}))).not.toBeInstanceOf(Error);
 });
 
 describe("a damaged file is refused, with the fault in the message:", () => {
   it.each(Object.entries(WRONG))("%s", async (_, [contents, says]) => {
-    const found = await opened(ggufBytes(contents));
-    expect(found).toBeInstanceOf(FileError);
-    expect(String(found)).toMatch(says);
+    const result = await openOrError(ggufBytes(contents));
+    expect(result).toBeInstanceOf(FileError);
+    expect(String(result)).toMatch(says);
   });
 });
 
 it("every other type is refused by its number", async () => {
-  const plain = [0, 1, 24, 25, 26, 27, 28, 30];
+  const plainTypes = [0, 1, 24, 25, 26, 27, 28, 30];
   const packed = [
     2, 3, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 29, 34, 35, 39, 40, 41, 42,
   ];
   expect(packed).toHaveLength(PACKED_LAYOUT_NAMES.length);
   for (let type = 0; type < 64; type++) {
-    if (plain.includes(type) || packed.includes(type)) continue;
-    const found = await opened(
+    if (plainTypes.includes(type) || packed.includes(type)) continue;
+    const result = await openOrError(
       ggufBytes({ tensors: [tensor({ dimensions: [256], type })], data: new Uint8Array(2048) }),
     );
-    expect(found, String(type)).toBeInstanceOf(FileError);
-    expect(String(found)).toMatch(
+    expect(result, String(type)).toBeInstanceOf(FileError);
+    expect(String(result)).toMatch(
       new RegExp(`tensor "x": has type number ${type}, which is not read; .*Q4_K.*F32, F16, BF16, F64`),
     );
   }
@@ -160,9 +160,9 @@ it("every file that is cut off is refused", async () => {
   const last = MODEL.length - 1;
   const lengths = [...Array.from({ length: 200 }, (_, i) => Math.floor((i * last) / 199)), 0, 3, 4, 8, 24];
   for (const length of lengths) {
-    const found = await opened(MODEL.subarray(0, length));
+    const result = await openOrError(MODEL.subarray(0, length));
     const padding = length > last - 64;
-    if (!padding) expect(found, String(length)).toBeInstanceOf(FileError);
+    if (!padding) expect(result, String(length)).toBeInstanceOf(FileError);
   }
 });
 
@@ -175,9 +175,9 @@ it("any change of bytes is read or refused, with a typed error", async () => {
       }),
       async (changes) => {
         const bytes = Uint8Array.from(MODEL);
-        for (const [at, value] of changes) bytes[at] = value;
-        const found = await opened(bytes);
-        if (found instanceof Error) expect(found).toBeInstanceOf(FileError);
+        for (const [offset, value] of changes) bytes[offset] = value;
+        const result = await openOrError(bytes);
+        if (result instanceof Error) expect(result).toBeInstanceOf(FileError);
       },
     ),
     { numRuns: draws(300) },
@@ -185,9 +185,9 @@ it("any change of bytes is read or refused, with a typed error", async () => {
 });
 
 it("a small file that claims much takes no memory for it", async () => {
-  const before = process.memoryUsage().rss;
-  for (const [contents] of Object.values(WRONG)) await opened(ggufBytes(contents));
-  expect(process.memoryUsage().rss - before).toBeLessThan(256 << 20);
+  const memoryBefore = process.memoryUsage().rss;
+  for (const [contents] of Object.values(WRONG)) await openOrError(ggufBytes(contents));
+  expect(process.memoryUsage().rss - memoryBefore).toBeLessThan(256 << 20);
 });
 
 it("a large file whose header claims all of it is not loaded", () =>
@@ -198,21 +198,21 @@ it("a large file whose header claims all of it is not loaded", () =>
       bytesOf([...entry(9, u32(0), u64(2 ** 33))]),
       bytesOf([...entry(8, u64(2 ** 33))]),
     ];
-    for (const claim of claims) {
-      writeFileSync(path, bytesOf([u32(0x46554747), u32(3), u64(0), u64(1), claim]));
+    for (const claimedSize of claims) {
+      writeFileSync(path, bytesOf([u32(0x46554747), u32(3), u64(0), u64(1), claimedSize]));
       truncateSync(path, 2 ** 34);
-      const before = process.memoryUsage().rss;
+      const memoryBefore = process.memoryUsage().rss;
       await expect(openCheckpointFiles(path)).rejects.toThrow(
         /its header has \d+ bytes or more; 100000000 are the most/,
       );
-      expect(process.memoryUsage().rss - before).toBeLessThan(128 << 20);
+      expect(process.memoryUsage().rss - memoryBefore).toBeLessThan(128 << 20);
     }
   }));
 
 it("metadata longer than the first read are read completely", async () => {
   const texts = Array.from({ length: 20_000 }, (_, i) => `token ${i}`);
   const metadata = [["t", u32(9), u32(8), u64(texts.length), ...texts], entry(0, u8(1))];
-  const found = await opened(ggufBytes({ metadata, tensors: [tensor()], data }));
-  expect(found).not.toBeInstanceOf(Error);
-  if (!(found instanceof Error)) expect(found.gguf?.metadata).toEqual({ t: "20000 of text", k: 1 });
+  const result = await openOrError(ggufBytes({ metadata, tensors: [tensor()], data }));
+  expect(result).not.toBeInstanceOf(Error);
+  if (!(result instanceof Error)) expect(result.gguf?.metadata).toEqual({ t: "20000 of text", k: 1 });
 });

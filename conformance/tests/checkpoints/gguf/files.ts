@@ -25,9 +25,9 @@ function pieceBytes(piece: Piece): Uint8Array {
     const text = new TextEncoder().encode(piece);
     return Buffer.concat([pieceBytes(u64(text.length)), text]);
   }
-  const all = Buffer.alloc(8);
-  all.writeBigUInt64LE(BigInt.asUintN(64, BigInt(piece.value)));
-  return all.subarray(0, piece.bytes);
+  const header = Buffer.alloc(8);
+  header.writeBigUInt64LE(BigInt.asUintN(64, BigInt(piece.value)));
+  return header.subarray(0, piece.bytes);
 }
 
 /** A tensor in a file: its dimensions in the order of the file, the contiguous one first. */

@@ -18,7 +18,7 @@ const number = (size: number, write: (view: DataView) => void): Uint8Array => {
   return bytes;
 };
 const safe = Number.MAX_SAFE_INTEGER;
-const wide = (min: bigint, max: bigint) =>
+const integerType = (min: bigint, max: bigint) =>
   fc
     .bigInt({ min, max })
     .map((value) => (value <= BigInt(safe) && value >= -BigInt(safe) ? Number(value) : `${value}`));
@@ -35,15 +35,15 @@ const TYPES: readonly (readonly [
   [
     3,
     fc.integer({ min: -32768, max: 32767 }),
-    (value: number) => number(2, (v) => v.setInt16(0, value, true)),
+    (value: number) => number(2, (view) => view.setInt16(0, value, true)),
   ],
   [4, fc.nat(2 ** 32 - 1), (value: number) => u32(value)],
   [5, fc.integer(), (value: number) => number(4, (view) => view.setInt32(0, value, true))],
   [6, fc.float({ noNaN: true }), (value: number) => number(4, (view) => view.setFloat32(0, value, true))],
   [7, fc.boolean(), (value: boolean) => u8(Number(value))],
   [8, fc.string({ unit: "grapheme", maxLength: 3000 }), (value: string) => value],
-  [10, wide(0n, 2n ** 64n - 1n), (value: number | string) => u64(BigInt(value))],
-  [11, wide(-(2n ** 63n), 2n ** 63n - 1n), (value: number | string) => u64(BigInt(value))],
+  [10, integerType(0n, 2n ** 64n - 1n), (value: number | string) => u64(BigInt(value))],
+  [11, integerType(-(2n ** 63n), 2n ** 63n - 1n), (value: number | string) => u64(BigInt(value))],
   [12, fc.double({ noNaN: true }), (value: number) => number(8, (view) => view.setFloat64(0, value, true))],
 ];
 
@@ -52,7 +52,7 @@ interface Drawn {
   readonly pieces: readonly Piece[];
 }
 
-const drawn: fc.Arbitrary<Drawn> = fc.constantFrom(...TYPES).chain(([type, values, write]) => {
+const metadataEntries: fc.Arbitrary<Drawn> = fc.constantFrom(...TYPES).chain(([type, values, write]) => {
   const pieceOf = write as (value: unknown) => Piece;
   return fc.oneof(
     values.map((value) => ({ value, pieces: [u32(type), pieceOf(value)] })),
@@ -79,7 +79,7 @@ async function withFile<T>(entries: readonly Drawn[], body: (file: GgufFile) => 
 describe("readMetadataContent", () => {
   it("returns every value that was written", async () => {
     await fc.assert(
-      fc.asyncProperty(fc.array(drawn, { minLength: 1, maxLength: 5 }), (entries) =>
+      fc.asyncProperty(fc.array(metadataEntries, { minLength: 1, maxLength: 5 }), (entries) =>
         withFile(entries, async (file) => {
           for (const [i, { value }] of entries.entries())
             expect(await file.readMetadataContent(`key ${i}`)).toEqual(value);
@@ -102,11 +102,11 @@ describe("readMetadataContent", () => {
   });
 
   it("refuses a truth value of an array that is neither 0 nor 1, and a string that is not UTF-8", async () => {
-    const wrong: readonly (readonly Piece[])[] = [
+    const wrongPieces: readonly (readonly Piece[])[] = [
       [u32(9), u32(7), u64(2), u8(1), u8(2)],
       [u32(9), u32(8), u64(1), u64(2), Uint8Array.of(0xc3, 0x28)],
     ];
-    for (const pieces of wrong)
+    for (const pieces of wrongPieces)
       await withFile([{ value: [], pieces }], async (file) => {
         await expect(file.readMetadataContent("key 0")).rejects.toThrow(/truth value|not UTF-8/);
       });

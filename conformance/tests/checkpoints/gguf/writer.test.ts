@@ -23,10 +23,10 @@ import {
   convertTo,
   errorsIn,
   GGUF,
-  type Held,
   inFolder,
   readContents,
   reportOf,
+  type StoredTensor,
   VECTORS,
   valuesIn,
   writeContents,
@@ -43,18 +43,18 @@ describe.each(["mxfp4", "nvfp4"])("the original as gguf-%s", (name) => {
       const out = join(folder, "out");
       await convertTo(backend(), ORIGINAL, out, `gguf-${name}`);
       expect(readdirSync(out).toSorted()).toEqual(["config.json", "model.gguf"]);
-      const written = readFileSync(join(GGUF, `gguf-written-${name}.gguf`));
-      expect(Buffer.compare(readFileSync(join(out, "model.gguf")), written)).toBe(0);
+      const writtenFile = readFileSync(join(GGUF, `gguf-written-${name}.gguf`));
+      expect(Buffer.compare(readFileSync(join(out, "model.gguf")), writtenFile)).toBe(0);
       const config = JSON.parse(readFileSync(join(out, "config.json"), "utf8"));
       expect(config.quantization_config).toBeUndefined();
     }));
 });
 
 const witness = recordedPackages().find(({ origin }) => origin.package === "gguf");
-const recorded = (witness?.dialects ?? []).filter(({ dialect }) => dialect === "gguf-mxfp4");
+const recordedRows = (witness?.dialects ?? []).filter(({ dialect }) => dialect === "gguf-mxfp4");
 /** NaN and infinity are refused here; the package refuses rows that are not whole blocks. */
 const REFUSED = ["nan", "infinity", "ragged"];
-const cases = recorded.flatMap(({ cases }) =>
+const cases = recordedRows.flatMap(({ cases }) =>
   cases.filter(({ dtype, case: name }) => dtype === "f32" && !REFUSED.includes(name)),
 );
 
@@ -66,18 +66,18 @@ describe("MXFP4 is quantized as gguf-py does it", () => {
     const codes = new Uint8Array(values.length / 2);
     const scales = new Uint8Array(values.length / 32);
     const bytesOf = (from: number, count: number) => values.subarray(from * 32, (from + count) * 32);
-    const leftOut = new Set<number>();
+    const omittedBlocks = new Set<number>();
     for (let block = 0; block < scales.length; block++) {
-      const own = bytesOf(block, 1);
-      const amax = own.reduce((max, value) => Math.max(max, Math.abs(value)), 0);
+      const ownBytes = bytesOf(block, 1);
+      const amax = ownBytes.reduce((max, value) => Math.max(max, Math.abs(value)), 0);
       // the package's byte wraps around
       if (amax > 0 && amax < 2 ** -125) {
-        leftOut.add(Math.floor((block * 32) / columns));
+        omittedBlocks.add(Math.floor((block * 32) / columns));
         continue;
       }
       expect(
         quantizeMxfp4(
-          own,
+          ownBytes,
           codes.subarray(block * 16, block * 16 + 16),
           scales.subarray(block, block + 1),
           new Float32Array(1),
@@ -88,12 +88,12 @@ describe("MXFP4 is quantized as gguf-py does it", () => {
     if (!type || !witness) throw new Error("the witness and the type are there");
     const packed = packBlocks(type, codes, scales);
     const halves = Uint8Array.from(codes, (_, i) => packed[Math.floor(i / 16) * 17 + 1 + (i % 16)] as number);
-    const { codes: theirs, scale } = row.results ?? {};
-    if (!theirs || !scale) throw new Error("codes and scales are recorded");
-    const skip = (at: number): boolean => leftOut.has(at);
+    const { codes: expectedCodes, scale } = row.results ?? {};
+    if (!expectedCodes || !scale) throw new Error("codes and scales are recorded");
+    const skip = (block: number): boolean => omittedBlocks.has(block);
     expect(difference(witness, scale, scales, skip)).toBeUndefined();
-    expect(difference(witness, theirs, halves, skip)).toBeUndefined();
-    expect(leftOut.size, row.case).toBeLessThan(rows);
+    expect(difference(witness, expectedCodes, halves, skip)).toBeUndefined();
+    expect(omittedBlocks.size, row.case).toBeLessThan(rows);
   });
 
   it("has a byte of 0 where C has none", () => {
@@ -112,22 +112,22 @@ const blocks = fc
     // scales of any size, even sizes that no trained weight has
     wild: fc.boolean(),
   })
-  .map(({ kind, rows, columns, seed, global, wild }) => {
-    const draw = (count: number, below: number, salt: number) =>
-      Uint8Array.from({ length: count }, (_, i) => (Math.imul(i + seed, 0x9e3779b1 ^ salt) >>> 9) % below);
+  .map(({ kind, rows, columns, seed, global: globalScale, wild }) => {
+    const draw = (count: number, limit: number, salt: number) =>
+      Uint8Array.from({ length: count }, (_, i) => (Math.imul(i + seed, 0x9e3779b1 ^ salt) >>> 9) % limit);
     const codes = draw((rows * columns) / 2, 256, 1);
     const size = kind === "mxfp4" ? 32 : 16;
-    const drawn = draw((rows * columns) / size, wild ? (kind === "mxfp4" ? 255 : 127) : 16, 2);
-    const scales = wild ? drawn : drawn.map((scale) => scale + 104);
-    return { kind, rows, columns, codes, scales, global };
+    const drawnScales = draw((rows * columns) / size, wild ? (kind === "mxfp4" ? 255 : 127) : 16, 2);
+    const scales = wild ? drawnScales : drawnScales.map((scale) => scale + 104);
+    return { kind, rows, columns, codes, scales, global: globalScale };
   });
 
-it("codes and scales are moved both ways without a change, and values are the same", () =>
+it("codes and scales survive both directions unchanged, and so do the values", () =>
   fc.assert(
-    fc.asyncProperty(blocks, ({ kind, rows, columns, codes, scales, global }) =>
+    fc.asyncProperty(blocks, ({ kind, rows, columns, codes, scales, global: globalScale }) =>
       inFolder(async (folder) => {
         const nv = kind === "nvfp4";
-        const tensors = new Map<string, Held>([
+        const tensors = new Map<string, StoredTensor>([
           ["a.o_proj.weight", { dtype: "U8", shape: [rows, columns / 2], bytes: codes }],
           [
             "a.o_proj.weight_scale",
@@ -135,17 +135,17 @@ it("codes and scales are moved both ways without a change, and values are the sa
           ],
         ]);
         if (nv) {
-          const bytes = new Uint8Array(Float32Array.of(global).buffer);
+          const bytes = new Uint8Array(Float32Array.of(globalScale).buffer);
           tensors.set("a.o_proj.weight_scale_2", { dtype: "F32", shape: [], bytes });
         } else {
-          const held = tensors.get("a.o_proj.weight");
+          const tensor = tensors.get("a.o_proj.weight");
           tensors.delete("a.o_proj.weight");
-          if (held) tensors.set("a.o_proj.weight_packed", held);
+          if (tensor) tensors.set("a.o_proj.weight_packed", tensor);
         }
-        const own = nv
+        const ownScale = nv
           ? { quant_method: "modelopt", quant_algo: "NVFP4" }
           : { quant_method: "compressed-tensors", format: "mxfp4-pack-quantized" };
-        const config = { quantization_config: own };
+        const config = { quantization_config: ownScale };
         const source = join(folder, "source");
         mkdirSync(source);
         await writeContents(source, { tensors, metadata: {}, json: new Map([["config.json", config]]) });
@@ -155,25 +155,28 @@ it("codes and scales are moved both ways without a change, and values are the sa
           );
           return;
         }
-        const [there, again, back] = ["there", "again", "back"].map((each) => join(folder, each)) as [
-          string,
-          string,
-          string,
-        ];
-        const first = await convertTo(backend(), source, there, `gguf-${kind}`);
-        const second = await convertTo(backend(), there, again, `gguf-${kind}`);
-        const third = await convertTo(backend(), again, back, nv ? "modelopt-nvfp4" : "ct-mxfp4");
-        for (const { plan, changes } of [first, second, third]) {
+        const [ggufFolder, secondFolder, backFolder] = ["there", "again", "back"].map((name) =>
+          join(folder, name),
+        ) as [string, string, string];
+        const firstConversion = await convertTo(backend(), source, ggufFolder, `gguf-${kind}`);
+        const secondConversion = await convertTo(backend(), ggufFolder, secondFolder, `gguf-${kind}`);
+        const thirdConversion = await convertTo(
+          backend(),
+          secondFolder,
+          backFolder,
+          nv ? "modelopt-nvfp4" : "ct-mxfp4",
+        );
+        for (const { plan, changes } of [firstConversion, secondConversion, thirdConversion]) {
           expect([...plan.converted.values()]).toEqual(["repacked"]);
-          expect(changes.map(({ changed }) => changed)).toEqual([0]);
+          expect(changes.map(({ changed: numChanged }) => numChanged)).toEqual([0]);
         }
-        expect((await readContents(back)).tensors).toEqual(tensors);
+        expect((await readContents(backFolder)).tensors).toEqual(tensors);
         const file = (path: string) => readFileSync(join(path, "model.gguf"));
-        expect(file(again).equals(file(there))).toBe(true);
+        expect(file(secondFolder).equals(file(ggufFolder))).toBe(true);
         const plus = (values: Map<string, Float64Array>) =>
-          [...values].map(([, own]) => own.map((x) => x + 0));
-        expect(plus(await valuesIn(there))).toEqual(plus(await valuesIn(source)));
-        const gguf = await GgufFile.open(join(there, "model.gguf"));
+          [...values].map(([, ownValues]) => ownValues.map((x) => x + 0));
+        expect(plus(await valuesIn(ggufFolder))).toEqual(plus(await valuesIn(source)));
+        const gguf = await GgufFile.open(join(ggufFolder, "model.gguf"));
         expect(await gguf.read(gguf.entry("a.o_proj.weight"))).toEqual(codes);
         await gguf.close();
       }),
@@ -181,10 +184,10 @@ it("codes and scales are moved both ways without a change, and values are the sa
     { numRuns: draws(15) },
   ));
 
-it("bytes that are numbers in GGUF alone are quantized anew", () =>
+it("bytes that are numbers only in GGUF are quantized anew", () =>
   inFolder(async (folder) => {
     // 2^127 and a zero of the scale: NaN in other conventions
-    for (const [type, dimensions, data, to] of [
+    for (const [type, dimensions, data, target] of [
       [
         TYPE.mxfp4,
         [32, 2],
@@ -204,12 +207,12 @@ it("bytes that are numbers in GGUF alone are quantized anew", () =>
       const path = join(folder, `${type}.gguf`);
       const tensors = [{ name: "a.o_proj.weight", dimensions, type, offset: 0 }];
       writeFileSync(path, ggufBytes({ tensors, data: Uint8Array.from(data) }));
-      const { plan } = await convertTo(backend(), path, join(folder, `${type}`), to);
+      const { plan } = await convertTo(backend(), path, join(folder, `${type}`), target);
       expect([...plan.converted.values()]).toEqual(["quantized"]);
     }
   }));
 
-const drawnTensor = (rows: number, columns: number): Held => ({
+const drawnTensor = (rows: number, columns: number): StoredTensor => ({
   dtype: "BF16",
   shape: [rows, columns],
   bytes: new Uint8Array(Uint16Array.from({ length: rows * columns }, (_, i) => 0x3c00 + (i % 399)).buffer),
@@ -219,12 +222,12 @@ describe("a model of several shards", () => {
   const write = async (folder: string) => {
     const map: Record<string, string> = {};
     for (const part of [1, 2]) {
-      const inner = join(folder, "part");
-      mkdirSync(inner, { recursive: true });
+      const innerFolder = join(folder, "part");
+      mkdirSync(innerFolder, { recursive: true });
       const tensors = new Map([[`m.${part}.o_proj.weight`, drawnTensor(4, 64)]]);
-      await writeContents(inner, { tensors, metadata: {}, json: new Map() });
+      await writeContents(innerFolder, { tensors, metadata: {}, json: new Map() });
       const name = `some-${part}.safetensors`;
-      writeFileSync(join(folder, name), readFileSync(join(inner, "model.safetensors")));
+      writeFileSync(join(folder, name), readFileSync(join(innerFolder, "model.safetensors")));
       map[`m.${part}.o_proj.weight`] = name;
     }
     writeFileSync(join(folder, "model.safetensors.index.json"), JSON.stringify({ weight_map: map }));
@@ -232,16 +235,16 @@ describe("a model of several shards", () => {
     writeFileSync(join(folder, "tokenizer.json"), "{}");
   };
 
-  it("becomes the files of a split one, which are read together and go on after an interruption", async () => {
+  it("becomes the files of a split checkpoint, which are read together and continue after an interruption", async () => {
     mkdirSync(w.path("in"));
     await write(w.path("in"));
     const checkpoint = await openCheckpointFiles(w.path("in"));
     const target = parseTarget("gguf-mxfp4");
     const plan = await planConversion(checkpoint, { target, backend: () => Promise.resolve(backend()) });
-    let seen = 0;
+    let numTensors = 0;
     const stop = (count: number): void => {
-      seen += count;
-      if (seen > plan.bytes / 2) throw new Error("interrupted");
+      numTensors += count;
+      if (numTensors > plan.bytes / 2) throw new Error("interrupted");
     };
     await expect(writeConversion(checkpoint, plan, w.path("out"), stop)).rejects.toThrow("interrupted");
     expect(existsSync(w.path("out"))).toBe(false);
@@ -272,21 +275,21 @@ it("metadata of a GGUF file are kept, except the keys that describe how tensors 
   inFolder(async (folder) => {
     const source = join(GGUF, "gguf-model.gguf");
     await convertTo(backend(), source, join(folder, "out"), "gguf-mxfp4");
-    const [before, after] = [await reportOf(source), await reportOf(join(folder, "out"))];
-    const { "general.alignment": _, ...kept } = before.gguf?.metadata ?? {};
-    expect(after.gguf?.metadata).toEqual({
-      ...kept,
+    const [reportBefore, reportAfter] = [await reportOf(source), await reportOf(join(folder, "out"))];
+    const { "general.alignment": _, ...otherMetadata } = reportBefore.gguf?.metadata ?? {};
+    expect(reportAfter.gguf?.metadata).toEqual({
+      ...otherMetadata,
       "general.file_type": 38,
       "general.quantization_version": 2,
     });
-    const raw = readFileSync(join(folder, "out", "model.gguf"));
-    expect(raw.includes("größer")).toBe(true);
+    const fileBytes = readFileSync(join(folder, "out", "model.gguf"));
+    expect(fileBytes.includes("größer")).toBe(true);
     // rows of 96 elements are not whole blocks of NVFP4
-    const refused = convertTo(backend(), source, join(folder, "no"), "gguf-nvfp4");
-    await expect(refused).rejects.toThrow(/ffn_up_exps.*no multiple of 64/);
+    const conversion = convertTo(backend(), source, join(folder, "no"), "gguf-nvfp4");
+    await expect(conversion).rejects.toThrow(/ffn_up_exps.*no multiple of 64/);
   }));
 
-const ones = (count: number): Uint8Array => new Uint8Array(new Float32Array(count).fill(1).buffer);
+const f32Ones = (count: number): Uint8Array => new Uint8Array(new Float32Array(count).fill(1).buffer);
 
 it("of a GGUF file the weights of layers are quantized, with those of experts; embeddings, outputs and routers stay", () =>
   inFolder(async (folder) => {
@@ -306,12 +309,12 @@ it("of a GGUF file the weights of layers are quantized, with those of experts; e
       dtype: "F32" as FileDType,
       shape,
     }));
-    await writeGguf(path, { tensors, metadata: [] }, async (put) => {
+    await writeGguf(path, { tensors, metadata: [] }, async (writeTensor) => {
       for (const { name, shape } of tensors)
-        await put(name, ones(shape.reduce((product, size) => product * size, 1)));
+        await writeTensor(name, f32Ones(shape.reduce((product, size) => product * size, 1)));
     });
-    for (const to of ["gguf-mxfp4", "gguf-nvfp4", "ct-mxfp4"]) {
-      const { plan } = await convertTo(backend(), path, join(folder, to), to);
+    for (const target of ["gguf-mxfp4", "gguf-nvfp4", "ct-mxfp4"]) {
+      const { plan } = await convertTo(backend(), path, join(folder, target), target);
       expect([...plan.converted.keys()]).toEqual([
         "blk.0.attn_q.weight",
         "blk.0.ffn_gate.weight",
@@ -321,22 +324,30 @@ it("of a GGUF file the weights of layers are quantized, with those of experts; e
   }));
 
 describe("a tensor that GGUF cannot hold is refused before anything is written", () => {
-  const held = drawnTensor(4, 64);
-  const plain = (dtype: FileDType, shape: readonly number[], bytes: number): Held => ({
+  const tensor = drawnTensor(4, 64);
+  const unquantized = (dtype: FileDType, shape: readonly number[], bytes: number): StoredTensor => ({
     dtype,
     shape,
     bytes: new Uint8Array(bytes),
   });
-  it.each<readonly [string, Record<string, Held>, RegExp]>([
-    ["another type", { flags: plain("BOOL", [3], 3) }, /"flags": is BOOL, a type that GGUF has not/],
-    ["more dimensions", { deep: plain("F32", [1, 1, 1, 1, 2], 8) }, /"deep": has 5 dimensions; GGUF has 4/],
-    ["a longer name", { ["x".repeat(64)]: plain("F32", [1], 4) }, /its name has 64 bytes; ggml reads 63/],
-  ])("%s", (_, other, why) =>
+  it.each<readonly [string, Record<string, StoredTensor>, RegExp]>([
+    ["another type", { flags: unquantized("BOOL", [3], 3) }, /"flags": is BOOL, a type that GGUF has not/],
+    [
+      "more dimensions",
+      { deep: unquantized("F32", [1, 1, 1, 1, 2], 8) },
+      /"deep": has 5 dimensions; GGUF has 4/,
+    ],
+    [
+      "a longer name",
+      { ["x".repeat(64)]: unquantized("F32", [1], 4) },
+      /its name has 64 bytes; ggml reads 63/,
+    ],
+  ])("%s", (_, otherTensors, message) =>
     inFolder(async (folder) => {
-      const tensors = new Map(Object.entries({ "a.o_proj.weight": held, ...other }));
+      const tensors = new Map(Object.entries({ "a.o_proj.weight": tensor, ...otherTensors }));
       await writeContents(folder, { tensors, metadata: {}, json: new Map() });
       const out = join(folder, "out");
-      await expect(convertTo(backend(), folder, out, "gguf-mxfp4")).rejects.toThrow(why);
+      await expect(convertTo(backend(), folder, out, "gguf-mxfp4")).rejects.toThrow(message);
       expect(readdirSync(folder)).toEqual(["model.safetensors"]);
     }),
   );
@@ -365,19 +376,19 @@ it("no file remains if the data have less, more or other tensors than the plan",
     const bytes = (count: number) => new Uint8Array(count);
     const bodies: readonly [string, Parameters<typeof writeGguf>[2]][] = [
       ["nothing", async () => {}],
-      ["no scales", async (put) => put("x", bytes(32))],
-      ["more", async (put) => put("x", bytes(33))],
-      ["out of order", async (put) => put("x", bytes(16), 16)],
-      ["another", async (put) => put("y", bytes(1))],
+      ["no scales", async (writeTensor) => writeTensor("x", bytes(32))],
+      ["more", async (writeTensor) => writeTensor("x", bytes(33))],
+      ["out of order", async (writeTensor) => writeTensor("x", bytes(16), 16)],
+      ["another", async (writeTensor) => writeTensor("y", bytes(1))],
     ];
-    for (const [what, body] of bodies) {
-      await expect(writeGguf(path, { tensors, metadata: [] }, body), what).rejects.toThrow();
-      expect(readdirSync(folder), what).toEqual([]);
+    for (const [title, body] of bodies) {
+      await expect(writeGguf(path, { tensors, metadata: [] }, body), title).rejects.toThrow();
+      expect(readdirSync(folder), title).toEqual([]);
     }
-    await writeGguf(path, { tensors, metadata: [] }, async (put) => {
-      await put("x", bytes(7), 0);
-      await put("x.block_scales", bytes(4), 0);
-      await put("x", bytes(25), 7);
+    await writeGguf(path, { tensors, metadata: [] }, async (writeTensor) => {
+      await writeTensor("x", bytes(7), 0);
+      await writeTensor("x.block_scales", bytes(4), 0);
+      await writeTensor("x", bytes(25), 7);
     });
     const file = await GgufFile.open(path);
     expect([...file.tensors.keys()]).toEqual(["x", "x.block_scales"]);
@@ -388,7 +399,7 @@ describe("a stack of experts has one scale for each of them", () => {
   const EXPERTS = 3;
   const NAME = "blk.0.ffn_up_exps";
   /** Experts of very different magnitudes, as one file of plain values. */
-  const stack = (): Held => {
+  const stack = (): StoredTensor => {
     const bytes = new Uint8Array(4 * EXPERTS * 4 * 64);
     const floats = new Float32Array(bytes.buffer);
     floats.forEach((_, i) => {
@@ -396,30 +407,38 @@ describe("a stack of experts has one scale for each of them", () => {
     });
     return { dtype: "F32", shape: [EXPERTS, 4, 64], bytes };
   };
-  const written = async (folder: string, name: string, tensors: Record<string, Held>): Promise<string> => {
+  const writeGgufFile = async (
+    folder: string,
+    name: string,
+    tensors: Record<string, StoredTensor>,
+  ): Promise<string> => {
     const path = join(folder, name);
-    const plan = Object.entries(tensors).map(([each, { dtype, shape }]) => ({ name: each, dtype, shape }));
-    await writeGguf(path, { tensors: plan, metadata: [] }, async (put) => {
-      for (const [each, { bytes }] of Object.entries(tensors)) await put(each, bytes);
+    const plan = Object.entries(tensors).map(([tensorName, { dtype, shape }]) => ({
+      name: tensorName,
+      dtype,
+      shape,
+    }));
+    await writeGguf(path, { tensors: plan, metadata: [] }, async (writeTensor) => {
+      for (const [tensorName, { bytes }] of Object.entries(tensors)) await writeTensor(tensorName, bytes);
     });
     return path;
   };
   /** A file with one expert only, converted. */
-  const alone = async (folder: string, expert: number) => {
+  const convertExpert = async (folder: string, expert: number) => {
     const { bytes } = stack();
-    const one = {
+    const expertTensors = {
       dtype: "F32" as const,
       shape: [4, 64],
       bytes: bytes.slice(1024 * expert, 1024 * (expert + 1)),
     };
-    const path = await written(folder, `one-${expert}.gguf`, { [`${NAME}.weight`]: one });
+    const path = await writeGgufFile(folder, `one-${expert}.gguf`, { [`${NAME}.weight`]: expertTensors });
     await convertTo(backend(), path, join(folder, `one-${expert}`), "gguf-nvfp4");
     return { ...(await readContents(join(folder, `one-${expert}`))), path: join(folder, `one-${expert}`) };
   };
 
-  it("is quantized as the experts alone are, and read as they are", () =>
+  it("is quantized and read like each expert on its own", () =>
     inFolder(async (folder) => {
-      const path = await written(folder, "all.gguf", { [`${NAME}.weight`]: stack() });
+      const path = await writeGgufFile(folder, "all.gguf", { [`${NAME}.weight`]: stack() });
       const { plan, changes } = await convertTo(backend(), path, join(folder, "all"), "gguf-nvfp4");
       expect([...plan.converted]).toEqual([[`${NAME}.weight`, "quantized"]]);
       const { tensors } = await readContents(join(folder, "all"));
@@ -427,14 +446,17 @@ describe("a stack of experts has one scale for each of them", () => {
       expect([globals?.dtype, globals?.shape]).toEqual(["F32", [EXPERTS]]);
       const values = (await valuesIn(join(folder, "all"))).get(`${NAME}.weight`);
       for (let expert = 0; expert < EXPERTS; expert++) {
-        const one = await alone(folder, expert);
+        const expertFile = await convertExpert(folder, expert);
         for (const end of [".weight", ".weight.block_scales", ".scale"]) {
-          const [mine, all] = [one.tensors.get(NAME + end)?.bytes, tensors.get(NAME + end)?.bytes];
-          const size = mine?.length ?? 0;
-          expect([end, all?.slice(expert * size, (expert + 1) * size)]).toEqual([end, mine]);
+          const [expertBytes, stackBytes] = [
+            expertFile.tensors.get(NAME + end)?.bytes,
+            tensors.get(NAME + end)?.bytes,
+          ];
+          const size = expertBytes?.length ?? 0;
+          expect([end, stackBytes?.slice(expert * size, (expert + 1) * size)]).toEqual([end, expertBytes]);
         }
-        const own = (await valuesIn(one.path)).get(`${NAME}.weight`);
-        expect(values?.slice(expert * 256, (expert + 1) * 256)).toEqual(own);
+        const expertValues = (await valuesIn(expertFile.path)).get(`${NAME}.weight`);
+        expect(values?.slice(expert * 256, (expert + 1) * 256)).toEqual(expertValues);
       }
       expect(new Set(new Float32Array(globals?.bytes.slice().buffer ?? new ArrayBuffer(0))).size).toBe(
         EXPERTS,
@@ -449,22 +471,27 @@ describe("a stack of experts has one scale for each of them", () => {
 
   it("is carried over to the same form, and dequantized and quantized to others by its values", () =>
     inFolder(async (folder) => {
-      const path = await written(folder, "all.gguf", { [`${NAME}.weight`]: stack() });
-      const first = join(folder, "first");
-      await convertTo(backend(), path, first, "gguf-nvfp4");
-      const again = await convertTo(backend(), first, join(folder, "again"), "gguf-nvfp4");
-      expect([...again.plan.converted.values()]).toEqual(["repacked"]);
+      const path = await writeGgufFile(folder, "all.gguf", { [`${NAME}.weight`]: stack() });
+      const firstPath = join(folder, "first");
+      await convertTo(backend(), path, firstPath, "gguf-nvfp4");
+      const secondConversion = await convertTo(backend(), firstPath, join(folder, "again"), "gguf-nvfp4");
+      expect([...secondConversion.plan.converted.values()]).toEqual(["repacked"]);
       expect((await readContents(join(folder, "again"))).tensors).toEqual(
-        (await readContents(first)).tensors,
+        (await readContents(firstPath)).tensors,
       );
-      const values = (await valuesIn(first)).get(`${NAME}.weight`) ?? new Float64Array();
-      await convertTo(backend(), first, join(folder, "wide"), "f32");
-      const wide = (await readContents(join(folder, "wide"))).tensors.get(`${NAME}.weight`);
-      expect(new Float32Array(wide?.bytes.slice().buffer ?? new ArrayBuffer(0))).toEqual(
+      const values = (await valuesIn(firstPath)).get(`${NAME}.weight`) ?? new Float64Array();
+      await convertTo(backend(), firstPath, join(folder, "wide"), "f32");
+      const wideTensor = (await readContents(join(folder, "wide"))).tensors.get(`${NAME}.weight`);
+      expect(new Float32Array(wideTensor?.bytes.slice().buffer ?? new ArrayBuffer(0))).toEqual(
         Float32Array.from(values),
       );
-      const other = await convertTo(backend(), first, join(folder, "other"), "torchao-nvfp4-two-level");
-      expect([...other.plan.converted.values()]).toEqual(["quantized"]);
+      const otherConversion = await convertTo(
+        backend(),
+        firstPath,
+        join(folder, "other"),
+        "torchao-nvfp4-two-level",
+      );
+      expect([...otherConversion.plan.converted.values()]).toEqual(["quantized"]);
       // codes and scales under one global scale become a stack with that scale for each expert
       await convertTo(backend(), join(folder, "other"), join(folder, "back"), "gguf-nvfp4");
       const back = (await readContents(join(folder, "back"))).tensors.get(`${NAME}.scale`);
@@ -476,28 +503,30 @@ describe("a stack of experts has one scale for each of them", () => {
 
   it("of another number of scales is named, and no conversion begins", () =>
     inFolder(async (folder) => {
-      const path = await written(folder, "all.gguf", { [`${NAME}.weight`]: stack() });
+      const path = await writeGgufFile(folder, "all.gguf", { [`${NAME}.weight`]: stack() });
       await convertTo(backend(), path, join(folder, "all"), "gguf-nvfp4");
       const { tensors } = await readContents(join(folder, "all"));
       for (const shape of [[1], [2], [4], [EXPERTS, 1]]) {
         const count = shape.reduce((product, size) => product * size, 1);
-        const scale: Held = { dtype: "F32", shape, bytes: new Uint8Array(4 * count) };
-        const bad = await written(folder, "bad.gguf", {
+        const scale: StoredTensor = { dtype: "F32", shape, bytes: new Uint8Array(4 * count) };
+        const badPath = await writeGgufFile(folder, "bad.gguf", {
           ...Object.fromEntries(tensors),
           [`${NAME}.scale`]: scale,
         });
-        const { findings } = await reportOf(bad);
-        const match = findings.find(({ name }) => name === "scale-shape");
-        expect(match?.what, String(shape)).toBe(
+        const { findings } = await reportOf(badPath);
+        const finding = findings.find(({ name }) => name === "scale-shape");
+        expect(finding?.what, String(shape)).toBe(
           `${NAME}.scale has shape [${shape}]; it must be [${EXPERTS}], one number for each matrix`,
         );
-        await expect(convertTo(backend(), bad, join(folder, "no"), "bf16")).rejects.toThrow(/scale-shape/);
+        await expect(convertTo(backend(), badPath, join(folder, "no"), "bf16")).rejects.toThrow(
+          /scale-shape/,
+        );
       }
     }));
 
   it("whose scale of one expert is zero or no number is named", () =>
     inFolder(async (folder) => {
-      const path = await written(folder, "all.gguf", { [`${NAME}.weight`]: stack() });
+      const path = await writeGgufFile(folder, "all.gguf", { [`${NAME}.weight`]: stack() });
       await convertTo(backend(), path, join(folder, "all"), "gguf-nvfp4");
       const { tensors } = await readContents(join(folder, "all"));
       for (const [value, name] of [
@@ -505,14 +534,14 @@ describe("a stack of experts has one scale for each of them", () => {
         [Number.NaN, "scale-not-finite"],
         [-1, "scale-negative"],
       ] as const) {
-        const own = tensors.get(`${NAME}.scale`)?.bytes.slice() ?? new Uint8Array();
-        new DataView(own.buffer).setFloat32(4, value, true);
-        const scale: Held = { dtype: "F32", shape: [EXPERTS], bytes: own };
-        const bad = await written(folder, "bad.gguf", {
+        const scaleBytes = tensors.get(`${NAME}.scale`)?.bytes.slice() ?? new Uint8Array();
+        new DataView(scaleBytes.buffer).setFloat32(4, value, true);
+        const scale: StoredTensor = { dtype: "F32", shape: [EXPERTS], bytes: scaleBytes };
+        const badPath = await writeGgufFile(folder, "bad.gguf", {
           ...Object.fromEntries(tensors),
           [`${NAME}.scale`]: scale,
         });
-        expect((await reportOf(bad)).findings.map((each) => each.name)).toContain(name);
+        expect((await reportOf(badPath)).findings.map((finding) => finding.name)).toContain(name);
       }
     }));
 });

@@ -23,10 +23,10 @@ import {
   type Contents,
   convertTo,
   errorsIn,
-  type Held,
   inFolder,
   reportOf,
   reportOfContents,
+  type StoredTensor,
   writeContents,
 } from "../files/checkpoints.js";
 
@@ -35,30 +35,31 @@ const noBackend = (): Promise<never> => Promise.reject(new Error("a plan quantiz
 const ROWS = CONVENTION_NAMES.map(conventionOf);
 const ENDS = [
   ...new Set(
-    ROWS.flatMap(({ codes, scale, global, others = [] }) => [
+    ROWS.flatMap(({ codes, scale, global, others: otherSuffixes = [] }) => [
       codes.suffix,
       scale.suffix,
       ...(global ? [global.suffix] : []),
-      ...others,
+      ...otherSuffixes,
     ]),
   ),
 ];
 const DTYPES = Object.keys(FILE_DTYPES) as FileDType[];
 
 const sizes = fc.oneof(fc.constantFrom(0, 1, 2, 3, 4, 16, 32, 64), fc.integer({ min: 0, max: 40 }));
-const held = fc
+const tensor = fc
   .tuple(fc.constantFrom(...DTYPES), fc.array(sizes, { maxLength: 4 }), fc.nat())
-  .map(([dtype, dimensions, seed]): Held => {
-    const small = dimensions.reduce((product, size) => product * size, 1) > 20000 ? [32, 32] : dimensions;
-    const shape = Number.isInteger(fileBytes(dtype, small))
-      ? small
-      : [...small.slice(0, -1), 4 * (small.at(-1) ?? 1)];
-    const whole = Number.isInteger(fileBytes(dtype, shape)) ? shape : [4];
+  .map(([dtype, dimensions, seed]): StoredTensor => {
+    const smallDimensions =
+      dimensions.reduce((product, size) => product * size, 1) > 20000 ? [32, 32] : dimensions;
+    const shape = Number.isInteger(fileBytes(dtype, smallDimensions))
+      ? smallDimensions
+      : [...smallDimensions.slice(0, -1), 4 * (smallDimensions.at(-1) ?? 1)];
+    const byteShape = Number.isInteger(fileBytes(dtype, shape)) ? shape : [4];
     const bytes = Uint8Array.from(
-      { length: fileBytes(dtype, whole) },
+      { length: fileBytes(dtype, byteShape) },
       (_, i) => Math.imul(i + seed, 0x9e3779b1) >>> 24,
     );
-    return { dtype, shape: whole, bytes };
+    return { dtype, shape: byteShape, bytes };
   });
 const names = fc.tuple(
   fc.constantFrom("m.q_proj", "m.k_proj", "m.gate_proj", "m", "", "__proto__", "m.experts.down_proj"),
@@ -90,10 +91,10 @@ const configs = fc.oneof(
   ),
 );
 const checkpoints = fc
-  .tuple(fc.uniqueArray(fc.tuple(names, held), { selector: ([[a, b]]) => a + b, maxLength: 8 }), configs)
+  .tuple(fc.uniqueArray(fc.tuple(names, tensor), { selector: ([[a, b]]) => a + b, maxLength: 8 }), configs)
   .map(
     ([entries, quantization_config]): Contents => ({
-      tensors: new Map(entries.map(([[prefix, end], each]) => [prefix + end || "x", each])),
+      tensors: new Map(entries.map(([[prefix, end], storedTensor]) => [prefix + end || "x", storedTensor])),
       metadata: {},
       json: new Map(quantization_config === undefined ? [] : [["config.json", { quantization_config }]]),
     }),
@@ -107,15 +108,15 @@ describe("a checkpoint of any contents", () => {
           await writeContents(folder, contents);
           const checkpoint = await openCheckpointFiles(folder);
           try {
-            const surveyed = await surveyFiles(checkpoint);
-            const { findings, weights } = await inspectFiles(checkpoint, surveyed);
+            const survey = await surveyFiles(checkpoint);
+            const { findings, weights } = await inspectFiles(checkpoint, survey);
             for (const { name, subject, what, remedy } of findings)
               expect([name, subject.length >= 0, what, remedy].every(Boolean)).toBe(true);
             for (const { name, shape } of weights)
               expect([name, shape.every(Number.isSafeInteger)]).toEqual([name, true]);
-            for (const to of ["bf16", "ct-nvfp4", "modelopt-fp8", "torchao-mxfp8-rceil", "gpt-oss"]) {
+            for (const targetName of ["bf16", "ct-nvfp4", "modelopt-fp8", "torchao-mxfp8-rceil", "gpt-oss"]) {
               try {
-                await planConversion(checkpoint, { target: parseTarget(to), backend: noBackend });
+                await planConversion(checkpoint, { target: parseTarget(targetName), backend: noBackend });
               } catch (error) {
                 expect(error).toBeInstanceOf(LockstepError);
               }
@@ -147,34 +148,36 @@ const E2M1 = Float64Array.of(0, 0.5, 1, 1.5, 2, 3, 4, 6);
 
 /** The nearest code of a magnitude, with the sign in the bit above. */
 function nearest(table: Float64Array, value: number, sign: number): number {
-  let best = 0;
-  for (const [code, each] of table.entries())
-    if (Math.abs(each - Math.abs(value)) < Math.abs((table[best] ?? 0) - Math.abs(value))) best = code;
-  return value < 0 ? best | sign : best;
+  let nearestCode = 0;
+  for (const [code, entry] of table.entries())
+    if (Math.abs(entry - Math.abs(value)) < Math.abs((table[nearestCode] ?? 0) - Math.abs(value)))
+      nearestCode = code;
+  return value < 0 ? nearestCode | sign : nearestCode;
 }
 
-interface Made {
+interface WeightChoice {
   readonly rows: number;
   readonly columns: number;
   readonly deviation: number;
-  readonly spread: number;
+  readonly rowSpread: number;
   readonly seed: number;
 }
-const made = fc.record({
+const weightChoices = fc.record({
   rows: fc.constantFrom(32, 64, 128),
   columns: fc.constantFrom(64, 128),
   deviation: fc.constantFrom(0.001, 0.02, 0.3, 1),
-  spread: fc.constantFrom(0, 0.5, 2),
+  rowSpread: fc.constantFrom(0, 0.5, 2),
   seed: fc.nat(),
 });
 
 /** Normal weights, whose rows have different deviations. */
-function draw({ rows, columns, deviation, spread, seed }: Made): Float64Array {
+function draw({ rows, columns, deviation, rowSpread, seed }: WeightChoice): Float64Array {
   const next = normals(seed);
   const values = new Float64Array(rows * columns);
   for (let row = 0; row < rows; row++) {
-    const own = deviation * 2 ** (spread * (next.next().value - 0.5));
-    for (let column = 0; column < columns; column++) values[row * columns + column] = own * next.next().value;
+    const rowDeviation = deviation * 2 ** (rowSpread * (next.next().value - 0.5));
+    for (let column = 0; column < columns; column++)
+      values[row * columns + column] = rowDeviation * next.next().value;
   }
   return values;
 }
@@ -189,11 +192,13 @@ function quantize(
 ) {
   const scales: number[] = [];
   const codes = new Uint8Array(values.length);
-  for (let at = 0; at < values.length; at += width) {
-    const amax = values.subarray(at, at + width).reduce((most, value) => Math.max(most, Math.abs(value)), 0);
+  for (let begin = 0; begin < values.length; begin += width) {
+    const amax = values
+      .subarray(begin, begin + width)
+      .reduce((max, value) => Math.max(max, Math.abs(value)), 0);
     const scale = scaleOf(amax);
     scales.push(scale);
-    for (let i = at; i < at + width; i++) codes[i] = nearest(table, (values[i] ?? 0) / scale, sign);
+    for (let i = begin; i < begin + width; i++) codes[i] = nearest(table, (values[i] ?? 0) / scale, sign);
   }
   return { scales, codes };
 }
@@ -204,22 +209,24 @@ const pack = (codes: Uint8Array): Uint8Array =>
     (_, i) => (codes[2 * i] ?? 0) | ((codes[2 * i + 1] ?? 0) << 4),
   );
 const f32Bytes = (values: readonly number[]): Uint8Array => new Uint8Array(Float32Array.from(values).buffer);
-const contentsOf = (tensors: Record<string, Held>): Contents => ({
+const contentsOf = (tensors: Record<string, StoredTensor>): Contents => ({
   tensors: new Map(Object.entries(tensors)),
   metadata: {},
   json: new Map(),
 });
 
-const MAKERS: Readonly<Record<string, (how: Made, values: Float64Array, invert: boolean) => Contents>> = {
-  rows: ({ rows, columns }, values, invert) => {
+const MAKERS: Readonly<
+  Record<string, (choice: WeightChoice, values: Float64Array, isInverted: boolean) => Contents>
+> = {
+  rows: ({ rows, columns }, values, isInverted) => {
     const { scales, codes } = quantize(values, columns, E4M3, 0x80, (amax) => amax / 448);
-    const stored = invert ? scales.map((scale) => 1 / scale) : scales;
+    const storedScales = isInverted ? scales.map((scale) => 1 / scale) : scales;
     return contentsOf({
       "m.weight": { dtype: "F8_E4M3", shape: [rows, columns], bytes: codes },
-      "m.weight_scale": { dtype: "F32", shape: [rows, 1], bytes: f32Bytes(stored) },
+      "m.weight_scale": { dtype: "F32", shape: [rows, 1], bytes: f32Bytes(storedScales) },
     });
   },
-  mxfp8: ({ rows, columns }, values, invert) => {
+  mxfp8: ({ rows, columns }, values, isInverted) => {
     const { scales, codes } = quantize(
       values,
       32,
@@ -227,32 +234,36 @@ const MAKERS: Readonly<Record<string, (how: Made, values: Float64Array, invert: 
       0x80,
       (amax) => 2 ** Math.ceil(Math.log2(amax / 448)),
     );
-    const bytes = Uint8Array.from(scales, (scale) => 127 + (invert ? -1 : 1) * Math.log2(scale));
+    const bytes = Uint8Array.from(scales, (scale) => 127 + (isInverted ? -1 : 1) * Math.log2(scale));
     return contentsOf({
       "m.weight": { dtype: "F8_E4M3", shape: [rows, columns], bytes: codes },
       "m.weight_scale": { dtype: "U8", shape: [rows, columns / 32], bytes },
     });
   },
-  mxfp4: ({ rows, columns }, values, invert) => {
+  mxfp4: ({ rows, columns }, values, isInverted) => {
     const { scales, codes } = quantize(values, 32, E2M1, 8, (amax) => 2 ** (Math.floor(Math.log2(amax)) - 2));
-    const bytes = Uint8Array.from(scales, (scale) => 127 + (invert ? -1 : 1) * Math.log2(scale));
+    const bytes = Uint8Array.from(scales, (scale) => 127 + (isInverted ? -1 : 1) * Math.log2(scale));
     return contentsOf({
       "m.weight_packed": { dtype: "U8", shape: [rows, columns / 2], bytes: pack(codes) },
       "m.weight_scale": { dtype: "U8", shape: [rows, columns / 32], bytes },
     });
   },
-  nvfp4: ({ rows, columns }, values, invert) => {
-    const global = values.reduce((most, value) => Math.max(most, Math.abs(value)), 0) / 2688;
-    const stored: number[] = [];
+  nvfp4: ({ rows, columns }, values, isInverted) => {
+    const globalScale = values.reduce((max, value) => Math.max(max, Math.abs(value)), 0) / 2688;
+    const scaleCodes: number[] = [];
     const { codes } = quantize(values, 16, E2M1, 8, (amax) => {
-      const code = Math.max(1, nearest(E4M3, amax / 6 / global, 0));
-      stored.push(code);
-      return (E4M3[code] ?? 1) * global;
+      const code = Math.max(1, nearest(E4M3, amax / 6 / globalScale, 0));
+      scaleCodes.push(code);
+      return (E4M3[code] ?? 1) * globalScale;
     });
     return contentsOf({
       "m.weight": { dtype: "U8", shape: [rows, columns / 2], bytes: pack(codes) },
-      "m.weight_scale": { dtype: "F8_E4M3", shape: [rows, columns / 16], bytes: Uint8Array.from(stored) },
-      "m.weight_scale_2": { dtype: "F32", shape: [], bytes: f32Bytes([invert ? 1 / global : global]) },
+      "m.weight_scale": { dtype: "F8_E4M3", shape: [rows, columns / 16], bytes: Uint8Array.from(scaleCodes) },
+      "m.weight_scale_2": {
+        dtype: "F32",
+        shape: [],
+        bytes: f32Bytes([isInverted ? 1 / globalScale : globalScale]),
+      },
     });
   },
 };
@@ -260,16 +271,16 @@ const MAKERS: Readonly<Record<string, (how: Made, values: Float64Array, invert: 
 describe.each(Object.keys(MAKERS))("normal weights as %s", (kind) => {
   it("raise no alarm, and inverted scales do", async () => {
     await fc.assert(
-      fc.asyncProperty(made, async (how) => {
+      fc.asyncProperty(weightChoices, async (choice) => {
         const make = MAKERS[kind];
         if (!make) throw new Error(kind);
-        const values = draw(how);
-        const right = await reportOfContents(make(how, values, false));
-        expect(right.weights).toHaveLength(1);
-        expect(right.findings).toEqual([]);
-        // larger weights are as likely as their inverses: statistics alone cannot distinguish them
-        if (how.deviation > 0.1 || how.spread > 1) return;
-        const { findings } = await reportOfContents(make(how, values, true));
+        const values = draw(choice);
+        const rightReport = await reportOfContents(make(choice, values, false));
+        expect(rightReport.weights).toHaveLength(1);
+        expect(rightReport.findings).toEqual([]);
+        // larger weights are as likely as their inverses: so statistics cannot distinguish them
+        if (choice.deviation > 0.1 || choice.rowSpread > 1) return;
+        const { findings } = await reportOfContents(make(choice, values, true));
         expect(errorsIn(findings).map(({ name }) => name)).toEqual(["scale-inverted"]);
       }),
       { numRuns: draws(25) },
@@ -321,19 +332,19 @@ it("the correlation has the value of the textbook's formula, and ignores pairs t
         sums.add(Number.NaN, y);
         sums.add(x, Number.NEGATIVE_INFINITY);
       }
-      const mean = (of: (pair: readonly [number, number]) => number): number =>
-        pairs.reduce((sum, pair) => sum + of(pair), 0) / pairs.length;
+      const mean = (term: (pair: readonly [number, number]) => number): number =>
+        pairs.reduce((sum, pair) => sum + term(pair), 0) / pairs.length;
       const [mx, my] = [mean(([x]) => x), mean(([, y]) => y)];
       const cov = mean(([x, y]) => (x - mx) * (y - my));
-      const spread = Math.sqrt(mean(([x]) => (x - mx) ** 2) * mean(([, y]) => (y - my) ** 2));
+      const rowSpread = Math.sqrt(mean(([x]) => (x - mx) ** 2) * mean(([, y]) => (y - my) ** 2));
       expect(sums.count).toBe(pairs.length);
-      expect(sums.coefficient).toBeCloseTo(spread > 1e-9 ? cov / spread : 0, 9);
+      expect(sums.coefficient).toBeCloseTo(rowSpread > 1e-9 ? cov / rowSpread : 0, 9);
     }),
   );
 });
 
 /** A shape as a tensor. */
-const shapeTensor = (shape: readonly number[]): Held => ({
+const shapeTensor = (shape: readonly number[]): StoredTensor => ({
   dtype: "I64",
   shape: [shape.length],
   bytes: new Uint8Array(BigInt64Array.from(shape, BigInt).buffer),
@@ -348,21 +359,21 @@ describe("a weight without elements may have dimensions of any size", () => {
     [0, LARGE],
     [LARGE, 0],
   ];
-  const stored = CONVENTION_NAMES.filter((name) => conventionOf(name).container === undefined);
-  it.each(stored)("%s", async (name) => {
+  const storedNames = CONVENTION_NAMES.filter((name) => conventionOf(name).container === undefined);
+  it.each(storedNames)("%s", async (name) => {
     const { codes, scale, kinds, type, group = 32, block = [128, 128], global, marker } = conventionOf(name);
     const { bits } = CODE_TYPES[type];
     const kind = kinds.at(-1);
-    const words = codes.packing === "words";
+    const isPackedInWords = codes.packing === "words";
     const rowsInOne = codes.packing === "rows" ? 2 : 1;
-    let tried = 0;
+    let numTried = 0;
     for (const shape of SHAPES) {
       const [rows = 0, columns = 0] = shape.slice(-2);
       const lead = shape.slice(0, -2);
-      const [first = "U8"] = codes.dtypes;
+      const [codesDtype = "U8"] = codes.dtypes;
       const last =
-        codes.packing === "rows" ? columns : Math.ceil((columns * bits) / (8 * fileBytes(first, [1])));
-      const stored = [...shape.slice(0, -2), rows / rowsInOne];
+        codes.packing === "rows" ? columns : Math.ceil((columns * bits) / (8 * fileBytes(codesDtype, [1])));
+      const codesShape = [...shape.slice(0, -2), rows / rowsInOne];
       const folded = codes.suffix === "_blocks" ? [last / 16, 16] : [last];
       const grids: Readonly<Record<string, readonly number[]>> = {
         group: [rows, columns / group],
@@ -373,18 +384,18 @@ describe("a weight without elements may have dimensions of any size", () => {
       };
       const grid = [...lead, ...(grids[kind ?? "row"] ?? [])];
       if (!grid.includes(0)) continue;
-      tried++;
-      const none = (size: readonly number[], dtype: FileDType = "F32"): Held => ({
+      numTried++;
+      const emptyTensor = (size: readonly number[], dtype: FileDType = "F32"): StoredTensor => ({
         dtype,
         shape: size,
         bytes: new Uint8Array(size.includes(0) ? 0 : 4),
       });
       const tensors = new Map([
-        [`m${codes.suffix}`, none([...stored, ...folded], codes.dtypes[0])],
-        ...(marker ? [[`m${marker}`, none([0], "U8")] as const] : []),
-        ...(words ? [[`m.weight_shape`, shapeTensor(shape)] as const] : []),
-        [`m${scale.suffix}`, none(grid, scale.dtypes[0])],
-        ...(global ? [[`m${global.suffix}`, none([1])] as const] : []),
+        [`m${codes.suffix}`, emptyTensor([...codesShape, ...folded], codes.dtypes[0])],
+        ...(marker ? [[`m${marker}`, emptyTensor([0], "U8")] as const] : []),
+        ...(isPackedInWords ? [[`m.weight_shape`, shapeTensor(shape)] as const] : []),
+        [`m${scale.suffix}`, emptyTensor(grid, scale.dtypes[0])],
+        ...(global ? [[`m${global.suffix}`, emptyTensor([1])] as const] : []),
       ]);
       const start = performance.now();
       await inFolder(async (folder) => {
@@ -397,6 +408,6 @@ describe("a weight without elements may have dimensions of any size", () => {
       });
       expect(performance.now() - start).toBeLessThan(5000);
     }
-    expect(tried).toBeGreaterThan(1);
+    expect(numTried).toBeGreaterThan(1);
   });
 });

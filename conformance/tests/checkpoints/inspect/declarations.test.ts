@@ -10,7 +10,7 @@ import { type ConventionName, conventionOf } from "../../../../src/checkpoints/s
 import { openCheckpointFiles } from "../../../../src/checkpoints/stored/open.js";
 import { surveyFiles } from "../../../../src/checkpoints/survey.js";
 import { draws, sampleCases } from "../../harness/draws.js";
-import { type Contents, errorsIn, type Held, inFolder, writeContents } from "../files/checkpoints.js";
+import { type Contents, errorsIn, inFolder, type StoredTensor, writeContents } from "../files/checkpoints.js";
 import {
   addWeight,
   configFor,
@@ -33,12 +33,12 @@ const MODULES = [0, 1, 2].flatMap((layer) =>
   ].map((name) => `model.layers.${layer}.${name}`),
 );
 
-async function findingsOf(contents: Contents, as?: ConventionName): Promise<readonly Finding[]> {
+async function findingsOf(contents: Contents, convention?: ConventionName): Promise<readonly Finding[]> {
   return inFolder(async (folder) => {
     await writeContents(folder, contents);
     const checkpoint = await openCheckpointFiles(folder);
     try {
-      return (await inspectFiles(checkpoint, await surveyFiles(checkpoint, as))).findings;
+      return (await inspectFiles(checkpoint, await surveyFiles(checkpoint, convention))).findings;
     } finally {
       await checkpoint.close();
     }
@@ -46,12 +46,12 @@ async function findingsOf(contents: Contents, as?: ConventionName): Promise<read
 }
 
 /** The findings that need no codes. */
-async function surveyed(contents: Contents, as?: ConventionName): Promise<readonly Finding[]> {
+async function surveyFindings(contents: Contents, convention?: ConventionName): Promise<readonly Finding[]> {
   return inFolder(async (folder) => {
     await writeContents(folder, contents);
     const checkpoint = await openCheckpointFiles(folder);
     try {
-      return (await surveyFiles(checkpoint, as)).findings;
+      return (await surveyFiles(checkpoint, convention)).findings;
     } finally {
       await checkpoint.close();
     }
@@ -63,7 +63,7 @@ const isOfModules = ({ name }: Form): boolean => /^\._?weight/.test(conventionOf
 
 /** A file of a form: one weight, or some weights of three layers with every optional tensor. */
 function fileOf(form: Form, modules: readonly string[], options = {}): Contents {
-  const tensors = new Map<string, Held>();
+  const tensors = new Map<string, StoredTensor>();
   const draw = drawsFrom(7);
   for (const module of modules) addWeight(tensors, module, form, shapeFor(form), draw, options);
   return contentsOf(tensors, configFor(form, options));
@@ -72,38 +72,44 @@ function fileOf(form: Form, modules: readonly string[], options = {}): Contents 
 const titled = FORMS.map((form) => [form.name, form.kind, form] as const);
 
 describe.each(sampleCases(titled, 3))("a file of %s, a scale for each %s", (_, __, form) => {
-  it("has no error, whether its convention is recognized or given", async () => {
+  it("has no error, whether its convention is recognized or specified", async () => {
     const contents = fileOf(form, [MODULES[0] as string]);
-    for (const as of [undefined, form.name]) {
-      const found = await findingsOf(contents, as);
-      expect(found.filter(({ severity }) => severity !== "note")).toEqual([]);
+    for (const convention of [undefined, form.name]) {
+      const findings = await findingsOf(contents, convention);
+      expect(findings.filter(({ severity }) => severity !== "note")).toEqual([]);
     }
   });
 
   it("is not read in silence as of another convention", async () => {
     const contents = fileOf(form, [MODULES[0] as string]);
-    const others = fc.sample(fc.constantFrom(...STORED_NAMES.filter((name) => name !== form.name)), {
+    const otherNames = fc.sample(fc.constantFrom(...STORED_NAMES.filter((name) => name !== form.name)), {
       numRuns: draws(6),
     });
-    for (const as of new Set(others)) expect(await surveyed(contents, as), as).not.toEqual([]);
+    for (const otherName of new Set(otherNames))
+      expect(await surveyFindings(contents, otherName), otherName).not.toEqual([]);
   });
 });
 
-const ordered = titled.filter(([name, kind]) => kind === "group" && conventionOf(name).order !== undefined);
+const orderedForms = titled.filter(
+  ([name, kind]) => kind === "group" && conventionOf(name).order !== undefined,
+);
 
-it.each(sampleCases(ordered, 4))("a file of %s with group indices has no error", async (_, __, form) => {
-  const found = await findingsOf(fileOf(form, [MODULES[0] as string], { order: true }));
-  expect(found.filter(({ severity }) => severity !== "note")).toEqual([]);
+it.each(sampleCases(orderedForms, 4))("a file of %s with group indices has no error", async (_, __, form) => {
+  const findings = await findingsOf(fileOf(form, [MODULES[0] as string], { order: true }));
+  expect(findings.filter(({ severity }) => severity !== "note")).toEqual([]);
 });
 
 /** Fields that each describe a weight, with a wrong value. */
-const ALTERED: readonly (readonly [field: string, value: (old: unknown) => unknown])[] = [
-  ["num_bits", (old) => (old === 4 ? 8 : 4)],
-  ["type", (old) => (old === "int" ? "float" : "int")],
-  ["strategy", (old) => (old === "group" ? "tensor_group" : old === "channel" ? "group" : "channel")],
-  ["group_size", (old) => 2 * Number(old)],
+const ALTERED: readonly (readonly [field: string, value: (declared: unknown) => unknown])[] = [
+  ["num_bits", (declared) => (declared === 4 ? 8 : 4)],
+  ["type", (declared) => (declared === "int" ? "float" : "int")],
+  [
+    "strategy",
+    (declared) => (declared === "group" ? "tensor_group" : declared === "channel" ? "group" : "channel"),
+  ],
+  ["group_size", (declared) => 2 * Number(declared)],
   ["block_structure", () => [64, 64]],
-  ["scale_dtype", (old) => (old === "torch.uint8" ? "torch.float8_e4m3fn" : "torch.uint8")],
+  ["scale_dtype", (declared) => (declared === "torch.uint8" ? "torch.float8_e4m3fn" : "torch.uint8")],
 ];
 
 describe.each(
@@ -119,24 +125,27 @@ describe.each(
       const { weights } = config.quantization_config.config_groups.group_0;
       if (weights[field] === undefined || weights[field] === null) continue;
       weights[field] = value(weights[field]);
-      const found = await surveyed(contentsOf(tensors, config));
-      expect(errorsIn(found), field).not.toEqual([]);
+      const findings = await surveyFindings(contentsOf(tensors, config));
+      expect(errorsIn(findings), field).not.toEqual([]);
     }
   });
 
   it("names another method or format, leaves the weight out, or has other groups", async () => {
     const { tensors } = fileOf(form, [MODULES[0] as string]);
-    const edits: readonly ((config: ReturnType<typeof quantizationOf>) => void)[] = [
-      ({ quantization_config: of }) => Object.assign(of, { quant_method: "fbgemm_fp8x" }),
-      ({ quantization_config: of }) => of.ignore.push("re:.*q_proj$"),
-      ({ quantization_config: of }) => Object.assign(of, { format: "mxfp5-pack-quantized" }),
-      ({ quantization_config: of }) => Object.assign(of.config_groups.group_0, { format: "dense" }),
-      ({ quantization_config: of }) => Object.assign(of.config_groups.group_0, { targets: ["re:.*k_proj$"] }),
+    const EDITS: readonly ((config: ReturnType<typeof quantizationOf>) => void)[] = [
+      ({ quantization_config: quantization }) => Object.assign(quantization, { quant_method: "fbgemm_fp8x" }),
+      ({ quantization_config: quantization }) => quantization.ignore.push("re:.*q_proj$"),
+      ({ quantization_config: quantization }) =>
+        Object.assign(quantization, { format: "mxfp5-pack-quantized" }),
+      ({ quantization_config: quantization }) =>
+        Object.assign(quantization.config_groups.group_0, { format: "dense" }),
+      ({ quantization_config: quantization }) =>
+        Object.assign(quantization.config_groups.group_0, { targets: ["re:.*k_proj$"] }),
     ];
-    for (const edit of edits) {
+    for (const edit of EDITS) {
       const config = structuredClone(configFor(form)) as ReturnType<typeof quantizationOf>;
       edit(config);
-      expect(errorsIn(await surveyed(contentsOf(tensors, config))), edit.toString()).not.toEqual([]);
+      expect(errorsIn(await surveyFindings(contentsOf(tensors, config))), edit.toString()).not.toEqual([]);
     }
   });
 });
@@ -147,10 +156,10 @@ it.each(titled.filter(([name]) => ["ct-float", "ct-int8", "ct-mxfp8", "ct-nvfp4"
     const { tensors } = fileOf(form, [MODULES[0] as string], { inputs: true });
     const config = structuredClone(configFor(form, { inputs: true })) as ReturnType<typeof quantizationOf>;
     const { input_activations: inputs } = config.quantization_config.config_groups.group_0;
-    expect(errorsIn(await surveyed(contentsOf(tensors, config)))).toEqual([]);
+    expect(errorsIn(await surveyFindings(contentsOf(tensors, config)))).toEqual([]);
     inputs.num_bits = inputs.num_bits === 4 ? 8 : 4;
-    const found = errorsIn(await surveyed(contentsOf(tensors, config)));
-    expect(found.map((each) => each.name)).toEqual(["config-scheme"]);
+    const findings = errorsIn(await surveyFindings(contentsOf(tensors, config)));
+    expect(findings.map((finding) => finding.name)).toEqual(["config-scheme"]);
   },
 );
 
@@ -169,10 +178,10 @@ it("scales that a configuration says to be ue8m0 are powers of two", async () =>
     power: fc.integer({ min: -20, max: 4 }),
   });
   await fc.assert(
-    fc.asyncProperty(fc.array(scale, { minLength: 4, maxLength: 4 }), async (drawn) => {
-      const scales = Float32Array.from(drawn, ({ kind, power }) => SCALES[kind][0](power));
+    fc.asyncProperty(fc.array(scale, { minLength: 4, maxLength: 4 }), async (drawnScales) => {
+      const scales = Float32Array.from(drawnScales, ({ kind, power }) => SCALES[kind][0](power));
       const codes = Uint8Array.from({ length: 256 * 256 }, (_, i) => 0x30 + (i % 32));
-      const tensors = new Map<string, Held>([
+      const tensors = new Map<string, StoredTensor>([
         ["model.layers.0.mlp.down_proj.weight", { dtype: "F8_E4M3", shape: [256, 256], bytes: codes }],
         [
           "model.layers.0.mlp.down_proj.weight_scale_inv",
@@ -181,9 +190,9 @@ it("scales that a configuration says to be ue8m0 are powers of two", async () =>
       ]);
       for (const format of ["ue8m0", undefined]) {
         const quantization = { quant_method: "fp8", weight_block_size: [128, 128], scale_fmt: format };
-        const found = await findingsOf(contentsOf(tensors, { quantization_config: quantization }));
-        const isWrong = format !== undefined && drawn.some(({ kind }) => SCALES[kind][1]);
-        expect(found.some((each) => each.name === "config-scheme")).toBe(isWrong);
+        const findings = await findingsOf(contentsOf(tensors, { quantization_config: quantization }));
+        const isWrong = format !== undefined && drawnScales.some(({ kind }) => SCALES[kind][1]);
+        expect(findings.some((finding) => finding.name === "config-scheme")).toBe(isWrong);
       }
     }),
     {
@@ -211,8 +220,12 @@ describe("a tensor that others of its kind have", () => {
     const { zeros, order } = conventionOf(form.name);
     const packed =
       zeros !== undefined && conventionOf(form.name).type.startsWith("int") && form.kind !== "whole";
-    const own = { ...options, zeros: packed, order: packed && order !== undefined && form.kind === "group" };
-    const contents = fileOf(form, MODULES, own);
+    const formOptions = {
+      ...options,
+      zeros: packed,
+      order: packed && order !== undefined && form.kind === "group",
+    };
+    const contents = fileOf(form, MODULES, formOptions);
     for (const layer of [0, 1, 2])
       for (const end of ["k_proj.k_scale", "v_proj.v_scale"])
         contents.tensors.set(`model.layers.${layer}.self_attn.${end}`, {
@@ -230,23 +243,29 @@ describe("a tensor that others of its kind have", () => {
     ),
   )("is not lost unseen: %s, a scale for each %s", async (_, __, form) => {
     const contents = full(form);
-    expect(errorsIn(await surveyed(contents))).toEqual([]);
+    expect(errorsIn(await surveyFindings(contents))).toEqual([]);
     // every weight has the same tensors
-    const some = [...contents.tensors.keys()].filter((name) => name.includes("layers.1.self_attn.k_proj"));
+    const removableNames = [...contents.tensors.keys()].filter((name) =>
+      name.includes("layers.1.self_attn.k_proj"),
+    );
     const expert = [...contents.tensors.keys()].filter((name) => name.includes("layers.1.mlp.experts.1"));
-    for (const name of [...some, "model.layers.1.self_attn.v_proj.v_scale", ...expert.slice(0, 1)]) {
+    for (const name of [
+      ...removableNames,
+      "model.layers.1.self_attn.v_proj.v_scale",
+      ...expert.slice(0, 1),
+    ]) {
       const tensors = new Map(contents.tensors);
       expect(tensors.delete(name)).toBe(true);
-      expect(errorsIn(await surveyed({ ...contents, tensors })), name).not.toEqual([]);
+      expect(errorsIn(await surveyFindings({ ...contents, tensors })), name).not.toEqual([]);
     }
     const tensors = new Map([...contents.tensors].filter(([name]) => !expert.includes(name)));
-    // the last expert alone may be a missing one, unless the configuration has a count
+    // only the last expert may be missing, unless the configuration has a count
     const json = new Map([
       ...contents.json,
       ["config.json", { ...contents.json.get("config.json"), num_experts: 2 }],
     ]);
-    const found = await surveyed({ ...contents, tensors, json });
-    expect(found.map(({ name }) => name)).toContain("expert-absent");
+    const findings = await surveyFindings({ ...contents, tensors, json });
+    expect(findings.map(({ name }) => name)).toContain("expert-absent");
   });
 });
 
@@ -266,10 +285,10 @@ describe("declarations in two places", () => {
     ["quant_algo", { quant_algo: "FP8" }, 1],
     ["kv_cache_quant_algo", { kv_cache_quant_algo: "FP8" }, 1],
     ["exclude_modules", { exclude_modules: [] }, 1],
-  ] as const)("%s", async (_, change, count) => {
+  ] as const)("%s", async (_, alter, count) => {
     const contents = fileOf({ name: "modelopt-nvfp4", kind: "group" }, [MODULES[0] as string]);
-    contents.json.set("hf_quant_config.json", modelopt({ ...base, ...change }));
-    const found = (await surveyed(contents)).filter(({ name }) => name === "config-disagree");
-    expect(found).toHaveLength(count);
+    contents.json.set("hf_quant_config.json", modelopt({ ...base, ...alter }));
+    const disagreements = (await surveyFindings(contents)).filter(({ name }) => name === "config-disagree");
+    expect(disagreements).toHaveLength(count);
   });
 });

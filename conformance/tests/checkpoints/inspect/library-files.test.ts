@@ -51,16 +51,16 @@ const WITNESS: Readonly<Record<string, Recorded>> = JSON.parse(
 /** The bytes of values in a type that PyTorch names; NaN is not among them. */
 function bytesIn(dtype: string, values: Float32Array): Uint8Array {
   if (dtype === "float32") return new Uint8Array(values.buffer);
-  const words = new Uint32Array(values.buffer);
+  const bits = new Uint32Array(values.buffer);
   return new Uint8Array(
-    Uint16Array.from(words, (word) => (word + 0x7fff + ((word >>> 16) & 1)) >>> 16).buffer,
+    Uint16Array.from(bits, (word) => (word + 0x7fff + ((word >>> 16) & 1)) >>> 16).buffer,
   );
 }
 
 async function valuesOf(weight: QuantizedWeight): Promise<Float32Array> {
-  const all = new Float32Array(weight.shape.reduce((product, size) => product * size, 1));
-  for await (const { at, values } of dequantizedRows(weight)) all.set(values, at);
-  return all;
+  const elements = new Float32Array(weight.shape.reduce((product, size) => product * size, 1));
+  for await (const { at, values } of dequantizedRows(weight)) elements.set(values, at);
+  return elements;
 }
 
 it("every fixture has an expectation and a witness", () => {
@@ -74,7 +74,7 @@ describe.each(FIXTURES)("%s", (name) => {
       const { weights, findings, unquantized } = await reportOf(join(VECTORS, name), original);
       // the fixture's experts differ from the original's
       const expected = original && name === "gpt-oss" ? ["nothing-compared"] : [];
-      expect(errorsIn(findings).map((each) => each.name)).toEqual(expected);
+      expect(errorsIn(findings).map((finding) => finding.name)).toEqual(expected);
       expect(findings.filter(({ severity }) => severity === "warning")).toEqual([]);
       const { conventions, bits } = EXPECTED[name] ?? { conventions: [], bits: 0 };
       expect([...new Set(weights.map(({ convention }) => convention))].toSorted()).toEqual(
@@ -85,9 +85,11 @@ describe.each(FIXTURES)("%s", (name) => {
       // tiles of swizzled scales are padded, and the global scale of a small tensor adds to the count
       for (const weight of weights) expect(weight.bits).toBeGreaterThanOrEqual(bits);
       if (original === undefined) continue;
-      for (const each of weights.filter(({ error }) => error)) {
-        expect(each.error?.relative).toBeLessThan(each.type === "e2m1" || each.type === "int4" ? 0.15 : 0.06);
-        expect(each.error?.relative).toBeGreaterThan(0);
+      for (const weight of weights.filter(({ error }) => error)) {
+        expect(weight.error?.relative).toBeLessThan(
+          weight.type === "e2m1" || weight.type === "int4" ? 0.15 : 0.06,
+        );
+        expect(weight.error?.relative).toBeGreaterThan(0);
       }
       expect(weights.filter(({ error }) => error).length).toBe(name === "gpt-oss" ? 0 : 7);
     }
@@ -96,9 +98,9 @@ describe.each(FIXTURES)("%s", (name) => {
   it("has the values that the library reads", async () => {
     const checkpoint = await openCheckpointFiles(join(VECTORS, name));
     const { weights } = await surveyFiles(checkpoint);
-    const recorded = WITNESS[name]?.values ?? {};
-    for (const [key, { dtype, shape, sha256 }] of Object.entries(recorded)) {
-      const weight = weights.find((each) => each.name === key);
+    const recordedValues = WITNESS[name]?.values ?? {};
+    for (const [key, { dtype, shape, sha256 }] of Object.entries(recordedValues)) {
+      const weight = weights.find((candidate) => candidate.name === key);
       expect(weight?.shape, key).toEqual(shape);
       const bytes = weight ? bytesIn(dtype, await valuesOf(weight)) : new Uint8Array();
       expect(createHash("sha256").update(bytes).digest("hex"), key).toBe(sha256);

@@ -9,10 +9,10 @@ import {
   type Contents,
   convertTo,
   errorsIn,
-  type Held,
   inFolder,
   readContents,
   reportOfContents,
+  type StoredTensor,
   VECTORS,
   writeContents,
 } from "../files/checkpoints.js";
@@ -24,33 +24,33 @@ const GATE = "model.layers.0.mlp.gate_proj";
 const EXPERTS = "model.layers.0.feed_forward.experts";
 const ORIGINAL = join(VECTORS, "original");
 
-const get = ({ tensors }: Contents, name: string): Held => {
-  const held = tensors.get(name);
-  if (!held) throw new Error(`${name} is not there`);
-  return held;
+const get = ({ tensors }: Contents, name: string): StoredTensor => {
+  const tensor = tensors.get(name);
+  if (!tensor) throw new Error(`${name} is not there`);
+  return tensor;
 };
-const change = (contents: Contents, name: string, edit: (held: Held) => void): void => {
-  const held = get(contents, name);
-  held.bytes = held.bytes.slice();
-  edit(held);
+const editTensor = (contents: Contents, name: string, edit: (tensor: StoredTensor) => void): void => {
+  const tensor = get(contents, name);
+  tensor.bytes = tensor.bytes.slice();
+  edit(tensor);
 };
 const drop = (contents: Contents, name: string): void => {
   get(contents, name);
   contents.tensors.delete(name);
 };
-const floats = ({ bytes }: Held): Float32Array =>
+const floats = ({ bytes }: StoredTensor): Float32Array =>
   new Float32Array(bytes.buffer, bytes.byteOffset, bytes.length / 4);
-const words = ({ bytes }: Held): Uint16Array =>
+const bits16 = ({ bytes }: StoredTensor): Uint16Array =>
   new Uint16Array(bytes.buffer, bytes.byteOffset, bytes.length / 2);
-const scalar = (held: Held, value: number): void => {
-  held.bytes = new Uint8Array(Float32Array.of(value).buffer);
+const scalar = (tensor: StoredTensor, value: number): void => {
+  tensor.bytes = new Uint8Array(Float32Array.of(value).buffer);
 };
-const asF32 = (held: Held, values: Float32Array): void => {
-  held.dtype = "F32";
-  held.bytes = new Uint8Array(values.buffer);
+const asF32 = (tensor: StoredTensor, values: Float32Array): void => {
+  tensor.dtype = "F32";
+  tensor.bytes = new Uint8Array(values.buffer);
 };
-const bf16 = (held: Held): Float32Array =>
-  new Float32Array(Uint32Array.from(words(held), (word) => word << 16).buffer);
+const bf16 = (tensor: StoredTensor): Float32Array =>
+  new Float32Array(Uint32Array.from(bits16(tensor), (word) => word << 16).buffer);
 const quantization = ({ json }: Contents): Record<string, unknown> => {
   const config = json.get("config.json") ?? {};
   return config.quantization_config as Record<string, unknown>;
@@ -60,9 +60,9 @@ interface Plant {
   readonly what: string;
   readonly fixture: string;
   readonly name: FindingName;
-  readonly plant: (contents: Contents) => void;
+  readonly alter: (contents: Contents) => void;
   /** Whether only a comparison with the original checkpoint reveals the planted fault. */
-  readonly needsOriginal?: true;
+  readonly hasOriginal?: true;
 }
 
 const PLANTS: readonly Plant[] = [
@@ -71,7 +71,7 @@ const PLANTS: readonly Plant[] = [
       what: "the scale of an FP8 weight is dropped",
       fixture,
       name: "scale-missing",
-      plant: (all) => drop(all, `${Q}.weight_scale`),
+      alter: (contents) => drop(contents, `${Q}.weight_scale`),
     }),
   ),
   ...["ct-nvfp4", "ct-mxfp4", "ct-mxfp6", "ct-int4-group", "modelopt-nvfp4"].map(
@@ -79,125 +79,128 @@ const PLANTS: readonly Plant[] = [
       what: "the scales of packed codes are dropped",
       fixture,
       name: "scale-missing",
-      plant: (all) => drop(all, `${Q}.weight_scale`),
+      alter: (contents) => drop(contents, `${Q}.weight_scale`),
     }),
   ),
   {
     what: "weight_scale_inv is dropped",
     fixture: "transformers-fp8",
     name: "scale-missing",
-    plant: (all) => drop(all, `${Q}.weight_scale_inv`),
+    alter: (contents) => drop(contents, `${Q}.weight_scale_inv`),
   },
   {
     what: "the scales of blocks are dropped",
     fixture: "gpt-oss",
     name: "scale-missing",
-    plant: (all) => drop(all, "model.layers.0.mlp.experts.down_proj_scales"),
+    alter: (contents) => drop(contents, "model.layers.0.mlp.experts.down_proj_scales"),
   },
   {
     what: "torchao's scales are dropped",
     fixture: "torchao-fp8",
     name: "scale-missing",
-    plant: (all) => drop(all, `${Q}._weight_scale`),
+    alter: (contents) => drop(contents, `${Q}._weight_scale`),
   },
   {
     what: "the scales of experts are dropped",
     fixture: "fbgemm-fp8",
     name: "scale-missing",
-    plant: (all) => drop(all, `${EXPERTS}.down_proj_scale`),
+    alter: (contents) => drop(contents, `${EXPERTS}.down_proj_scale`),
   },
   {
     what: "the global scale is dropped",
     fixture: "ct-nvfp4",
     name: "scale-missing",
-    plant: (all) => drop(all, `${Q}.weight_global_scale`),
+    alter: (contents) => drop(contents, `${Q}.weight_global_scale`),
   },
   {
     what: "weight_scale_2 is dropped",
     fixture: "modelopt-nvfp4",
     name: "scale-missing",
-    plant: (all) => drop(all, `${Q}.weight_scale_2`),
+    alter: (contents) => drop(contents, `${Q}.weight_scale_2`),
   },
   {
     what: "the scale of the tensor is dropped",
     fixture: "torchao-nvfp4",
     name: "scale-missing",
-    plant: (all) => drop(all, `${Q}._weight_per_tensor_scale`),
+    alter: (contents) => drop(contents, `${Q}._weight_per_tensor_scale`),
   },
   {
     what: "the codes are dropped",
     fixture: "ct-nvfp4",
     name: "scale-orphan",
-    plant: (all) => drop(all, `${Q}.weight_packed`),
+    alter: (contents) => drop(contents, `${Q}.weight_packed`),
   },
   {
     what: "the blocks are dropped",
     fixture: "gpt-oss",
     name: "scale-orphan",
-    plant: (all) => drop(all, "model.layers.0.mlp.experts.down_proj_blocks"),
+    alter: (contents) => drop(contents, "model.layers.0.mlp.experts.down_proj_blocks"),
   },
   {
     what: "a weight was dequantized and its scale is still there",
     fixture: "transformers-fp8",
     name: "scale-orphan",
-    plant: (all) =>
-      change(all, `${Q}.weight`, (held) =>
-        Object.assign(held, { dtype: "BF16", bytes: new Uint8Array(2 * held.bytes.length) }),
+    alter: (contents) =>
+      editTensor(contents, `${Q}.weight`, (tensor) =>
+        Object.assign(tensor, { dtype: "BF16", bytes: new Uint8Array(2 * tensor.bytes.length) }),
       ),
   },
   {
     what: "scales of MX are F32",
     fixture: "ct-mxfp4",
     name: "scale-dtype",
-    plant: (all) => change(all, `${Q}.weight_scale`, (held) => asF32(held, Float32Array.from(held.bytes))),
+    alter: (contents) =>
+      editTensor(contents, `${Q}.weight_scale`, (tensor) => asF32(tensor, Float32Array.from(tensor.bytes))),
   },
   {
     what: "scales of NVFP4 are E8M0",
     fixture: "modelopt-nvfp4",
     name: "scale-dtype",
-    plant: (all) => change(all, `${Q}.weight_scale`, (held) => Object.assign(held, { dtype: "F8_E8M0" })),
+    alter: (contents) =>
+      editTensor(contents, `${Q}.weight_scale`, (tensor) => Object.assign(tensor, { dtype: "F8_E8M0" })),
   },
   {
     what: "scales have one dimension",
     fixture: "fbgemm-fp8",
     name: "scale-shape",
-    plant: (all) => change(all, `${Q}.weight_scale`, (held) => Object.assign(held, { shape: [32] })),
+    alter: (contents) =>
+      editTensor(contents, `${Q}.weight_scale`, (tensor) => Object.assign(tensor, { shape: [32] })),
   },
   {
     what: "one scale too few",
     fixture: "ct-mxfp8",
     name: "scale-shape",
-    plant: (all) =>
-      change(all, `${Q}.weight_scale`, (held) =>
-        Object.assign(held, { shape: [31, 1], bytes: held.bytes.slice(0, 31) }),
+    alter: (contents) =>
+      editTensor(contents, `${Q}.weight_scale`, (tensor) =>
+        Object.assign(tensor, { shape: [31, 1], bytes: tensor.bytes.slice(0, 31) }),
       ),
   },
   {
     what: "scales of three fused projections are put beside one",
     fixture: "ct-fp8-tensor",
     name: "scale-shape",
-    plant: (all) =>
-      change(all, `${Q}.weight_scale`, (held) =>
-        Object.assign(held, { shape: [3], bytes: new Uint8Array(6).fill(60) }),
+    alter: (contents) =>
+      editTensor(contents, `${Q}.weight_scale`, (tensor) =>
+        Object.assign(tensor, { shape: [3], bytes: new Uint8Array(6).fill(60) }),
       ),
   },
   {
     what: "the scales of a row are flattened to one",
     fixture: "ct-fp8-channel",
     name: "scale-flattened",
-    plant: (all) =>
-      change(all, `${Q}.weight_scale`, (held) =>
-        Object.assign(held, { shape: [1], bytes: held.bytes.slice(0, 2) }),
+    alter: (contents) =>
+      editTensor(contents, `${Q}.weight_scale`, (tensor) =>
+        Object.assign(tensor, { shape: [1], bytes: tensor.bytes.slice(0, 2) }),
       ),
   },
   {
     what: "the scales of a row are flattened to one, and no configuration tells",
     fixture: "ct-fp8-channel",
     name: "scale-flattened",
-    plant: (all) => {
-      all.json.clear();
-      change(all, `${Q}.weight_scale`, (held) =>
-        Object.assign(held, { shape: [1], bytes: held.bytes.slice(0, 2) }),
+    alter: (contents) => {
+      contents.json.clear();
+      editTensor(contents, `${Q}.weight_scale`, (tensor) =>
+        Object.assign(tensor, { shape: [1], bytes: tensor.bytes.slice(0, 2) }),
       );
     },
   },
@@ -205,34 +208,36 @@ const PLANTS: readonly Plant[] = [
     what: "groups lie along the other axis",
     fixture: "ct-nvfp4",
     name: "scale-axis",
-    plant: (all) =>
-      change(all, `${GATE}.weight_scale`, (held) => Object.assign(held, { shape: held.shape.toReversed() })),
+    alter: (contents) =>
+      editTensor(contents, `${GATE}.weight_scale`, (tensor) =>
+        Object.assign(tensor, { shape: tensor.shape.toReversed() }),
+      ),
   },
   {
     what: "blocks lie along the other axis",
     fixture: "transformers-fp8",
     name: "scale-axis",
-    plant: (all) =>
-      change(all, `${GATE}.weight_scale_inv`, (held) =>
-        Object.assign(held, { shape: held.shape.toReversed() }),
+    alter: (contents) =>
+      editTensor(contents, `${GATE}.weight_scale_inv`, (tensor) =>
+        Object.assign(tensor, { shape: tensor.shape.toReversed() }),
       ),
   },
   {
     what: "scales of experts belong to the rows",
     fixture: "fbgemm-fp8",
     name: "scale-axis",
-    plant: (all) =>
-      change(all, `${EXPERTS}.gate_up_proj_scale`, (held) =>
-        Object.assign(held, { shape: [2, 32, 1], bytes: held.bytes.slice(0, 256) }),
+    alter: (contents) =>
+      editTensor(contents, `${EXPERTS}.gate_up_proj_scale`, (tensor) =>
+        Object.assign(tensor, { shape: [2, 32, 1], bytes: tensor.bytes.slice(0, 256) }),
       ),
   },
   {
     what: "the last dimension is no multiple of the group",
     fixture: "ct-mxfp8",
     name: "block-divides",
-    plant: (all) => {
-      change(all, `${Q}.weight`, (held) =>
-        Object.assign(held, { shape: [32, 31], bytes: held.bytes.slice(0, 32 * 31) }),
+    alter: (contents) => {
+      editTensor(contents, `${Q}.weight`, (tensor) =>
+        Object.assign(tensor, { shape: [32, 31], bytes: tensor.bytes.slice(0, 32 * 31) }),
       );
     },
   },
@@ -240,9 +245,9 @@ const PLANTS: readonly Plant[] = [
     what: "a shard is narrower than a block, and transformers derives another block",
     fixture: "transformers-fp8",
     name: "block-derived",
-    plant: (all) => {
-      change(all, `${GATE}.weight`, (held) =>
-        Object.assign(held, { shape: [60, 32], bytes: held.bytes.slice(0, 60 * 32) }),
+    alter: (contents) => {
+      editTensor(contents, `${GATE}.weight`, (tensor) =>
+        Object.assign(tensor, { shape: [60, 32], bytes: tensor.bytes.slice(0, 60 * 32) }),
       );
     },
   },
@@ -250,49 +255,51 @@ const PLANTS: readonly Plant[] = [
     what: "the configuration says other blocks",
     fixture: "transformers-fp8",
     name: "scale-shape",
-    plant: (all) => Object.assign(quantization(all), { weight_block_size: [8, 32] }),
+    alter: (contents) => Object.assign(quantization(contents), { weight_block_size: [8, 32] }),
   },
   {
     what: "a scale is NaN",
     fixture: "transformers-fp8",
     name: "scale-not-finite",
-    plant: (all) => change(all, `${Q}.weight_scale_inv`, (held) => floats(held).fill(Number.NaN, 0, 1)),
+    alter: (contents) =>
+      editTensor(contents, `${Q}.weight_scale_inv`, (tensor) => floats(tensor).fill(Number.NaN, 0, 1)),
   },
   {
     what: "an E8M0 scale is NaN",
     fixture: "ct-mxfp4",
     name: "scale-not-finite",
-    plant: (all) => change(all, `${Q}.weight_scale`, ({ bytes }) => bytes.fill(255, 3, 4)),
+    alter: (contents) => editTensor(contents, `${Q}.weight_scale`, ({ bytes }) => bytes.fill(255, 3, 4)),
   },
   {
     what: "an E4M3 scale is NaN",
     fixture: "ct-nvfp4",
     name: "scale-not-finite",
-    plant: (all) => change(all, `${Q}.weight_scale`, ({ bytes }) => bytes.fill(0x7f, 3, 4)),
+    alter: (contents) => editTensor(contents, `${Q}.weight_scale`, ({ bytes }) => bytes.fill(0x7f, 3, 4)),
   },
   {
     what: "the global scale is infinite",
     fixture: "modelopt-nvfp4",
     name: "scale-not-finite",
-    plant: (all) => change(all, `${Q}.weight_scale_2`, (held) => scalar(held, Infinity)),
+    alter: (contents) => editTensor(contents, `${Q}.weight_scale_2`, (tensor) => scalar(tensor, Infinity)),
   },
   {
     what: "the scale of activations is infinite",
     fixture: "modelopt-fp8",
     name: "scale-not-finite",
-    plant: (all) => change(all, `${Q}.input_scale`, (held) => scalar(held, Infinity)),
+    alter: (contents) => editTensor(contents, `${Q}.input_scale`, (tensor) => scalar(tensor, Infinity)),
   },
   {
     what: "a scale is negative",
     fixture: "fbgemm-fp8",
     name: "scale-negative",
-    plant: (all) => change(all, `${Q}.weight_scale`, (held) => floats(held).fill(-0.001, 5, 6)),
+    alter: (contents) =>
+      editTensor(contents, `${Q}.weight_scale`, (tensor) => floats(tensor).fill(-0.001, 5, 6)),
   },
   {
     what: "an E4M3 scale has a sign",
     fixture: "modelopt-nvfp4",
     name: "scale-negative",
-    plant: (all) => change(all, `${Q}.weight_scale`, ({ bytes }) => bytes.fill(0xb8, 3, 4)),
+    alter: (contents) => editTensor(contents, `${Q}.weight_scale`, ({ bytes }) => bytes.fill(0xb8, 3, 4)),
   },
   ...[
     ["ct-fp8-tensor", "weight_scale"],
@@ -308,44 +315,47 @@ const PLANTS: readonly Plant[] = [
       what: `all of ${end} are zero`,
       fixture,
       name: "scale-zero",
-      plant: (all) => change(all, `${Q}.${end}`, ({ bytes }) => bytes.fill(0)),
+      alter: (contents) => editTensor(contents, `${Q}.${end}`, ({ bytes }) => bytes.fill(0)),
     }),
   ),
   {
     what: "all scales are 1",
     fixture: "fbgemm-fp8",
     name: "scale-constant",
-    plant: (all) => change(all, `${Q}.weight_scale`, (held) => floats(held).fill(1)),
+    alter: (contents) => editTensor(contents, `${Q}.weight_scale`, (tensor) => floats(tensor).fill(1)),
   },
   {
     what: "all scales are equal",
     fixture: "fbgemm-fp8",
     name: "scale-constant",
-    plant: (all) => change(all, `${Q}.weight_scale`, (held) => floats(held).fill(0.0004)),
+    alter: (contents) => editTensor(contents, `${Q}.weight_scale`, (tensor) => floats(tensor).fill(0.0004)),
   },
   {
     what: "the only scale is 1",
     fixture: "modelopt-fp8",
     name: "scale-constant",
-    plant: (all) => change(all, `${Q}.weight_scale`, (held) => scalar(held, 1)),
+    alter: (contents) => editTensor(contents, `${Q}.weight_scale`, (tensor) => scalar(tensor, 1)),
   },
   {
     what: "all scales of NVFP4 are 1",
     fixture: "ct-nvfp4",
     name: "scale-constant",
-    plant: (all) => change(all, `${GATE}.weight_scale`, ({ bytes }) => bytes.fill(0x39)),
+    alter: (contents) => editTensor(contents, `${GATE}.weight_scale`, ({ bytes }) => bytes.fill(0x39)),
   },
   ...(["modelopt-fp8", "transformers-fp8", "fbgemm-fp8"] as const).map(
     (fixture): Plant => ({
       what: "scales are reciprocals",
       fixture,
       name: "scale-inverted",
-      plant: (all) =>
-        change(all, fixture === "transformers-fp8" ? `${Q}.weight_scale_inv` : `${Q}.weight_scale`, (held) =>
-          asF32(
-            held,
-            floats(held).map((value) => 1 / value),
-          ),
+      alter: (contents) =>
+        editTensor(
+          contents,
+          fixture === "transformers-fp8" ? `${Q}.weight_scale_inv` : `${Q}.weight_scale`,
+          (tensor) =>
+            asF32(
+              tensor,
+              floats(tensor).map((value) => 1 / value),
+            ),
         ),
     }),
   ),
@@ -354,11 +364,11 @@ const PLANTS: readonly Plant[] = [
       what: "scales of bf16 are reciprocals",
       fixture,
       name: "scale-inverted",
-      plant: (all) =>
-        change(all, `${Q}.weight_scale`, (held) =>
+      alter: (contents) =>
+        editTensor(contents, `${Q}.weight_scale`, (tensor) =>
           asF32(
-            held,
-            bf16(held).map((value) => 1 / value),
+            tensor,
+            bf16(tensor).map((value) => 1 / value),
           ),
         ),
     }),
@@ -368,32 +378,39 @@ const PLANTS: readonly Plant[] = [
       what: "exponents of scales are negated",
       fixture,
       name: "scale-inverted",
-      plant: (all) =>
-        change(all, `${GATE}.weight_scale`, (held) => (held.bytes = held.bytes.map((byte) => 254 - byte))),
+      alter: (contents) =>
+        editTensor(
+          contents,
+          `${GATE}.weight_scale`,
+          (tensor) => (tensor.bytes = tensor.bytes.map((byte) => 254 - byte)),
+        ),
     }),
   ),
   {
     what: "the global scale multiplies where it should divide",
     fixture: "ct-nvfp4",
     name: "scale-inverted",
-    plant: (all) =>
-      change(all, `${Q}.weight_global_scale`, (held) => scalar(held, 1 / (floats(held)[0] ?? 1))),
+    alter: (contents) =>
+      editTensor(contents, `${Q}.weight_global_scale`, (tensor) =>
+        scalar(tensor, 1 / (floats(tensor)[0] ?? 1)),
+      ),
   },
   {
     what: "the global scale divides where it should multiply",
     fixture: "modelopt-nvfp4",
     name: "scale-inverted",
-    plant: (all) => change(all, `${Q}.weight_scale_2`, (held) => scalar(held, 1 / (floats(held)[0] ?? 1))),
+    alter: (contents) =>
+      editTensor(contents, `${Q}.weight_scale_2`, (tensor) => scalar(tensor, 1 / (floats(tensor)[0] ?? 1))),
   },
   {
     what: "scales are rounded up to powers of two, and the codes stay",
     fixture: "transformers-fp8",
     name: "scale-rounded",
-    plant: (all) =>
-      change(all, `${GATE}.weight_scale_inv`, (held) =>
+    alter: (contents) =>
+      editTensor(contents, `${GATE}.weight_scale_inv`, (tensor) =>
         asF32(
-          held,
-          floats(held).map((value) => 2 ** Math.ceil(Math.log2(value))),
+          tensor,
+          floats(tensor).map((value) => 2 ** Math.ceil(Math.log2(value))),
         ),
       ),
   },
@@ -401,17 +418,17 @@ const PLANTS: readonly Plant[] = [
     what: "scales are in the order of tensor cores, padded",
     fixture: "ct-nvfp4",
     name: "scales-swizzled",
-    plant: (all) =>
-      change(all, `${Q}.weight_scale`, (held) =>
-        Object.assign(held, { shape: [128, 4], bytes: new Uint8Array(512).fill(0x38) }),
+    alter: (contents) =>
+      editTensor(contents, `${Q}.weight_scale`, (tensor) =>
+        Object.assign(tensor, { shape: [128, 4], bytes: new Uint8Array(512).fill(0x38) }),
       ),
   },
   {
     what: "torchao's scales are swizzled, and the file does not say so",
     fixture: "torchao-nvfp4",
     name: "scales-swizzled",
-    plant: (all) => {
-      const metadata = all.metadata as Record<string, string>;
+    alter: (contents) => {
+      const metadata = contents.metadata as Record<string, string>;
       metadata[`${Q}.weight`] = (metadata[`${Q}.weight`] ?? "").replace(
         '"is_swizzled_scales": true',
         '"is_swizzled_scales": false',
@@ -422,35 +439,37 @@ const PLANTS: readonly Plant[] = [
     what: "a code is NaN",
     fixture: "modelopt-fp8",
     name: "codes-nan",
-    plant: (all) => change(all, `${Q}.weight`, ({ bytes }) => bytes.fill(0x7f, 9, 10).fill(0x80, 0, 1)),
+    alter: (contents) =>
+      editTensor(contents, `${Q}.weight`, ({ bytes }) => bytes.fill(0x7f, 9, 10).fill(0x80, 0, 1)),
   },
   {
     what: "codes are those of e4m3fnuz, and the file calls them e4m3fn",
     fixture: "ct-fp8-channel",
     name: "codes-fnuz",
-    plant: (all) =>
-      change(
-        all,
+    alter: (contents) =>
+      editTensor(
+        contents,
         `${Q}.weight`,
-        (held) => (held.bytes = held.bytes.map((byte) => ((byte & 0x7f) === 0x7e ? byte | 1 : byte))),
+        (tensor) => (tensor.bytes = tensor.bytes.map((byte) => ((byte & 0x7f) === 0x7e ? byte | 1 : byte))),
       ),
   },
   {
     what: "codes are e4m3fnuz",
     fixture: "fbgemm-fp8",
     name: "codes-fnuz",
-    plant: (all) => change(all, `${Q}.weight`, (held) => Object.assign(held, { dtype: "F8_E4M3FNUZ" })),
+    alter: (contents) =>
+      editTensor(contents, `${Q}.weight`, (tensor) => Object.assign(tensor, { dtype: "F8_E4M3FNUZ" })),
   },
   {
     what: "values are doubled",
     fixture: "fbgemm-fp8",
     name: "scale-factor",
-    needsOriginal: true,
-    plant: (all) =>
-      change(all, `${Q}.weight_scale`, (held) =>
+    hasOriginal: true,
+    alter: (contents) =>
+      editTensor(contents, `${Q}.weight_scale`, (tensor) =>
         asF32(
-          held,
-          floats(held).map((value) => 2 * value),
+          tensor,
+          floats(tensor).map((value) => 2 * value),
         ),
       ),
   },
@@ -459,12 +478,12 @@ const PLANTS: readonly Plant[] = [
       what: "nibbles are exchanged",
       fixture,
       name: "nibbles-swapped",
-      needsOriginal: true,
-      plant: (all) =>
-        change(
-          all,
-          all.tensors.has(`${Q}.weight_packed`) ? `${Q}.weight_packed` : `${Q}.weight`,
-          (held) => (held.bytes = held.bytes.map((byte) => (byte >> 4) | (byte << 4))),
+      hasOriginal: true,
+      alter: (contents) =>
+        editTensor(
+          contents,
+          contents.tensors.has(`${Q}.weight_packed`) ? `${Q}.weight_packed` : `${Q}.weight`,
+          (tensor) => (tensor.bytes = tensor.bytes.map((byte) => (byte >> 4) | (byte << 4))),
         ),
     }),
   ),
@@ -472,30 +491,38 @@ const PLANTS: readonly Plant[] = [
     what: "scales of other rows",
     fixture: "ct-mxfp8",
     name: "values-apart",
-    needsOriginal: true,
-    plant: (all) =>
-      change(all, `${Q}.weight_scale`, (held) => (held.bytes = held.bytes.map((byte, i) => byte + (i % 3)))),
+    hasOriginal: true,
+    alter: (contents) =>
+      editTensor(
+        contents,
+        `${Q}.weight_scale`,
+        (tensor) => (tensor.bytes = tensor.bytes.map((byte, i) => byte + (i % 3))),
+      ),
   },
   {
     what: "fused projections have different global scales",
     fixture: "ct-nvfp4",
     name: "fused-scales-differ",
-    plant: (all) =>
-      change(all, `${Q}.weight_global_scale`, (held) => scalar(held, 1.5 * (floats(held)[0] ?? 1))),
+    alter: (contents) =>
+      editTensor(contents, `${Q}.weight_global_scale`, (tensor) =>
+        scalar(tensor, 1.5 * (floats(tensor)[0] ?? 1)),
+      ),
   },
   {
     what: "gate and up have different scales",
     fixture: "modelopt-nvfp4",
     name: "fused-scales-differ",
-    plant: (all) =>
-      change(all, `${GATE}.weight_scale_2`, (held) => scalar(held, 1.5 * (floats(held)[0] ?? 1))),
+    alter: (contents) =>
+      editTensor(contents, `${GATE}.weight_scale_2`, (tensor) =>
+        scalar(tensor, 1.5 * (floats(tensor)[0] ?? 1)),
+      ),
   },
   ...["ct-fp8-channel", "ct-nvfp4", "transformers-fp8", "gpt-oss", "fbgemm-fp8"].map(
     (fixture): Plant => ({
       what: "the configuration says nothing of the quantization",
       fixture,
       name: "config-missing",
-      plant: ({ json }) => Reflect.deleteProperty(json.get("config.json") ?? {}, "quantization_config"),
+      alter: ({ json }) => Reflect.deleteProperty(json.get("config.json") ?? {}, "quantization_config"),
     }),
   ),
   ...["ct-fp8-channel", "ct-nvfp4", "transformers-fp8", "gpt-oss", "modelopt-nvfp4"].map(
@@ -503,25 +530,26 @@ const PLANTS: readonly Plant[] = [
       what: "the configuration names another method",
       fixture,
       name: "config-method",
-      plant: (all) =>
-        Object.assign(quantization(all), { quant_method: fixture === "gpt-oss" ? "fp8" : "mxfp4" }),
+      alter: (contents) =>
+        Object.assign(quantization(contents), { quant_method: fixture === "gpt-oss" ? "fp8" : "mxfp4" }),
     }),
   ),
   {
     what: "the configuration names another format",
     fixture: "ct-nvfp4",
     name: "config-method",
-    plant: (all) => Object.assign(quantization(all), { format: "mxfp4-pack-quantized", config_groups: {} }),
+    alter: (contents) =>
+      Object.assign(quantization(contents), { format: "mxfp4-pack-quantized", config_groups: {} }),
   },
   {
     what: "no tensor is quantized",
     fixture: "transformers-fp8",
     name: "config-empty",
-    plant: (all) => {
-      for (const [name, held] of all.tensors) {
-        if (name.endsWith("scale_inv")) all.tensors.delete(name);
-        else if (held.dtype === "F8_E4M3")
-          Object.assign(held, { dtype: "BF16", bytes: new Uint8Array(2 * held.bytes.length) });
+    alter: (contents) => {
+      for (const [name, tensor] of contents.tensors) {
+        if (name.endsWith("scale_inv")) contents.tensors.delete(name);
+        else if (tensor.dtype === "F8_E4M3")
+          Object.assign(tensor, { dtype: "BF16", bytes: new Uint8Array(2 * tensor.bytes.length) });
       }
     },
   },
@@ -529,30 +557,33 @@ const PLANTS: readonly Plant[] = [
     what: "a projection is not quantized",
     fixture: "ct-nvfp4",
     name: "config-unquantized",
-    plant: (all) => {
-      for (const end of ["weight_packed", "weight_scale", "weight_global_scale"]) drop(all, `${Q}.${end}`);
-      all.tensors.set(`${Q}.weight`, { dtype: "BF16", shape: [32, 32], bytes: new Uint8Array(2048) });
+    alter: (contents) => {
+      for (const end of ["weight_packed", "weight_scale", "weight_global_scale"])
+        drop(contents, `${Q}.${end}`);
+      contents.tensors.set(`${Q}.weight`, { dtype: "BF16", shape: [32, 32], bytes: new Uint8Array(2048) });
     },
   },
   {
     what: "an ignored projection is quantized",
     fixture: "ct-nvfp4",
     name: "config-ignored",
-    plant: (all) => Object.assign(quantization(all), { ignore: ["lm_head", "re:.*q_proj"] }),
+    alter: (contents) => Object.assign(quantization(contents), { ignore: ["lm_head", "re:.*q_proj"] }),
   },
   {
     what: "the scales of the cache are missing",
     fixture: "modelopt-fp8",
     name: "config-kv-cache",
-    plant: (all) =>
-      Object.assign(quantization(all), { kv_cache_scheme: { dynamic: false, num_bits: 8, type: "float" } }),
+    alter: (contents) =>
+      Object.assign(quantization(contents), {
+        kv_cache_scheme: { dynamic: false, num_bits: 8, type: "float" },
+      }),
   },
   {
     what: "the cache runs at 1",
     fixture: "modelopt-fp8",
     name: "scale-one",
-    plant: (all) =>
-      all.tensors.set("model.layers.0.self_attn.k_proj.k_scale", {
+    alter: (contents) =>
+      contents.tensors.set("model.layers.0.self_attn.k_proj.k_scale", {
         dtype: "F32",
         shape: [],
         bytes: new Uint8Array(Float32Array.of(1).buffer),
@@ -562,27 +593,32 @@ const PLANTS: readonly Plant[] = [
     what: "codes of GPTQ",
     fixture: "ct-int4-group",
     name: "codes-unrecognized",
-    plant: (all) => all.tensors.set("a.qweight", { dtype: "I32", shape: [1, 1], bytes: new Uint8Array(4) }),
+    alter: (contents) =>
+      contents.tensors.set("a.qweight", { dtype: "I32", shape: [1, 1], bytes: new Uint8Array(4) }),
   },
   {
     what: "all codes are zero",
     fixture: "ct-mxfp8",
     name: "codes-zero",
-    plant: (all) => change(all, `${Q}.weight`, ({ bytes }) => bytes.fill(0)),
+    alter: (contents) => editTensor(contents, `${Q}.weight`, ({ bytes }) => bytes.fill(0)),
   },
   {
     what: "there are zero points, and the configuration says that there are none",
     fixture: "ct-int4-group",
     name: "config-scheme",
-    plant: (all) =>
-      all.tensors.set(`${Q}.weight_zero_point`, { dtype: "I32", shape: [4, 1], bytes: new Uint8Array(16) }),
+    alter: (contents) =>
+      contents.tensors.set(`${Q}.weight_zero_point`, {
+        dtype: "I32",
+        shape: [4, 1],
+        bytes: new Uint8Array(16),
+      }),
   },
   {
     what: "codes of FP8 have zero points",
     fixture: "ct-fp8-channel",
     name: "zero-point",
-    plant: (all) =>
-      all.tensors.set(`${Q}.weight_zero_point`, {
+    alter: (contents) =>
+      contents.tensors.set(`${Q}.weight_zero_point`, {
         dtype: "F8_E4M3",
         shape: [32, 1],
         bytes: new Uint8Array(32).fill(1),
@@ -598,17 +634,17 @@ const widened = (contents: Contents) =>
   });
 
 describe("a planted failure is named, and nothing is converted", () => {
-  it.each(sampleCases(PLANTS, 24).map((each) => [each.name, each.fixture, each.what, each] as const))(
+  it.each(sampleCases(PLANTS, 24).map((row) => [row.name, row.fixture, row.what, row] as const))(
     "%s in %s: %s",
-    async (name, fixture, _, { plant, needsOriginal: original }) => {
+    async (name, fixture, _, { alter, hasOriginal: original }) => {
       const contents = await readContents(join(VECTORS, fixture));
-      plant(contents);
+      alter(contents);
       const { findings } = await reportOfContents(contents, original ? ORIGINAL : undefined);
-      if (!original && errorsIn(findings).some((each) => each.name !== "fused-scales-differ"))
+      if (!original && errorsIn(findings).some((finding) => finding.name !== "fused-scales-differ"))
         await expect(widened(contents)).rejects.toThrow(FileError);
-      expect(findings.map((each) => each.name)).toContain(name);
+      expect(findings.map((finding) => finding.name)).toContain(name);
       const { severity, remedy } = FINDINGS[name];
-      expect(findings.find((each) => each.name === name)).toMatchObject({ severity, remedy });
+      expect(findings.find((finding) => finding.name === name)).toMatchObject({ severity, remedy });
       for (const { subject, what } of findings) {
         expect(subject).not.toBe("");
         expect(what).not.toBe("");

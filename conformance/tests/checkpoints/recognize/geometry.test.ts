@@ -3,7 +3,7 @@ import * as fc from "fast-check";
 import { expect, it } from "vitest";
 import { type ConventionName, conventionOf } from "../../../../src/checkpoints/stored/conventions.js";
 import { draws } from "../../harness/draws.js";
-import { type Held, reportOfContents } from "../files/checkpoints.js";
+import { reportOfContents, type StoredTensor } from "../files/checkpoints.js";
 import { addWeight, configFor, contentsOf, drawsFrom, FORMS } from "../files/drawn-files.js";
 
 type Pair = readonly [rows: number, columns: number];
@@ -27,11 +27,11 @@ const sizeBy = (block: number): fc.Arbitrary<number> =>
     fc.integer({ min: 1, max: 2 * block + 8 }),
     fc
       .tuple(fc.integer({ min: 1, max: 3 }), fc.integer({ min: -2, max: 2 }))
-      .map(([n, more]) => n * block + more),
+      .map(([n, remainder]) => n * block + remainder),
     fc.constantFrom(block / 2, block + block / 2),
   );
 
-const drawn: fc.Arbitrary<Drawn> = fc.constantFrom(...TILED).chain((name) => {
+const cases: fc.Arbitrary<Drawn> = fc.constantFrom(...TILED).chain((name) => {
   const blocks: readonly Pair[] =
     name === CONFIGURED
       ? [
@@ -50,7 +50,7 @@ const drawn: fc.Arbitrary<Drawn> = fc.constantFrom(...TILED).chain((name) => {
 });
 
 const EXAMPLES: readonly Drawn[] = [
-  // a block is larger than one weight in one dimension, and than the other in both
+  // a block is larger than the first weight in one dimension, and than the second weight in both dimensions
   {
     name: CONFIGURED,
     block: [128, 128],
@@ -73,13 +73,13 @@ const EXAMPLES: readonly Drawn[] = [
 
 it("a partial last block of several is reported, with the block that transformers derives if it differs", async () => {
   await fc.assert(
-    fc.asyncProperty(drawn, async ({ name, block, shapes }) => {
-      const tensors = new Map<string, Held>();
+    fc.asyncProperty(cases, async ({ name, block, shapes }) => {
+      const tensors = new Map<string, StoredTensor>();
       const form = { name, kind: "tile" } as const;
       const config = name === CONFIGURED ? { quant_method: "fp8", weight_block_size: block } : undefined;
       for (const [i, shape] of shapes.entries()) {
         addWeight(tensors, moduleOf(i), form, shape, drawsFrom(i + 1));
-        const scale = tensors.get(moduleOf(i) + conventionOf(name).scale.suffix) as Held;
+        const scale = tensors.get(moduleOf(i) + conventionOf(name).scale.suffix) as StoredTensor;
         if (!config) continue;
         const grid = shape.map((size, axis) => Math.ceil(size / (block[axis] as number)));
         const values = new Float32Array((grid[0] as number) * (grid[1] as number)).fill(0.01);
@@ -87,7 +87,7 @@ it("a partial last block of several is reported, with the block that transformer
       }
       const contents = contentsOf(tensors, config ? { quantization_config: config } : configFor(form));
       const { findings } = await reportOfContents(contents);
-      const reported = findings.filter((each) => each.name.startsWith("block-"));
+      const reported = findings.filter((finding) => finding.name.startsWith("block-"));
       const expected = shapes.flatMap((shape, i) =>
         shape.flatMap((size, axis) => {
           const length = block[axis] as number;
@@ -101,6 +101,6 @@ it("a partial last block of several is reported, with the block that transformer
         reported.map(({ subject, name: finding }) => [subject.slice(0, moduleOf(0).length), finding]),
       ).toEqual(expected);
     }),
-    { numRuns: draws(100, 16), examples: EXAMPLES.map((each) => [each]) },
+    { numRuns: draws(100, 16), examples: EXAMPLES.map((example) => [example]) },
   );
 });

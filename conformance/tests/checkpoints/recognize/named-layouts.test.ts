@@ -3,7 +3,7 @@ import * as fc from "fast-check";
 import { expect, it } from "vitest";
 import { type FileDType, fileBytes } from "../../../../src/io/dtypes.js";
 import { draws } from "../../harness/draws.js";
-import { type Held, reportOfContents } from "../files/checkpoints.js";
+import { reportOfContents, type StoredTensor } from "../files/checkpoints.js";
 import { contentsOf } from "../files/drawn-files.js";
 
 /** A linear layer [N, K] with groups of K, and the number of bits of its codes. */
@@ -46,8 +46,8 @@ const LAYOUTS: Readonly<Record<string, (layer: Layer) => Shapes>> = {
 };
 
 const layers: fc.Arbitrary<Layer> = fc.record({
-  n: fc.integer({ min: 1, max: 6 }).map((each) => 32 * each),
-  k: fc.integer({ min: 1, max: 6 }).map((each) => 128 * each),
+  n: fc.integer({ min: 1, max: 6 }).map((groups) => 32 * groups),
+  k: fc.integer({ min: 1, max: 6 }).map((blocks) => 128 * blocks),
   groups: fc.constantFrom(1, 2, 4),
   bits: fc.constantFrom(2, 3, 4, 8),
 });
@@ -58,8 +58,10 @@ it.each(Object.keys(LAYOUTS))("%s", async (name) => {
     fc.asyncProperty(layers, async (layer) => {
       // a GEMV layout with as many words as scales could be GPTQ's
       fc.pre(!name.includes("GEMV") || layer.k / 8 > 8 * Math.ceil(layer.groups / 8));
-      const tensors = new Map<string, Held>();
-      for (const [end, [dtype, shape]] of Object.entries((LAYOUTS[name] as (each: Layer) => Shapes)(layer)))
+      const tensors = new Map<string, StoredTensor>();
+      for (const [end, [dtype, shape]] of Object.entries(
+        (LAYOUTS[name] as (namedLayer: Layer) => Shapes)(layer),
+      ))
         tensors.set(`m.layers.0.q_proj.${end}`, {
           dtype,
           shape,

@@ -11,7 +11,7 @@ import { conventionOf } from "../../../../src/checkpoints/stored/conventions.js"
 import { asMatrix } from "../../../../src/tensor/shape.js";
 import { share } from "../../arbitraries/share.js";
 import { derivedSeed, draws } from "../../harness/draws.js";
-import { type Held, inFolder, writeContents } from "../files/checkpoints.js";
+import { inFolder, type StoredTensor, writeContents } from "../files/checkpoints.js";
 import {
   addWeight,
   configFor,
@@ -37,10 +37,10 @@ interface Case {
 /** Sizes that a form supports: whole groups, or whole bytes and words of codes. The last tile may be partial. */
 function sizesOf({ name, kind }: Form): fc.Arbitrary<readonly [rows: number, columns: number]> {
   const { codes, group = GROUP } = conventionOf(name);
-  const most = kind === "tile" ? 20 : 6;
+  const maxUnits = kind === "tile" ? 20 : 6;
   const rows = fc.integer({ min: 1, max: kind === "tile" ? 150 : 20 });
   return fc
-    .tuple(rows, fc.integer({ min: 1, max: most }))
+    .tuple(rows, fc.integer({ min: 1, max: maxUnits }))
     .map(([n, m]) => [codes.packing === "rows" ? 2 * n : n, (kind === "group" ? group : 16) * m] as const);
 }
 
@@ -101,23 +101,24 @@ const ORDERED_FOUR_BITS: Case = { ...ORDERED, form: { name: "ct-mxfp4", kind: "g
 const PACKED: readonly Case[] = FORMS.filter(
   ({ name }, i) =>
     FORMS.findIndex(
-      (other) => conventionOf(other.name).codes.packing === conventionOf(name).codes.packing,
+      (otherForm) => conventionOf(otherForm.name).codes.packing === conventionOf(name).codes.packing,
     ) === i,
 ).map((form) => ({ form, options: {}, size: [8, 128], ends: [0.4, 0.65, 0.3, 0.7], seed: 1 }));
 
 /** The region between two shares of the rows and two of the columns. */
-function regionOf({ ends: [a, b, c, d] }: Case, [rows, columns]: readonly [number, number]): MatrixRegion {
-  const [top, bottom] = [a, b]
-    .map((of) => Math.min(Math.floor(of * rows), rows - 1))
+function regionOf({ ends }: Case, [rows, columns]: readonly [number, number]): MatrixRegion {
+  const [rowShares, columnShares] = [ends.slice(0, 2), ends.slice(2)];
+  const [top, bottom] = rowShares
+    .map((fraction) => Math.min(Math.floor(fraction * rows), rows - 1))
     .sort((x, y) => x - y) as [number, number];
-  const [left, right] = [c, d]
-    .map((of) => Math.min(Math.floor(of * columns), columns - 1))
+  const [left, right] = columnShares
+    .map((fraction) => Math.min(Math.floor(fraction * columns), columns - 1))
     .sort((x, y) => x - y) as [number, number];
   return { row: top, rows: bottom - top + 1, column: left, columns: right - left + 1 };
 }
 
 /** The elements of a region of a matrix with `width` columns, in memory order. */
-function cut(
+function elementsIn(
   values: ArrayLike<number>,
   width: number,
   { row, column, rows, columns }: MatrixRegion,
@@ -128,7 +129,7 @@ function cut(
 }
 
 /** The part of the scales of the whole weight that a region overlaps. */
-function cutScales(
+function scalesIn(
   { scales }: WeightRegion,
   [height, width]: readonly [number, number],
   region: MatrixRegion,
@@ -136,8 +137,10 @@ function cutScales(
   const [top, left] = [Math.floor(region.row / height), Math.floor(region.column / width)];
   const lines = Math.floor((region.row + region.rows - 1) / height) - top + 1;
   const blocks = Math.floor((region.column + region.columns - 1) / width) - left + 1;
-  const at = { row: top, column: left, rows: lines, columns: blocks };
-  const [codes, values] = [scales.codes, scales.values].map((each) => cut(each, scales.blocks, at));
+  const scaleRegion = { row: top, column: left, rows: lines, columns: blocks };
+  const [codes, values] = [scales.codes, scales.values].map((scaleValues) =>
+    elementsIn(scaleValues, scales.blocks, scaleRegion),
+  );
   return { format: scales.format, global: scales.global, lines, blocks, codes, values };
 }
 
@@ -157,37 +160,39 @@ async function valuesOf(checkpoint: Checkpoint, name: string): Promise<number[]>
 
 it("has the codes, elements, values and scales of that region of the whole weight", async () => {
   await fc.assert(
-    fc.asyncProperty(cases, async (each) => {
-      const { form, options, size, seed } = each;
-      const tensors = new Map<string, Held>();
-      const meant = addWeight(tensors, MODULE, form, size, drawsFrom(seed), options);
+    fc.asyncProperty(cases, async (testCase) => {
+      const { form, options, size, seed } = testCase;
+      const tensors = new Map<string, StoredTensor>();
+      const expectedWeight = addWeight(tensors, MODULE, form, size, drawsFrom(seed), options);
       await inFolder(async (folder) => {
         await writeContents(folder, contentsOf(tensors, configFor(form, options)));
         const checkpoint = await openCheckpoint(join(folder, "model.safetensors"), { as: form.name });
         const [[name, { shape, block }]] = [...checkpoint.weights] as [[string, StoredWeight]];
         const [rows, columns] = asMatrix(shape);
-        const region = regionOf(each, [rows, columns]);
-        const whole = await checkpoint.readWeight(name, { row: 0, column: 0, rows, columns });
+        const region = regionOf(testCase, [rows, columns]);
+        const wholeRegion = await checkpoint.readWeight(name, { row: 0, column: 0, rows, columns });
         const part = await checkpoint.readWeight(name, region);
         const values = await valuesOf(checkpoint, name);
         await checkpoint.close();
-        expect(Array.from(whole.values)).toEqual(values);
+        expect(Array.from(wholeRegion.values)).toEqual(values);
         const { values: valuesOfCodes } = CODE_TYPES[conventionOf(form.name).type];
-        if (!meant.points)
-          expect(Array.from(whole.elements)).toEqual(meant.codes.map((code) => valuesOfCodes[code]));
+        if (!expectedWeight.points)
+          expect(Array.from(wholeRegion.elements)).toEqual(
+            expectedWeight.codes.map((code) => valuesOfCodes[code]),
+          );
         expect(part).toMatchObject(region);
         for (const name of ["codes", "elements", "values"] as const)
-          expect(Array.from(part[name]), name).toEqual(cut(whole[name], columns, region));
-        const { codes, values: scales, ...others } = part.scales;
-        expect({ global: undefined, ...others, codes: [...codes], values: [...scales] }).toEqual(
-          cutScales(whole, blockOf(whole, block), region),
+          expect(Array.from(part[name]), name).toEqual(elementsIn(wholeRegion[name], columns, region));
+        const { codes, values: scales, ...otherFields } = part.scales;
+        expect({ global: undefined, ...otherFields, codes: [...codes], values: [...scales] }).toEqual(
+          scalesIn(wholeRegion, blockOf(wholeRegion, block), region),
         );
       });
     }),
     {
       numRuns: draws(200, 17),
       seed: derivedSeed(351),
-      examples: [FACTORS, EXPERTS, ORDERED, ORDERED_FOUR_BITS, ...PACKED].map((each) => [each]),
+      examples: [FACTORS, EXPERTS, ORDERED, ORDERED_FOUR_BITS, ...PACKED].map((example) => [example]),
     },
   );
 });

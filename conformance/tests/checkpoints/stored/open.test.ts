@@ -9,10 +9,10 @@ import { FileError } from "../../../../src/errors.js";
 import { draws } from "../../harness/draws.js";
 import {
   FIXTURES,
-  type Held,
   inFolder,
   readContents,
   reportOf,
+  type StoredTensor,
   VECTORS,
   writeContents,
 } from "../files/checkpoints.js";
@@ -28,21 +28,21 @@ interface Index {
 async function writeSharded(
   folder: string,
   fixture: string,
-  shardOf: (at: number) => number,
+  shardOf: (index: number) => number,
 ): Promise<Index> {
   const { tensors, metadata, json } = await readContents(join(VECTORS, fixture));
-  const shards = new Map<string, Map<string, Held>>();
+  const shards = new Map<string, Map<string, StoredTensor>>();
   const index: Index = { metadata: { total_size: 0 }, weight_map: {} };
-  for (const [at, [name, held]] of [...tensors].entries()) {
-    const file = `model-${shardOf(at)}.safetensors`;
-    shards.set(file, (shards.get(file) ?? new Map()).set(name, held));
+  for (const [tensorIndex, [name, tensor]] of [...tensors].entries()) {
+    const file = `model-${shardOf(tensorIndex)}.safetensors`;
+    shards.set(file, (shards.get(file) ?? new Map()).set(name, tensor));
     index.weight_map[name] = file;
-    index.metadata.total_size += held.bytes.length;
+    index.metadata.total_size += tensor.bytes.length;
   }
-  for (const [file, held] of shards) {
+  for (const [file, shardTensors] of shards) {
     const part = join(folder, "part");
     mkdirSync(part);
-    await writeContents(part, { tensors: held, metadata, json: new Map() });
+    await writeContents(part, { tensors: shardTensors, metadata, json: new Map() });
     writeFileSync(join(folder, file), readFileSync(join(part, "model.safetensors")));
     rmSync(part, { recursive: true });
   }
@@ -56,7 +56,7 @@ function writeIndex(folder: string, index: unknown): void {
 }
 
 /** Moves begin and end of every tensor of a file, except the first, by 32 bytes toward the start, so that tensors overlap. */
-function overlap(path: string): void {
+function overlapTensors(path: string): void {
   const bytes = readFileSync(path);
   const length = Number(bytes.readBigUInt64LE(0));
   const header: Record<string, { data_offsets?: [number, number] }> = JSON.parse(
@@ -80,7 +80,7 @@ describe("a sharded checkpoint", () => {
         fc.array(fc.integer({ min: 1, max: 4 }), { minLength: 1, maxLength: 40 }),
         async (fixture, division) => {
           await inFolder(async (folder) => {
-            await writeSharded(folder, fixture, (at) => division[at % division.length] ?? 1);
+            await writeSharded(folder, fixture, (index) => division[index % division.length] ?? 1);
             const {
               path: _,
               shards: _count,
@@ -88,15 +88,15 @@ describe("a sharded checkpoint", () => {
               ...whole
             } = await reportOf(join(VECTORS, fixture));
             for (const path of [folder, join(folder, INDEX)]) {
-              const { path: _own, shards, claim: _said, ...divided } = await reportOf(path);
+              const { path: _own, shards, claim: _said, ...otherFields } = await reportOf(path);
               expect(shards).toBeLessThanOrEqual(4);
-              const sorted = (report: typeof whole) => ({
+              const sortLists = (report: typeof whole) => ({
                 ...report,
                 weights: report.weights.toSorted((a, b) => (a.name < b.name ? -1 : 1)),
                 unquantized: report.unquantized.toSorted((a, b) => (a.name < b.name ? -1 : 1)),
                 findings: report.findings.map(({ name }) => name).toSorted(),
               });
-              expect(sorted(divided)).toEqual(sorted(whole));
+              expect(sortLists(otherFields)).toEqual(sortLists(whole));
             }
           });
         },
@@ -121,7 +121,11 @@ describe("a sharded checkpoint", () => {
       },
     ],
     ["shard-damaged", "a shard is empty", (folder) => truncateSync(join(folder, "model-1.safetensors"), 0)],
-    ["shard-damaged", "tensors of a shard overlap", (folder) => overlap(join(folder, "model-1.safetensors"))],
+    [
+      "shard-damaged",
+      "tensors of a shard overlap",
+      (folder) => overlapTensors(join(folder, "model-1.safetensors")),
+    ],
     [
       "index-absent-tensor",
       "the index promises what no shard has",
@@ -167,9 +171,9 @@ describe("a sharded checkpoint", () => {
   ];
   it.each(PLANTS)("%s: %s", async (name, _, plant) => {
     await inFolder(async (folder) => {
-      plant(folder, await writeSharded(folder, "ct-nvfp4", (at) => 1 + (at % 2)));
+      plant(folder, await writeSharded(folder, "ct-nvfp4", (index) => 1 + (index % 2)));
       const { findings } = await reportOf(folder);
-      expect(findings.map((each) => each.name)).toContain(name);
+      expect(findings.map((finding) => finding.name)).toContain(name);
     });
   });
 

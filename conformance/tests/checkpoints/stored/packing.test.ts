@@ -15,10 +15,10 @@ import { useBackend } from "../../harness/suite.js";
 import {
   convertTo,
   errorsIn,
-  type Held,
   inFolder,
   readContents,
   reportOf,
+  type StoredTensor,
   valuesIn,
   writeContents,
 } from "../files/checkpoints.js";
@@ -41,13 +41,13 @@ interface Drawn extends Options {
   readonly columns: number;
   readonly seed: number;
   /** Whether there is a configuration. The shape of the file may make it unnecessary. */
-  readonly told: boolean;
+  readonly hasConfig: boolean;
 }
 
 const WORDS = [1, 2, 3, 4, 5, 6, 7, 8].map((bits) => (bits === 8 ? "ct-int8-packed" : `ct-int${bits}`));
 
 /** Weights of conventions whose codes are not stored element by element, or that subtract or multiply something. */
-const drawn: fc.Arbitrary<Drawn> = fc
+const cases: fc.Arbitrary<Drawn> = fc
   .record({
     name: fc.constantFrom(
       ...(WORDS as ConventionName[]),
@@ -59,46 +59,52 @@ const drawn: fc.Arbitrary<Drawn> = fc
     groups: fc.integer({ min: 1, max: 4 }),
     columns: fc.integer({ min: 33, max: 90 }),
     seed: fc.integer({ min: 1, max: 2 ** 31 - 1 }),
-    flags: fc.record({ zeros: fc.boolean(), order: fc.boolean(), factors: fc.boolean(), told: fc.boolean() }),
+    flags: fc.record({
+      zeros: fc.boolean(),
+      order: fc.boolean(),
+      factors: fc.boolean(),
+      hasConfig: fc.boolean(),
+    }),
   })
   .map(({ name, kind, rows, groups, columns, seed, flags }) => {
     const row = conventionOf(name);
-    const of = row.kinds[kind % row.kinds.length] ?? "group";
+    const scaleKind = row.kinds[kind % row.kinds.length] ?? "group";
     const isWords = row.codes.packing === "words";
     return {
-      form: { name, kind: of },
+      form: { name, kind: scaleKind },
       rows: row.codes.packing === "rows" ? 2 * rows : rows,
-      columns: of === "group" ? groups * (row.group ?? GROUP) : isWords ? columns : 16 * groups,
+      columns: scaleKind === "group" ? groups * (row.group ?? GROUP) : isWords ? columns : 16 * groups,
       seed,
-      told: flags.told,
-      zeros: flags.zeros && row.zeros !== undefined && of !== "whole",
-      order: flags.order && row.order !== undefined && of === "group",
+      hasConfig: flags.hasConfig,
+      zeros: flags.zeros && row.zeros !== undefined && scaleKind !== "whole",
+      order: flags.order && row.order !== undefined && scaleKind === "group",
       factors: flags.factors && row.factors !== undefined,
     };
   });
 
 /** The values of a drawn weight, element by element. */
 function valuesOf(
-  tensors: ReadonlyMap<string, Held>,
+  tensors: ReadonlyMap<string, StoredTensor>,
   { form, rows, columns, factors }: Drawn,
-  meant: ReturnType<typeof addWeight>,
+  expectedWeight: ReturnType<typeof addWeight>,
 ): number[] {
   const row = conventionOf(form.name);
-  const get = (end: string | undefined): Held => tensors.get(MODULE + end) as Held;
+  const get = (end: string | undefined): StoredTensor => tensors.get(MODULE + end) as StoredTensor;
   const scale = get(row.scale.suffix);
   const isE4m3 = row.scale.values !== undefined;
   const scales = toFloats(isE4m3 ? "F8_E4M3" : scale.dtype, scale.bytes);
-  const global = row.global ? (toFloats("F32", get(row.global.suffix).bytes)[0] as number) : 1;
+  const globalScale = row.global ? (toFloats("F32", get(row.global.suffix).bytes)[0] as number) : 1;
   const byColumn = factors ? toFloats("F32", get(row.factors).bytes) : undefined;
   const group = row.group ?? GROUP;
-  const across = form.kind === "group" ? columns / group : 1;
-  return meant.codes.map((code, i) => {
+  const scalesPerRow = form.kind === "group" ? columns / group : 1;
+  return expectedWeight.codes.map((code, i) => {
     const [line, column] = [Math.floor(i / columns), i % columns];
-    const of = form.kind === "group" ? (meant.groups?.[column] ?? Math.floor(column / group)) : 0;
-    const at = form.kind === "whole" ? 0 : line * across + of;
-    const place = row.swizzles ? swizzledIndex(line, of, across) : at;
-    const block = Math.fround((scales[place] as number) * global);
-    const value = (CODE_TYPES[row.type].values[code] as number) - (meant.points?.[at] ?? 0);
+    const scaleColumn =
+      form.kind === "group" ? (expectedWeight.groups?.[column] ?? Math.floor(column / group)) : 0;
+    const index = form.kind === "whole" ? 0 : line * scalesPerRow + scaleColumn;
+    const place = row.swizzles ? swizzledIndex(line, scaleColumn, scalesPerRow) : index;
+    const block = Math.fround((scales[place] as number) * globalScale);
+    const value = (CODE_TYPES[row.type].values[code] as number) - (expectedWeight.points?.[index] ?? 0);
     expect(line).toBeLessThan(rows);
     return value * block * (byColumn?.[column] ?? 1);
   });
@@ -107,19 +113,19 @@ function valuesOf(
 describe("packed weights", () => {
   it("have the values of plain loops, and no error", async () => {
     await fc.assert(
-      fc.asyncProperty(drawn, async (one) => {
-        const tensors = new Map<string, Held>();
-        const { form, rows, columns, seed, told } = one;
-        const meant = addWeight(tensors, MODULE, form, [rows, columns], drawsFrom(seed), one);
+      fc.asyncProperty(cases, async (testCase) => {
+        const tensors = new Map<string, StoredTensor>();
+        const { form, rows, columns, seed, hasConfig } = testCase;
+        const expectedWeight = addWeight(tensors, MODULE, form, [rows, columns], drawsFrom(seed), testCase);
         await inFolder(async (folder) => {
-          await writeContents(folder, contentsOf(tensors, told ? configFor(form, one) : undefined));
+          await writeContents(folder, contentsOf(tensors, hasConfig ? configFor(form, testCase) : undefined));
           const { findings, weights } = await reportOf(folder);
           expect(errorsIn(findings)).toEqual([]);
           expect(weights.map(({ shape, type }) => [shape, type])).toEqual([
             [[rows, columns], conventionOf(form.name).type],
           ]);
           const values = (await valuesIn(folder)).get(`${MODULE}.weight`);
-          expect(Array.from(values ?? [])).toEqual(valuesOf(tensors, one, meant));
+          expect(Array.from(values ?? [])).toEqual(valuesOf(tensors, testCase, expectedWeight));
         });
       }),
       { numRuns: draws(40) },
@@ -128,18 +134,20 @@ describe("packed weights", () => {
 
   it("are converted to f32 with these values, and none of their tensors remains", async () => {
     await fc.assert(
-      fc.asyncProperty(drawn, async (one) => {
-        const tensors = new Map<string, Held>();
-        const { form, rows, columns, seed } = one;
-        const meant = addWeight(tensors, MODULE, form, [rows, columns], drawsFrom(seed), one);
+      fc.asyncProperty(cases, async (testCase) => {
+        const tensors = new Map<string, StoredTensor>();
+        const { form, rows, columns, seed } = testCase;
+        const expectedWeight = addWeight(tensors, MODULE, form, [rows, columns], drawsFrom(seed), testCase);
         await inFolder(async (folder) => {
-          await writeContents(folder, contentsOf(tensors, configFor(form, one)));
+          await writeContents(folder, contentsOf(tensors, configFor(form, testCase)));
           const out = join(folder, "out");
           await convertTo(backend(), folder, out, "f32");
-          const { tensors: written } = await readContents(out);
-          expect([...written.keys()]).toEqual([`${MODULE}.weight`]);
-          const bytes = written.get(`${MODULE}.weight`)?.bytes ?? new Uint8Array();
-          expect(Array.from(toFloats("F32", bytes))).toEqual(valuesOf(tensors, one, meant).map(Math.fround));
+          const { tensors: convertedTensors } = await readContents(out);
+          expect([...convertedTensors.keys()]).toEqual([`${MODULE}.weight`]);
+          const bytes = convertedTensors.get(`${MODULE}.weight`)?.bytes ?? new Uint8Array();
+          expect(Array.from(toFloats("F32", bytes))).toEqual(
+            valuesOf(tensors, testCase, expectedWeight).map(Math.fround),
+          );
         });
       }),
       { numRuns: draws(20) },
@@ -151,7 +159,7 @@ describe("packed weights", () => {
     ["W8A16 in groups", "ct-int8-packed", "group"],
     ["W2A16 in groups", "ct-int2", "group"],
   ] as const)("%s, is no int4", async (_, name, kind) => {
-    const tensors = new Map<string, Held>();
+    const tensors = new Map<string, StoredTensor>();
     addWeight(tensors, MODULE, { name, kind }, [4, 64], drawsFrom(1));
     for (const config of [configFor({ name, kind }), undefined])
       await inFolder(async (folder) => {
@@ -163,7 +171,7 @@ describe("packed weights", () => {
   });
 
   it("without weight_shape and a configuration nobody knows how many bits a code has", async () => {
-    const tensors = new Map<string, Held>();
+    const tensors = new Map<string, StoredTensor>();
     addWeight(tensors, MODULE, { name: "ct-int8-packed", kind: "row" }, [4, 64], drawsFrom(1));
     tensors.delete(`${MODULE}.weight_shape`);
     await inFolder(async (folder) => {
@@ -246,21 +254,20 @@ describe("unpacked codes", () => {
         );
         const bytes = Uint8Array.from(PACKINGS[packing][2](codes, bits));
         const from = new MemorySource("packed", [{ name: "w", dtype: "U8", shape: [bytes.length], bytes }]);
-        const at = (code: number, matrix: number, row: number, column: number): number =>
+        const changedCode = (code: number, matrix: number, row: number, column: number): number =>
           (code + 3 * column + 41 * row + 97 * matrix) % 2 ** (8 * width);
         const { entry, shard } = unpackedTensor(
           { entry: from.entry("w"), shard: from },
-          { packing, bits, shape: [matrices, rows, columns], width, change: async () => at },
+          { packing, bits, shape: [matrices, rows, columns], width, change: async () => changedCode },
         );
         const expected = codes.flatMap((row, i) =>
-          row.map((code, column) => at(code, Math.floor(i / rows), i % rows, column)),
+          row.map((code, column) => changedCode(code, Math.floor(i / rows), i % rows, column)),
         );
-        const [begin, end] = ends.map((of) => Math.round(of * expected.length)).sort((a, b) => a - b) as [
-          number,
-          number,
-        ];
-        const read = await shard.read(entry, begin * width, end * width);
-        const values = width === 1 ? read : new Uint16Array(read.slice().buffer);
+        const [begin, end] = ends
+          .map((fraction) => Math.round(fraction * expected.length))
+          .sort((a, b) => a - b) as [number, number];
+        const bytesRead = await shard.read(entry, begin * width, end * width);
+        const values = width === 1 ? bytesRead : new Uint16Array(bytesRead.slice().buffer);
         expect([...values]).toEqual(expected.slice(begin, end));
       }),
       { numRuns: draws(400, 60) },

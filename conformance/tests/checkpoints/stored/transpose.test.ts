@@ -15,7 +15,7 @@ import {
   convertTo,
   readContents,
   reportOf,
-  transposed,
+  transpose,
   VECTORS,
   valuesIn,
   writeContents,
@@ -31,7 +31,7 @@ const bits16 = ({ buffer, byteOffset, byteLength }: Uint8Array): Uint16Array =>
   new Uint16Array(buffer.slice(byteOffset, byteOffset + byteLength) as ArrayBuffer);
 
 describe("experts of gpt-oss", () => {
-  it("are carried over from codes of the same kind, and refused where a layer has another name", async () => {
+  it("are repacked from codes of the same kind, and refused if a layer has another name", async () => {
     const { plan } = await convertTo(backend(), FIXTURE, w.path("oss"), "gpt-oss");
     expect([...plan.converted.values()]).toEqual(["repacked", "repacked"]);
     expect((await readContents(w.path("oss"))).tensors).toEqual((await readContents(FIXTURE)).tensors);
@@ -42,27 +42,32 @@ describe("experts of gpt-oss", () => {
     await expect(convertTo(backend(), original, w.path("to-oss"), "gpt-oss")).rejects.toThrow(FileError);
   });
 
-  it.each(["bf16", "f32"])("are [E, K, N] in %s, as transformers has them", async (to) => {
-    await convertTo(backend(), FIXTURE, w.path(to), to);
-    const { tensors } = await readContents(w.path(to));
+  it.each(["bf16", "f32"])("are [E, K, N] in %s, as transformers has them", async (target) => {
+    await convertTo(backend(), FIXTURE, w.path(target), target);
+    const { tensors } = await readContents(w.path(target));
     const values = await valuesIn(FIXTURE);
     expect(tensors.get(GATE_UP)?.shape).toEqual([2, 32, 48]);
-    for (const [name, all] of values) {
+    for (const [name, elements] of values) {
       const { shape = [], bytes = new Uint8Array() } = tensors.get(name) ?? {};
       const [, columns = 0, rows = 0] = shape;
-      const words = to === "bf16" ? Uint32Array.from(bits16(bytes), (half) => half << 16) : undefined;
-      const ours = new Float32Array(words?.buffer ?? bytes.slice().buffer);
-      expect([...ours]).toEqual(transposed(all, rows, columns));
+      const f32Bits = target === "bf16" ? Uint32Array.from(bits16(bytes), (half) => half << 16) : undefined;
+      const converted = new Float32Array(f32Bits?.buffer ?? bytes.slice().buffer);
+      expect([...converted]).toEqual(transpose(elements, rows, columns));
     }
   });
 
-  it.each(["bf16", "f32"])("come back from %s as they were, and are compared with it", async (to) => {
-    await convertTo(backend(), FIXTURE, w.path(`${to}-there`), to);
-    await convertTo(backend(), w.path(`${to}-there`), w.path(`${to}-back`), "gpt-oss", WEIGHTS);
-    expect((await readContents(w.path(`${to}-back`))).tensors).toEqual((await readContents(FIXTURE)).tensors);
-    const { weights } = await reportOf(FIXTURE, w.path(`${to}-there`));
-    expect(weights.map(({ error }) => error)).toEqual(weights.map(() => ({ relative: 0, max: 0 })));
-  });
+  it.each(["bf16", "f32"])(
+    "return unchanged from %s, and are compared with the wide file",
+    async (target) => {
+      await convertTo(backend(), FIXTURE, w.path(`${target}-there`), target);
+      await convertTo(backend(), w.path(`${target}-there`), w.path(`${target}-back`), "gpt-oss", WEIGHTS);
+      expect((await readContents(w.path(`${target}-back`))).tensors).toEqual(
+        (await readContents(FIXTURE)).tensors,
+      );
+      const { weights } = await reportOf(FIXTURE, w.path(`${target}-there`));
+      expect(weights.map(({ error }) => error)).toEqual(weights.map(() => ({ relative: 0, max: 0 })));
+    },
+  );
 
   it("have the codes of the dialect along K, in matrices of several pieces", async () => {
     const [experts, columns, rows] = [2, 2048, 1100];
@@ -70,33 +75,36 @@ describe("experts of gpt-oss", () => {
       { length: experts * columns * rows },
       (_, i) => (Math.imul(i, 2654435761) >>> 16) & 0xbfff,
     );
-    const held = {
+    const tensor = {
       dtype: "BF16",
       shape: [experts, columns, rows],
       bytes: new Uint8Array(halves.buffer),
     } as const;
     const name = "m.experts.down_proj";
-    await writeContents(w.path("."), { tensors: new Map([[name, held]]), metadata: {}, json: new Map() });
+    await writeContents(w.path("."), { tensors: new Map([[name, tensor]]), metadata: {}, json: new Map() });
     await convertTo(backend(), w.path("."), w.path("pieces"), "gpt-oss", WEIGHTS);
     const { tensors } = await readContents(w.path("pieces"));
     using _scope = new Scope();
-    const own = new Uint8Array(Uint16Array.from(transposed(halves, columns, rows)).buffer);
-    const x = fromBytes(backend(), own, [experts * rows, columns], "bf16");
+    const ownBytes = new Uint8Array(Uint16Array.from(transpose(halves, columns, rows)).buffer);
+    const x = fromBytes(backend(), ownBytes, [experts * rows, columns], "bf16");
     const { data, scaleInv } = quantizerOf({ dialect: "gptoss-mxfp4" }).quantize(x).copy("rowwise");
     expect(tensors.get(`${name}_blocks`)?.shape).toEqual([experts, rows, columns / 32, 16]);
-    for (const [suffix, made] of [
+    for (const [suffix, madeName] of [
       ["_blocks", data],
       ["_scales", scaleInv],
     ] as const)
       expect(
-        Buffer.compare(tensors.get(name + suffix)?.bytes ?? new Uint8Array(), made.dataSync() as Uint8Array),
+        Buffer.compare(
+          tensors.get(name + suffix)?.bytes ?? new Uint8Array(),
+          madeName.dataSync() as Uint8Array,
+        ),
       ).toBe(0);
   });
 
   it("are refused where they are no matrices", async () => {
-    const held = { dtype: "BF16", shape: [4, 64], bytes: new Uint8Array(512) } as const;
+    const tensor = { dtype: "BF16", shape: [4, 64], bytes: new Uint8Array(512) } as const;
     await writeContents(w.path("."), {
-      tensors: new Map([["m.down_proj", held]]),
+      tensors: new Map([["m.down_proj", tensor]]),
       metadata: {},
       json: new Map(),
     });
@@ -112,34 +120,34 @@ it("matrices in any pieces are transposed", async () => {
     fc.integer({ min: 1, max: 130 }),
     fc.integer({ min: 1, max: 130 }),
   );
-  const cuts = fc.array(share, { maxLength: 6 });
+  const cutShares = fc.array(share, { maxLength: 6 });
   await fc.assert(
     fc.asyncProperty(
       sizes,
-      cuts,
+      cutShares,
       fc.constantFrom(2 as const, 4 as const),
       async ([count, rows, columns], places, width) => {
         const length = count * rows * columns;
         const elements = Uint32Array.from({ length }, (_, i) =>
           width === 2 ? i & 0xffff : Math.imul(i, 2654435761),
         );
-        const typed = width === 2 ? Uint16Array.from(elements) : elements;
-        const bytes = new Uint8Array(typed.buffer);
+        const typedElements = width === 2 ? Uint16Array.from(elements) : elements;
+        const bytes = new Uint8Array(typedElements.buffer);
         const out: number[] = [];
-        const put = transposing([count, rows, columns], width, async (matrix) => {
-          const own = matrix.slice().buffer;
-          out.push(...(width === 2 ? new Uint16Array(own) : new Uint32Array(own)));
+        const write = transposing([count, rows, columns], width, async (matrix) => {
+          const matrixBytes = matrix.slice().buffer;
+          out.push(...(width === 2 ? new Uint16Array(matrixBytes) : new Uint32Array(matrixBytes)));
         });
         const ends = [
-          ...places.map((at) => Math.floor(at * bytes.length)).toSorted((a, b) => a - b),
+          ...places.map((fraction) => Math.floor(fraction * bytes.length)).toSorted((a, b) => a - b),
           bytes.length,
         ];
         let from = 0;
         for (const end of ends) {
-          await put(bytes.subarray(from, end));
+          await write(bytes.subarray(from, end));
           from = end;
         }
-        expect(out).toEqual(transposed(typed, rows, columns));
+        expect(out).toEqual(transpose(typedElements, rows, columns));
       },
     ),
     { numRuns: draws(50) },

@@ -1,5 +1,5 @@
 /**
- * The command line: operands named x and w give the same bytes as operands named a and b. A file must contain one
+ * * The command line: operands named x and w give the same bytes as operands named a and b. A file must contain exactly one
  * complete pair.
  */
 import * as fc from "fast-check";

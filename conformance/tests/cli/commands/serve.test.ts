@@ -90,7 +90,7 @@ it("perplexity reads the text from the metadata, and returns what the command pr
   ]);
 });
 
-it("perplexity returns the picture that it writes on disk in the metadata, under any key but that of the answer", async () => {
+it("perplexity returns the picture that it writes on disk in the metadata, under any key except the answer's key", async () => {
   await writeLanguageModel(w.path("model"));
   const text = "abcabdacbzzyxw";
   writeFileSync(w.path("text"), text);

@@ -17,7 +17,7 @@ const COPIES = BLOCK_FORMAT_NAMES.flatMap((quantizer) =>
 
 describe("scales of consecutive codes", () => {
   it.each(COPIES)(
-    "of $quantizer $tile, $direction, are those of their places",
+    "of $quantizer $tile, $direction, have the indices that the codes' positions give",
     ({ quantizer, tile, direction }) => {
       const spec = makeSpec(quantizer, { tile });
       const recipe: Recipe = { spec, shape: [128, 256], dtype: "f32", scales: "padded", usage: [direction] };

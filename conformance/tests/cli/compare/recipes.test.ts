@@ -95,7 +95,7 @@ describe("tensors that are equal by their bits", () => {
     },
   );
 
-  it("are compared under the prefix alone", async () => {
+  it("are compared only under the prefix", async () => {
     const [, a, b] = OTHERS[0] as (typeof OTHERS)[number];
     expect((await compareRecipes(a, b, "--prefix", "other")).status).toBe(0);
   });

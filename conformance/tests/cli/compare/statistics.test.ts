@@ -180,7 +180,7 @@ describe("compare --stats", () => {
   }
 
   it.each(sampleCases(DIALECT_NAMES, 4))(
-    "measures errors of the values that %s reads, and of those of dequantize",
+    "measures errors of the values that %s reads, and of the values that dequantize reads",
     async (dialect) => {
       await w.write("in", [WIDE]);
       await w.succeed("quantize", "@in", "-o", "@a", "--dialect", dialect);

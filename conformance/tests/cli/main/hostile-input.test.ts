@@ -120,7 +120,7 @@ describe("an option", () => {
   );
 
   it.each(sampleCases(OPTIONS.filter(([, option]) => option !== "help")))(
-    "%s --%s is given once, with a value just where it has one",
+    "%s --%s occurs once, with a value exactly if the option takes a value",
     async (command, option, row) => {
       await w.write("in", TENSORS);
       const validValue =

@@ -24,14 +24,23 @@ const ELEMENTS = IS_FULL ? undefined : 2 * PERIODS + 960;
 type Library = (dtype: WideDType, owner: number, element: number) => readonly number[];
 
 /** The trials of all ranks so far: their inputs of each sum, and the messages that they exchanged. */
-class Recorded {
-  readonly #said = new Map<string, Uint8Array>();
+class ExchangeRecord {
+  readonly #contributions = new Map<string, Uint8Array>();
 
   /** The contribution of each rank at a step; undefined if a rank has not reached the step. */
-  at(place: string, rank: number, own: Uint8Array, size: number): readonly Uint8Array[] | undefined {
-    this.#said.set(`${place} ${rank}`, own);
-    const all = Array.from({ length: size }, (_, each) => this.#said.get(`${place} ${each}`));
-    return all.some((each) => each === undefined) ? undefined : (all as Uint8Array[]);
+  contributionsAt(
+    place: string,
+    rank: number,
+    contribution: Uint8Array,
+    size: number,
+  ): readonly Uint8Array[] | undefined {
+    this.#contributions.set(`${place} ${rank}`, contribution);
+    const contributions = Array.from({ length: size }, (_, otherRank) =>
+      this.#contributions.get(`${place} ${otherRank}`),
+    );
+    return contributions.some((contribution) => contribution === undefined)
+      ? undefined
+      : (contributions as Uint8Array[]);
   }
 }
 
@@ -53,7 +62,7 @@ function valuesOf(dtype: "bf16" | "f16"): Float32Array {
   return values;
 }
 
-function stored(dtype: WideDType, values: Float32Array): Uint8Array {
+function encodeValues(dtype: WideDType, values: Float32Array): Uint8Array {
   if (dtype === "f32") return new Uint8Array(values.slice().buffer);
   const codes = codesOf(dtype);
   return new Uint8Array(Uint16Array.from(values, (value) => codes.get(value) as number).buffer);
@@ -73,39 +82,51 @@ function codesOf(dtype: "bf16" | "f16"): ReadonlyMap<number, number> {
 /**
  * Runs the probe of one rank. Missing contributions of other ranks are replaced by arbitrary ones; a later run has the real ones.
  */
-function probe(backend: Backend, size: number, rank: number, library: Library, recorded: Recorded): Rings {
-  let [sums, tells] = [0, 0];
+function probe(
+  backend: Backend,
+  size: number,
+  rank: number,
+  library: Library,
+  record: ExchangeRecord,
+): Rings {
+  let [numSums, numGathers] = [0, 0];
   const { memory } = backend;
   const reduceScatter = (x: number, out: number, count: number, dtype: WideDType): void => {
     const bytes = (count * storageBits(dtype)) / 8;
     const part = PERIODS * (storageBits(dtype) / 8);
-    const given = recorded.at(`sum ${sums++}`, rank, memory.readSync(x + rank * bytes, part), size);
-    if (!given) return;
-    const parts = given.map((each) => numbers(dtype, each));
-    const round = dtype === "f32" ? Math.fround : roundTo(dtype);
-    const total = (parts[0] as Float32Array).map((_, i) =>
-      library(dtype, rank, i)
-        .map((each) => (parts[each] as Float32Array)[i] as number)
-        .reduce((sum, each) => round(sum + each)),
+    const contributions = record.contributionsAt(
+      `sum ${numSums++}`,
+      rank,
+      memory.readSync(x + rank * bytes, part),
+      size,
     );
-    const made = stored(dtype, total);
-    for (let at = 0; at < bytes; at += made.length)
-      memory.write(out + at, made.subarray(0, Math.min(made.length, bytes - at)));
+    if (!contributions) return;
+    const valuesByRank = contributions.map((bytesOfRank) => numbers(dtype, bytesOfRank));
+    const round = dtype === "f32" ? Math.fround : roundTo(dtype);
+    const total = (valuesByRank[0] as Float32Array).map((_, i) =>
+      library(dtype, rank, i)
+        .map((contributor) => (valuesByRank[contributor] as Float32Array)[i] as number)
+        .reduce((sum, addend) => round(sum + addend)),
+    );
+    const encodedSums = encodeValues(dtype, total);
+    for (let offset = 0; offset < bytes; offset += encodedSums.length)
+      memory.write(out + offset, encodedSums.subarray(0, Math.min(encodedSums.length, bytes - offset)));
   };
   const devices = { begin() {}, end() {}, reduceScatter };
-  const tell = (own: Uint8Array): readonly Uint8Array[] =>
-    recorded.at(`tell ${tells++}`, rank, own, size) ?? Array.from({ length: size }, () => own);
-  return probeRings({ rank, size, backend, devices: devices as never, elements: ELEMENTS, allGather: tell });
+  const allGather = (contribution: Uint8Array): readonly Uint8Array[] =>
+    record.contributionsAt(`tell ${numGathers++}`, rank, contribution, size) ??
+    Array.from({ length: size }, () => contribution);
+  return probeRings({ rank, size, backend, devices: devices as never, elements: ELEMENTS, allGather });
 }
 
 /** The result of each rank's probe. */
-function probed(size: number, library: Library): readonly Rings[] {
-  const recorded = new Recorded();
-  let all: readonly Rings[] = [];
+function probeAll(size: number, library: Library): readonly Rings[] {
+  const record = new ExchangeRecord();
+  let ringsByRank: readonly Rings[] = [];
   // pass n is right about results that depend on up to n collectives: a sum, and two exchanges of messages
   for (let pass = 0; pass < 4; pass++)
-    all = Array.from({ length: size }, (_, rank) => probe(backend(), size, rank, library, recorded));
-  return all;
+    ringsByRank = Array.from({ length: size }, (_, rank) => probe(backend(), size, rank, library, record));
+  return ringsByRank;
 }
 
 const planOf = (order: readonly number[], sum: WideDType): SumPlan => ({
@@ -116,9 +137,9 @@ const planOf = (order: readonly number[], sum: WideDType): SumPlan => ({
 });
 
 /** A ring in the form that the probe reports: from rank 0 on. */
-const fromZero = (ring: readonly number[]): readonly number[] => [
-  ...ring.slice(ring.indexOf(0)),
-  ...ring.slice(0, ring.indexOf(0)),
+const fromZero = (order: readonly number[]): readonly number[] => [
+  ...order.slice(order.indexOf(0)),
+  ...order.slice(0, order.indexOf(0)),
 ];
 
 describe("the probe of a library's sums", () => {
@@ -126,49 +147,51 @@ describe("the probe of a library's sums", () => {
     const rings = { f32: [2, 0, 1, 3], f16: [0, 1, 2, 3] } as const;
     const library: Library = (dtype, owner) =>
       dtype === "bf16" ? [0, 1, 2, 3] : orderOf(planOf(rings[dtype], dtype), owner);
-    for (const found of probed(4, library))
-      expect(found).toEqual({ f32: [0, 1, 3, 2], bf16: undefined, f16: [0, 1, 2, 3] });
+    for (const foundRings of probeAll(4, library))
+      expect(foundRings).toEqual({ f32: [0, 1, 3, 2], bf16: undefined, f16: [0, 1, 2, 3] });
   });
 
   it("finds any ring of five ranks, and none if the sums of a single rank, or some of them, have another order", () => {
     const order = fc.shuffledSubarray([0, 1, 2, 3, 4], { minLength: 5 });
     /** The elements that have another order, on one rank: all, none, and those of one channel of sixteen. */
-    const isOther: Readonly<Record<WideDType, (element: number) => boolean>> = {
+    const hasOtherOrder: Readonly<Record<WideDType, (element: number) => boolean>> = {
       f32: () => true,
       bf16: () => false,
       f16: (element) => element % 960 >= 900,
     };
     fc.assert(
-      fc.property(order, fc.nat(4), (ring, odd) => {
-        const all = probed(5, (dtype, owner, element) => {
-          const [a, b, c, ...rest] = orderOf(planOf(ring, dtype), owner) as [number, number, number];
-          return owner === odd && isOther[dtype](element) ? [a, c, b, ...rest] : [a, b, c, ...rest];
+      fc.property(order, fc.nat(4), (ring, oddRank) => {
+        const ringsByRank = probeAll(5, (dtype, owner, element) => {
+          const [a, b, c, ...otherRanks] = orderOf(planOf(ring, dtype), owner) as [number, number, number];
+          return owner === oddRank && hasOtherOrder[dtype](element)
+            ? [a, c, b, ...otherRanks]
+            : [a, b, c, ...otherRanks];
         });
-        for (const found of all)
-          expect(found).toEqual({ f32: undefined, bf16: fromZero(ring), f16: undefined });
+        for (const rings of ringsByRank)
+          expect(rings).toEqual({ f32: undefined, bf16: fromZero(ring), f16: undefined });
       }),
       { numRuns: 1 },
     );
   });
 
   it("is not needed for up to three ranks", () => {
-    for (const size of [1, 2, 3]) expect(probed(size, () => [])).toEqual(Array(size).fill({}));
+    for (const size of [1, 2, 3]) expect(probeAll(size, () => [])).toEqual(Array(size).fill({}));
   });
 });
 
 it("a plan is along a known ring from whichever rank it begins, and along no other", () => {
   const order = (size: number) => fc.shuffledSubarray([...Array(size).keys()], { minLength: size });
-  const drawn = fc
+  const cases = fc
     .integer({ min: 1, max: 7 })
     .chain((size) => fc.tuple(order(size), order(size), fc.nat(), fc.constantFrom("f32", "bf16", "f16")));
   fc.assert(
-    fc.property(drawn, ([ring, other, turn, sum]) => {
-      const at = turn % ring.length;
-      const turned = [...ring.slice(at), ...ring.slice(0, at)];
+    fc.property(cases, ([ring, otherOrder, rotation, sum]) => {
+      const shift = rotation % ring.length;
+      const rotatedRing = [...ring.slice(shift), ...ring.slice(0, shift)];
       const rings = { [sum]: fromZero(ring) };
-      expect(isRingOf(rings, planOf(turned, sum))).toBe(true);
-      const isSame = ring.length <= 3 || String(fromZero(other)) === String(fromZero(ring));
-      expect(isRingOf(rings, planOf(other, sum))).toBe(isSame);
+      expect(isRingOf(rings, planOf(rotatedRing, sum))).toBe(true);
+      const isSame = ring.length <= 3 || String(fromZero(otherOrder)) === String(fromZero(ring));
+      expect(isRingOf(rings, planOf(otherOrder, sum))).toBe(isSame);
       expect(isRingOf({}, planOf(ring, sum))).toBe(ring.length <= 3);
     }),
   );

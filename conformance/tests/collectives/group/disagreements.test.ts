@@ -21,14 +21,14 @@ const groups = useRanks(2, "exact", 1000);
 
 interface Layers {
   readonly group: ProcessGroup;
-  readonly first: Linear;
-  readonly second: Linear;
+  readonly firstLayer: Linear;
+  readonly secondLayer: Linear;
   readonly net: Sequential;
 }
 
 const layersOf = (group: ProcessGroup): Layers => {
-  const [first, second] = [1, 2].map(() => new Linear(group.backend, 8, 8)) as [Linear, Linear];
-  return { group, first, second, net: new Sequential(group.backend, first, second) };
+  const [firstLayer, secondLayer] = [1, 2].map(() => new Linear(group.backend, 8, 8)) as [Linear, Linear];
+  return { group, firstLayer, secondLayer, net: new Sequential(group.backend, firstLayer, secondLayer) };
 };
 
 /** Requires that `body` or the next call throws on every rank, with a disagreement on at least one. */
@@ -47,7 +47,7 @@ async function disagreements(body: (layers: Layers) => unknown): Promise<void> {
     ranks.map(({ group }, rank) => failures[rank] ?? group.barrier().catch((error: unknown) => error)),
   );
   for (const end of ends) expect(end).toBeInstanceOf(DistributedError);
-  expect(ends.map((each) => (each as DistributedError).failure)).toContain("disagreement");
+  expect(ends.map((end) => (end as DistributedError).failure)).toContain("disagreement");
   for (const { net } of ranks) {
     net.dispose();
   }
@@ -61,19 +61,19 @@ const run = ({ group, net }: Layers): void => {
 describe("ranks disagree", () => {
   it("where DataParallel reduces gradients of different layers", () =>
     disagreements((layers) => {
-      const { group, first, second, net } = layers;
+      const { group, firstLayer, secondLayer, net } = layers;
       new DataParallel(net, group, { bucketBytes: 1 });
-      const frozen = group.rank === 0 ? first : second;
-      for (const parameter of frozen.parameters()) parameter.requiresGrad = false;
+      const frozenLayer = group.rank === 0 ? firstLayer : secondLayer;
+      for (const parameter of frozenLayer.parameters()) parameter.requiresGrad = false;
       run(layers);
     }));
 
   it("where a backward pass that has reduced some gradients fails on one of them and begins again", () =>
     disagreements((layers) => {
-      const { group, first, net } = layers;
+      const { group, firstLayer, net } = layers;
       new DataParallel(net, group, { bucketBytes: 1 });
       if (group.rank === 1) {
-        const { remove } = first.weight.registerPostAccumulateGradHook(() => {
+        const { remove } = firstLayer.weight.registerPostAccumulateGradHook(() => {
           throw new Error("of this test");
         });
         expect(() => run(layers)).toThrow("of this test");
@@ -84,18 +84,18 @@ describe("ranks disagree", () => {
     }));
 
   it("where fullyShard gathers the parameters of different layers", () =>
-    disagreements(({ group, first, second, net }) => {
+    disagreements(({ group, firstLayer, secondLayer, net }) => {
       fullyShard(net, group);
       const x = zeros(group.backend, "bf16", [4, 8]);
-      const order = group.rank === 0 ? [first, second] : [second, first];
+      const order = group.rank === 0 ? [firstLayer, secondLayer] : [secondLayer, firstLayer];
       noGrad(() => {
         for (const layer of order) layer.forward(x);
       });
     }));
 
   it("where stages of a pipeline run other numbers of microbatches", () =>
-    disagreements(({ group, first }) => {
-      const pipeline = new Pipeline(first, group, {
+    disagreements(({ group, firstLayer }) => {
+      const pipeline = new Pipeline(firstLayer, group, {
         microbatches: 2 + 2 * group.rank,
         input: { shape: [4, 8] },
         loss: (output) => functional.mseLoss(output, zeros(group.backend, "bf16", [4, 8])),
@@ -112,7 +112,7 @@ describe("ranks disagree", () => {
       functional.attention(x, x, x, { causal, cpGroup: group, cpCommType: "all_gather", datapath: "hopper" });
     }));
 
-  it("where parts of tensor parallelism would be overwritten by those of another rank", () =>
+  it("where parts of tensor parallelism would be overwritten by parts of another rank", () =>
     disagreements(({ group }) => {
       using layer = new Linear(group.backend, 8, 8, { group, parallelMode: "column" });
       broadcastParameters(layer, group);

@@ -25,8 +25,8 @@ const values = (group: ProcessGroup, length = 4): Tensor<"f32"> =>
 /** The error that a call, or reading its result, throws. */
 async function failureOf(body: () => unknown): Promise<DistributedError> {
   try {
-    const made = await body();
-    if (made && typeof made === "object" && "data" in made) await (made as Tensor).data();
+    const result = await body();
+    if (result && typeof result === "object" && "data" in result) await (result as Tensor).data();
   } catch (error) {
     if (error instanceof DistributedError) return error;
     throw error;
@@ -34,11 +34,11 @@ async function failureOf(body: () => unknown): Promise<DistributedError> {
   throw new Error("nothing failed");
 }
 
-const half = (group: ProcessGroup) => empty(group.backend, "bf16", [4]).write(new Uint16Array(4));
+const bf16Values = (group: ProcessGroup) => empty(group.backend, "bf16", [4]).write(new Uint16Array(4));
 const DISAGREEMENTS: Readonly<Record<string, (group: ProcessGroup) => unknown>> = {
   "another operation": (group) => group.allGather(values(group)),
   "another shape": (group) => group.allReduce(values(group, 5)),
-  "another type": (group) => group.allReduce(half(group)),
+  "another type": (group) => group.allReduce(bf16Values(group)),
   "another reduction": (group) => group.allReduce(values(group), { reduction: "max" }),
   "another algorithm": (group) => group.allReduce(values(group), { plan: { algorithm: "ring" } }),
   "another order": (group) =>
@@ -52,24 +52,24 @@ const DISAGREEMENTS: Readonly<Record<string, (group: ProcessGroup) => unknown>> 
 };
 
 /** Calls of every kind. All variants have tensors with the same number of bytes. */
-interface Given {
+interface CallArguments {
   readonly dtype: "bf16" | "f16";
   readonly shape: Shape;
   readonly reduction: "sum" | "mean" | "max";
 }
-const GIVEN: Given = { dtype: "bf16", shape: [4, 2], reduction: "sum" };
-const zeroed = ({ backend }: ProcessGroup, { dtype, shape }: Given): Tensor<"bf16" | "f16"> =>
+const ARGUMENTS: CallArguments = { dtype: "bf16", shape: [4, 2], reduction: "sum" };
+const zeros = ({ backend }: ProcessGroup, { dtype, shape }: CallArguments): Tensor<"bf16" | "f16"> =>
   empty(backend, dtype, shape).write(new Uint16Array(8));
-const CALLS: Readonly<Record<string, (group: ProcessGroup, given: Given) => unknown>> = {
-  allGather: (group, given) => group.allGather(zeroed(group, given)),
-  reduceScatter: (group, given) => group.reduceScatter(zeroed(group, given), { reduction: given.reduction }),
-  allReduce: (group, given) => group.allReduce(zeroed(group, given), { reduction: given.reduction }),
-  broadcast: (group, given) => group.broadcast(zeroed(group, given)),
-  allToAll: (group, given) => group.allToAll(zeroed(group, given)),
-  "send and recv": (group, given) =>
-    group.rank === 0 ? group.send(zeroed(group, given), 1) : group.recv(zeroed(group, given), 0),
+const CALLS: Readonly<Record<string, (group: ProcessGroup, args: CallArguments) => unknown>> = {
+  allGather: (group, args) => group.allGather(zeros(group, args)),
+  reduceScatter: (group, args) => group.reduceScatter(zeros(group, args), { reduction: args.reduction }),
+  allReduce: (group, args) => group.allReduce(zeros(group, args), { reduction: args.reduction }),
+  broadcast: (group, args) => group.broadcast(zeros(group, args)),
+  allToAll: (group, args) => group.allToAll(zeros(group, args)),
+  "send and recv": (group, args) =>
+    group.rank === 0 ? group.send(zeros(group, args), 1) : group.recv(zeros(group, args), 0),
 };
-const OTHERWISE: Readonly<Record<string, Partial<Given>>> = {
+const DIFFERENCES: Readonly<Record<string, Partial<CallArguments>>> = {
   dtype: { dtype: "f16" },
   // the same rows, each of another shape
   shape: { shape: [4, 2, 1] },
@@ -77,19 +77,21 @@ const OTHERWISE: Readonly<Record<string, Partial<Given>>> = {
   "reduction, a maximum": { reduction: "max" },
 };
 const SAME_BYTES = Object.keys(CALLS).flatMap((name) =>
-  Object.entries(OTHERWISE)
+  Object.entries(DIFFERENCES)
     .filter(([, { reduction }]) => !reduction || ["allReduce", "reduceScatter"].includes(name))
-    .flatMap(([what, other]) => [0, 1].map((wrong) => [name, what, wrong, other] as const)),
+    .flatMap(([field, difference]) =>
+      [0, 1].map((differingRank) => [name, field, differingRank, difference] as const),
+    ),
 );
 
 describe("ranks of one process that disagree", () => {
   const cases = Object.keys(DISAGREEMENTS).flatMap((name) => [0, 1, 2].map((rank) => [name, rank] as const));
-  it.each(cases)("%s, called by rank %i", async (name, faulty) => {
+  it.each(cases)("%s, called by rank %i", async (name, faultyRank) => {
     const groups = await ranks(3);
     const failures = await Promise.all(
       groups.map((group) =>
         failureOf(() =>
-          group.rank === faulty ? DISAGREEMENTS[name]?.(group) : group.allReduce(values(group)),
+          group.rank === faultyRank ? DISAGREEMENTS[name]?.(group) : group.allReduce(values(group)),
         ).catch(
           // a call without a result to read reports the failure in the next call
           () => failureOf(() => group.barrier()),
@@ -98,11 +100,12 @@ describe("ranks of one process that disagree", () => {
     );
     for (const failure of failures) {
       expect(failure).toMatchObject({ failure: "disagreement", code: "DISTRIBUTED" });
-      expect(failure.message).toContain(`rank ${faulty} called`);
+      expect(failure.message).toContain(`rank ${faultyRank} called`);
     }
-    const others = failures.filter((_, rank) => rank !== faulty);
-    for (const { operation, message } of others) expect(message.startsWith(`${operation}: `)).toBe(true);
-    expect(others.map(({ operation }) => operation)).toContain("allReduce");
+    const otherFailures = failures.filter((_, rank) => rank !== faultyRank);
+    for (const { operation, message } of otherFailures)
+      expect(message.startsWith(`${operation}: `)).toBe(true);
+    expect(otherFailures.map(({ operation }) => operation)).toContain("allReduce");
   });
 
   it.each(["allReduce", "reduceScatter"] as const)("%s, of other subjects", async (name) => {
@@ -120,48 +123,55 @@ describe("ranks of one process that disagree", () => {
 
   it("send and recv, of a rank to itself, which is refused", async () => {
     for (const group of await ranks(3)) {
-      const refused = new RegExp(`is ${group.rank}, this rank itself; give another`);
-      expect(() => group.send(values(group), group.rank)).toThrow(refused);
-      expect(() => group.recv(values(group), group.rank)).toThrow(refused);
+      const message = new RegExp(`is ${group.rank}, this rank itself; give another`);
+      expect(() => group.send(values(group), group.rank)).toThrow(message);
+      expect(() => group.recv(values(group), group.rank)).toThrow(message);
     }
   });
 
   it.each([
-    ["a different mesh", (group: ProcessGroup, wrong: boolean) => group.split(wrong ? { dp: 2 } : { tp: 2 })],
+    [
+      "a different mesh",
+      (group: ProcessGroup, differs: boolean) => group.split(differs ? { dp: 2 } : { tp: 2 }),
+    ],
     [
       "other rows",
-      (group: ProcessGroup, wrong: boolean) =>
-        group.allGather(values(group), { rows: wrong ? [5, 4] : [4, 4] }),
+      (group: ProcessGroup, differs: boolean) =>
+        group.allGather(values(group), { rows: differs ? [5, 4] : [4, 4] }),
     ],
     [
       "another root",
-      (group: ProcessGroup, wrong: boolean) => group.broadcast(values(group), { root: wrong ? 1 : 0 }),
+      (group: ProcessGroup, differs: boolean) => group.broadcast(values(group), { root: differs ? 1 : 0 }),
     ],
     [
       "other rows received",
-      (group: ProcessGroup, wrong: boolean) =>
-        group.allToAll(values(group), { sent: [2, 2], received: wrong ? [3, 2] : [2, 2] }),
+      (group: ProcessGroup, differs: boolean) =>
+        group.allToAll(values(group), { sent: [2, 2], received: differs ? [3, 2] : [2, 2] }),
     ],
   ])("%s", async (_name, call) => {
-    const [zero, one] = (await ranks(2)) as [ProcessGroup, ProcessGroup];
-    const first = failureOf(() => call(zero, false)).catch(() => failureOf(() => zero.barrier()));
-    const second = failureOf(() => call(one, true)).catch(() => failureOf(() => one.barrier()));
-    for (const { failure } of await Promise.all([first, second])) expect(failure).toBe("disagreement");
+    const [rank0, rank1] = (await ranks(2)) as [ProcessGroup, ProcessGroup];
+    const firstFailure = failureOf(() => call(rank0, false)).catch(() => failureOf(() => rank0.barrier()));
+    const secondFailure = failureOf(() => call(rank1, true)).catch(() => failureOf(() => rank1.barrier()));
+    for (const { failure } of await Promise.all([firstFailure, secondFailure]))
+      expect(failure).toBe("disagreement");
   });
 });
 
 describe("ranks of one process whose tensors have as many bytes", () => {
-  it.each(SAME_BYTES)("%s, which differ in %s on rank %i", async (name, _field, wrong, other) => {
-    const groups = await ranks(2);
-    const failures = await Promise.all(
-      groups.map((group) =>
-        failureOf(() => CALLS[name]?.(group, group.rank === wrong ? { ...GIVEN, ...other } : GIVEN)).catch(
-          () => failureOf(() => group.barrier()),
+  it.each(SAME_BYTES)(
+    "%s, which differ in %s on rank %i",
+    async (name, _field, differingRank, difference) => {
+      const groups = await ranks(2);
+      const failures = await Promise.all(
+        groups.map((group) =>
+          failureOf(() =>
+            CALLS[name]?.(group, group.rank === differingRank ? { ...ARGUMENTS, ...difference } : ARGUMENTS),
+          ).catch(() => failureOf(() => group.barrier())),
         ),
-      ),
-    );
-    for (const { failure } of failures) expect(failure).toBe("disagreement");
-  });
+      );
+      for (const { failure } of failures) expect(failure).toBe("disagreement");
+    },
+  );
 });
 
 describe("groups of several splits", () => {
@@ -170,7 +180,9 @@ describe("groups of several splits", () => {
     const axis = "tp" in mesh ? "tp" : "dp";
     const meshes = groups.map((group) => [group.split(mesh), group.split(mesh)] as const);
     const failures = await Promise.all(
-      meshes.map((of, rank) => failureOf(() => of[rank === 0 ? 0 : 1][axis].allReduce(values(of[0][axis])))),
+      meshes.map((groupsOfRank, rank) =>
+        failureOf(() => groupsOfRank[rank === 0 ? 0 : 1][axis].allReduce(values(groupsOfRank[0][axis]))),
+      ),
     );
     for (const { failure, operation } of failures)
       expect([failure, operation]).toEqual(["deadline", "allReduce"]);
@@ -183,15 +195,15 @@ describe("a rank that sends itself other rows than it receives", () => {
     [1, 2],
     [0, 2],
     [3, 0],
-  ])("%i and %i: is refused without a message to other ranks", async (sent, received) => {
-    const [zero, one] = (await ranks(2)) as [ProcessGroup, ProcessGroup];
+  ])("%i and %i: is refused without a message to other ranks", async (sentRows, receivedRows) => {
+    const [rank0, rank1] = (await ranks(2)) as [ProcessGroup, ProcessGroup];
     expect(() =>
-      zero.allToAll(values(zero), { sent: [sent, 4 - sent], received: [received, 2] }),
+      rank0.allToAll(values(rank0), { sent: [sentRows, 4 - sentRows], received: [receivedRows, 2] }),
     ).toThrowError(ArgumentError);
-    expect(() => one.allToAll(values(one), { sent: [4 - sent, sent], received: [2, received] })).toThrowError(
-      new RegExp(`sends ${sent} rows to itself and receives ${received}`),
-    );
-    const sums = [zero, one].map((group) => group.allReduce(values(group)));
+    expect(() =>
+      rank1.allToAll(values(rank1), { sent: [4 - sentRows, sentRows], received: [2, receivedRows] }),
+    ).toThrowError(new RegExp(`sends ${sentRows} rows to itself and receives ${receivedRows}`));
+    const sums = [rank0, rank1].map((group) => group.allReduce(values(group)));
     for (const sum of sums) expect(Array.from(await sum.data())).toEqual([2, 2, 2, 2]);
   });
 });
@@ -207,10 +219,10 @@ const LAST_CALLS: Readonly<
   "a message of a result": [
     (group, x) => {
       const sum = group.allReduce(x);
-      const twice = add(sum, sum);
-      if (group.rank === 1) return group.recv(twice, 0);
-      group.send(twice, 1);
-      return twice;
+      const doubled = add(sum, sum);
+      if (group.rank === 1) return group.recv(doubled, 0);
+      group.send(doubled, 1);
+      return doubled;
     },
     [4, 4],
   ],
@@ -218,56 +230,56 @@ const LAST_CALLS: Readonly<
 
 describe("a rank that leaves", () => {
   it.each(Object.keys(LAST_CALLS))("takes part before in what it has called: %s", async (name) => {
-    const [zero, one] = (await ranks(2)) as [ProcessGroup, ProcessGroup];
-    const [call, wanted] = LAST_CALLS[name] as (typeof LAST_CALLS)[string];
-    call(zero, values(zero, 2));
-    const left = zero.dispose();
-    expect([...((await call(one, values(one, 2)).data()) as Float32Array)]).toEqual(wanted);
-    await left;
+    const [rank0, rank1] = (await ranks(2)) as [ProcessGroup, ProcessGroup];
+    const [call, expected] = LAST_CALLS[name] as (typeof LAST_CALLS)[string];
+    call(rank0, values(rank0, 2));
+    const departure = rank0.dispose();
+    expect([...((await call(rank1, values(rank1, 2)).data()) as Float32Array)]).toEqual(expected);
+    await departure;
   });
 });
 
 describe("a rank that does not make the call", () => {
   it("is named in the error after the timeout", async () => {
-    const [zero, one] = (await ranks(3, 50)) as [ProcessGroup, ProcessGroup];
-    const [x, y] = [zero.allReduce(values(zero)), one.allReduce(values(one))];
+    const [rank0, rank1] = (await ranks(3, 50)) as [ProcessGroup, ProcessGroup];
+    const [x, y] = [rank0.allReduce(values(rank0)), rank1.allReduce(values(rank1))];
     const failures = await Promise.all([failureOf(() => x.data()), failureOf(() => y.data())]);
     for (const failure of failures)
       expect(failure).toMatchObject({ failure: "deadline", operation: "allReduce", rank: 2 });
   });
 
   it("is named by a blocking read, and can still make the call", async () => {
-    const [zero, one] = (await ranks(2)) as [ProcessGroup, ProcessGroup];
-    const sum = zero.allReduce(values(zero));
-    const twice = add(sum, sum);
-    expect(() => twice.dataSync()).toThrowError(/rank 1 has not called yet.*await data\(\)/);
-    one.allReduce(values(one));
-    expect(Array.from(twice.dataSync())).toEqual([4, 4, 4, 4]);
+    const [rank0, rank1] = (await ranks(2)) as [ProcessGroup, ProcessGroup];
+    const sum = rank0.allReduce(values(rank0));
+    const doubled = add(sum, sum);
+    expect(() => doubled.dataSync()).toThrowError(/rank 1 has not called yet.*await data\(\)/);
+    rank1.allReduce(values(rank1));
+    expect(Array.from(doubled.dataSync())).toEqual([4, 4, 4, 4]);
   });
 
   it("is reported as lost after it has left", async () => {
-    const [zero, one] = (await ranks(2)) as [ProcessGroup, ProcessGroup];
-    const sum = zero.allReduce(values(zero));
-    await one.dispose();
+    const [rank0, rank1] = (await ranks(2)) as [ProcessGroup, ProcessGroup];
+    const sum = rank0.allReduce(values(rank0));
+    await rank1.dispose();
     expect(await failureOf(() => sum.data())).toMatchObject({
       failure: "lost",
       operation: "allReduce",
       rank: 1,
     });
-    expect(() => one.allReduce(values(one))).toThrowError(DisposedError);
+    expect(() => rank1.allReduce(values(rank1))).toThrowError(DisposedError);
   });
 });
 
 describe("a failed group", () => {
   it("makes every later call and every read of an unfinished result fail", async () => {
-    const [zero, one] = (await ranks(2)) as [ProcessGroup, ProcessGroup];
-    const x = values(zero);
-    const sum = zero.allReduce(x);
-    one.abort("the loss is not a number");
+    const [rank0, rank1] = (await ranks(2)) as [ProcessGroup, ProcessGroup];
+    const x = values(rank0);
+    const sum = rank0.allReduce(x);
+    rank1.abort("the loss is not a number");
     expect(await failureOf(() => sum.data())).toMatchObject({ failure: "aborted", rank: 1 });
-    expect(() => zero.broadcast(x)).toThrowError(/rank 1 ended the group: the loss is not a number/);
+    expect(() => rank0.broadcast(x)).toThrowError(/rank 1 ended the group: the loss is not a number/);
     expect(() => add(x, x)).toThrowError(DistributedError);
-    expect((await failureOf(() => one.barrier())).failure).toBe("aborted");
+    expect((await failureOf(() => rank1.barrier())).failure).toBe("aborted");
   });
 
   it.each(["of one rank alone", "of a loopback"])(
@@ -277,47 +289,49 @@ describe("a failed group", () => {
       const group =
         kind === "of a loopback" ? loopback : new ProcessGroup(new LocalCommunicator(loopback.backend));
       const { dp } = group.split({});
-      const inner = dp.split({}).dp;
+      const innerGroup = dp.split({}).dp;
       const x = values(group);
       group.abort("the loss is not a number");
-      for (const each of [group, dp, inner])
-        expect(() => each.allReduce(x)).toThrowError(/the loss is not a number/);
+      for (const failedGroup of [group, dp, innerGroup])
+        expect(() => failedGroup.allReduce(x)).toThrowError(/the loss is not a number/);
       x.dispose();
     },
   );
 
   it("frees its memory, and dispose throws a failure that no call has thrown", async () => {
-    const [zero, one] = (await ranks(2)) as [ProcessGroup, ProcessGroup];
-    const x = values(zero);
-    const sum = zero.allReduce(x);
-    const twice = add(sum, x);
-    for (const each of [x, sum]) each.dispose();
-    expect(zero.backend.memoryUse().blocks).toBe(3);
-    one.abort();
-    twice.dispose();
-    expect(zero.backend.memoryUse()).toMatchObject({ live: 0, blocks: 0 });
-    await expect(zero.dispose()).rejects.toThrowError(DistributedError);
-    await expect(zero.dispose()).resolves.toBeUndefined();
+    const [rank0, rank1] = (await ranks(2)) as [ProcessGroup, ProcessGroup];
+    const x = values(rank0);
+    const sum = rank0.allReduce(x);
+    const doubled = add(sum, x);
+    for (const sharedTensor of [x, sum]) sharedTensor.dispose();
+    expect(rank0.backend.memoryUse().blocks).toBe(3);
+    rank1.abort();
+    doubled.dispose();
+    expect(rank0.backend.memoryUse()).toMatchObject({ live: 0, blocks: 0 });
+    await expect(rank0.dispose()).rejects.toThrowError(DistributedError);
+    await expect(rank0.dispose()).resolves.toBeUndefined();
   });
 
   it("reports the reason of the rank whose work failed", async () => {
-    const [zero, one] = (await ranks(2)) as [ProcessGroup, ProcessGroup];
-    const sums = [zero, one].map((group) => group.backend).map((backend) => empty(backend, "f32", [1 << 20]));
+    const [rank0, rank1] = (await ranks(2)) as [ProcessGroup, ProcessGroup];
+    const sums = [rank0, rank1]
+      .map((group) => group.backend)
+      .map((backend) => empty(backend, "f32", [1 << 20]));
     const [x, y] = sums as [Tensor<"f32">, Tensor<"f32">];
-    const first = zero.allReduce(x);
+    const pendingSum = rank0.allReduce(x);
     // the sum needs memory for the parts of other ranks, and all memory is taken
-    const taken: Tensor[] = [];
+    const blockers: Tensor[] = [];
     for (let size = 1 << 29; size >= 1 << 10; size /= 2) {
       try {
-        for (;;) taken.push(empty(one.backend, "u8", [size]));
+        for (;;) blockers.push(empty(rank1.backend, "u8", [size]));
       } catch {
         // smaller blocks may still fit
       }
     }
-    const gone = taken.pop();
-    gone?.dispose();
-    expect(() => one.allReduce(y, { out: y })).toThrowError(/out of memory/);
-    expect(await failureOf(() => first.data())).toMatchObject({
+    const freedBlock = blockers.pop();
+    freedBlock?.dispose();
+    expect(() => rank1.allReduce(y, { out: y })).toThrowError(/out of memory/);
+    expect(await failureOf(() => pendingSum.data())).toMatchObject({
       failure: "lost",
       operation: "allReduce",
       rank: 1,
@@ -327,9 +341,9 @@ describe("a failed group", () => {
 
 describe("a tensor of another rank", () => {
   it("is refused without a message to other ranks", async () => {
-    const [zero, one] = (await ranks(2)) as [ProcessGroup, ProcessGroup];
-    expect(() => zero.allReduce(values(one))).toThrowError(/does not live on the group's backend/);
-    const sums = [zero, one].map((group) => group.allReduce(values(group)));
+    const [rank0, rank1] = (await ranks(2)) as [ProcessGroup, ProcessGroup];
+    expect(() => rank0.allReduce(values(rank1))).toThrowError(/does not live on the group's backend/);
+    const sums = [rank0, rank1].map((group) => group.allReduce(values(group)));
     for (const sum of sums) expect(Array.from(await sum.data())).toEqual([2, 2, 2, 2]);
   });
 });

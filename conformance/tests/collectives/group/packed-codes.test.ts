@@ -32,8 +32,8 @@ async function expectRefused(
 ): Promise<void> {
   using _ = new Scope();
   for (const group of groups) expect(() => call(group)).toThrow(ShapeError);
-  const all = groups.map((group) => group.allGather(codes(group, dtype, 2)).data());
-  for (const data of await Promise.all(all)) expect([...data]).toEqual(groups.map(({ rank }) => rank));
+  const gathers = groups.map((group) => group.allGather(codes(group, dtype, 2)).data());
+  for (const data of await Promise.all(gathers)) expect([...data]).toEqual(groups.map(({ rank }) => rank));
 }
 
 const cases = fc.integer({ min: 1, max: MOST }).chain((size) =>
@@ -50,22 +50,25 @@ const cases = fc.integer({ min: 1, max: MOST }).chain((size) =>
 describe("codes of which two share a byte", () => {
   it("are exchanged by allToAll if those for each rank fill whole bytes, else refused", async () => {
     await fc.assert(
-      fc.asyncProperty(cases, fc.boolean(), async ({ dtype, halves }, odd) => {
+      fc.asyncProperty(cases, fc.boolean(), async ({ dtype, halves }, isOddLength) => {
         const size = halves.length;
         const groups = loopbackOver(backends.slice(0, size), 5000);
         // for an even number of ranks, odd numbers add up to tensors that fill whole bytes
-        const isOdd = odd && size % 2 === 0;
-        const table = halves.map((row) => row.map((half) => 2 * half + (isOdd ? 1 : 0)));
+        const isOdd = isOddLength && size % 2 === 0;
+        const table = halves.map((row) => row.map((pairIndex) => 2 * pairIndex + (isOdd ? 1 : 0)));
         const exchange = (group: ProcessGroup): Tensor => {
-          const sent = table[group.rank] as readonly number[];
-          const received = table.map((row) => row[group.rank] as number);
-          return group.allToAll(codes(group, dtype, sum(sent)), { sent, received });
+          const sentCounts = table[group.rank] as readonly number[];
+          const receivedCounts = table.map((row) => row[group.rank] as number);
+          return group.allToAll(codes(group, dtype, sum(sentCounts)), {
+            sent: sentCounts,
+            received: receivedCounts,
+          });
         };
         if (isOdd) return expectRefused(groups, dtype, exchange);
         using _ = new Scope();
-        const got = await Promise.all(groups.map((group) => exchange(group).data()));
+        const results = await Promise.all(groups.map((group) => exchange(group).data()));
         const expected = groups.map(({ rank }) => halves.flatMap((row, from) => Array(row[rank]).fill(from)));
-        expect(got.map((data) => [...data])).toEqual(expected);
+        expect(results.map((data) => [...data])).toEqual(expected);
       }),
       { numRuns: draws(60) },
     );

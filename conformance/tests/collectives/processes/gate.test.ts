@@ -25,7 +25,7 @@ GREETING.set([0xff, 0, 0, 0, 0, 0, 0, 0, 1, 0x7f, 3, 1]);
 GREETING.write("CURVE", 12);
 
 /** The head of a ZeroMQ command that announces a number of bytes. */
-function announced(bytes: bigint): Buffer {
+function announceBytes(bytes: bigint): Buffer {
   const head = Buffer.alloc(9);
   head[0] = 0x06; // a command whose length has 8 bytes
   head.writeBigUInt64BE(bytes, 1);
@@ -43,7 +43,7 @@ const strangers: fc.Arbitrary<Stranger> = fc.record({
     fc.constant(Buffer.alloc(0)),
     fc.constant(Buffer.from("GET / HTTP/1.1\r\n\r\n")),
     fc.nat(63).map((length) => GREETING.subarray(0, length)),
-    fc.bigInt(0n, (1n << 64n) - 1n).map((bytes) => Buffer.concat([GREETING, announced(bytes)])),
+    fc.bigInt(0n, (1n << 64n) - 1n).map((bytes) => Buffer.concat([GREETING, announceBytes(bytes)])),
     fc.uint8Array({ maxLength: 300 }).map((bytes) => Buffer.from(bytes)),
   ),
   bytes: fc.oneof(fc.constant(0), fc.nat(10_000), fc.constant(1 << 20)),
@@ -56,40 +56,40 @@ function send(port: number, { begin, bytes }: Stranger): Socket {
   const socket = connect(port, "127.0.0.1");
   socket.on("error", () => undefined);
   socket.resume();
-  let left = bytes;
-  const more = (): void => {
-    while (left > 0 && !socket.destroyed) {
-      const size = Math.min(left, ZEROS.length);
-      left -= size;
+  let bytesLeft = bytes;
+  const sendMore = (): void => {
+    while (bytesLeft > 0 && !socket.destroyed) {
+      const size = Math.min(bytesLeft, ZEROS.length);
+      bytesLeft -= size;
       if (!socket.write(ZEROS.subarray(0, size))) return;
     }
   };
-  socket.on("drain", more);
-  socket.write(begin, more);
+  socket.on("drain", sendMore);
+  socket.write(begin, sendMore);
   ends.push(() => socket.destroy());
   return socket;
 }
 
 /** Resolves when a connection has ended, by an error or without one. */
-const closed = (socket: Socket): Promise<unknown> =>
+const connectionEnd = (socket: Socket): Promise<unknown> =>
   new Promise((resolve) => (socket.closed ? resolve(0) : socket.once("close", resolve)));
 
 /**
  * A server in place of ZeroMQ's private socket. It sends as many bytes as a test requests, and records the bytes that it
  * receives.
  */
-async function inner(answer: number) {
-  const received: number[] = [];
-  const record = { now: 0, most: 0, received, port: 0 };
+async function startServer(answerBytes: number) {
+  const bytesReceived: number[] = [];
+  const record = { now: 0, most: 0, received: bytesReceived, port: 0 };
   const server: Server = createServer((socket) => {
-    const i = received.push(0) - 1;
+    const i = bytesReceived.push(0) - 1;
     record.most = Math.max(record.most, ++record.now);
     socket.on("data", (data) => {
-      received[i] = (received[i] ?? 0) + data.length;
+      bytesReceived[i] = (bytesReceived[i] ?? 0) + data.length;
     });
     socket.on("error", () => undefined);
     socket.on("close", () => record.now--);
-    socket.write(ZEROS.subarray(0, answer));
+    socket.write(ZEROS.subarray(0, answerBytes));
   });
   server.listen(0, "127.0.0.1");
   await once(server, "listening");
@@ -98,12 +98,12 @@ async function inner(answer: number) {
   return record;
 }
 
-async function gateTo(port: number, limits: { strangers: number; handshakeMs: number }) {
+async function openGate(port: number, limits: { strangers: number; handshakeMs: number }) {
   const gate = new Gate(`tcp://127.0.0.1:${port}`, limits);
-  const own = await freePort();
-  await gate.listen("127.0.0.1", own);
+  const gatePort = await freePort();
+  await gate.listen("127.0.0.1", gatePort);
   ends.push(() => gate.close());
-  return own;
+  return gatePort;
 }
 
 describe("peers that are not authenticated", () => {
@@ -113,11 +113,11 @@ describe("peers that are not authenticated", () => {
         fc.array(strangers, { minLength: 1, maxLength: 20 }),
         fc.integer({ min: 1, max: 6 }),
         fc.constantFrom(0, 64, 234),
-        async (peers, limit, answer) => {
-          const zeromq = await inner(answer);
-          const port = await gateTo(zeromq.port, { strangers: limit, handshakeMs: 100 });
+        async (peers, limit, answerBytes) => {
+          const zeromq = await startServer(answerBytes);
+          const port = await openGate(zeromq.port, { strangers: limit, handshakeMs: 100 });
           const sockets = peers.map((peer) => send(port, peer));
-          await Promise.all(sockets.map((socket) => closed(socket)));
+          await Promise.all(sockets.map((socket) => connectionEnd(socket)));
           for (const bytes of zeromq.received) expect(bytes).toBeLessThanOrEqual(MAX_HANDSHAKE_BYTES);
           // a connection that the gate has closed may be open at its other end for a moment
           expect(zeromq.most).toBeLessThanOrEqual(limit + 3);
@@ -128,8 +128,8 @@ describe("peers that are not authenticated", () => {
   });
 
   it("are cut off by none of the limits once ZeroMQ has authenticated them", async () => {
-    const zeromq = await inner(235);
-    const port = await gateTo(zeromq.port, { strangers: 1, handshakeMs: 100 });
+    const zeromq = await startServer(235);
+    const port = await openGate(zeromq.port, { strangers: 1, handshakeMs: 100 });
     const rank = connect(port, "127.0.0.1");
     await once(rank, "data");
     for (let i = 0; i < 5; i++) await once(send(port, { begin: GREETING, bytes: 0 }), "data");
@@ -145,66 +145,66 @@ async function job(address = "127.0.0.1") {
   const port = await freePort();
   const place = { size: 2, address, port, token: "the job's own", timeoutMs: 20_000 };
   const hub = new Hub({ ...place, rank: 0 }, () => undefined);
-  const opened = hub.open();
-  return { hub, opened, port, one: { ...place, rank: 1 } };
+  const opening = hub.open();
+  return { hub, opening, port, rank1: { ...place, rank: 1 } };
 }
 
 /** Connects a rank, and ends the job. */
-async function joins({ hub, opened, one }: Awaited<ReturnType<typeof job>>): Promise<void> {
-  const spoke = new Spoke(one, () => undefined);
-  expect(await Promise.all([spoke.open(), opened])).toEqual([undefined, undefined]);
-  await Promise.all([spoke.leave(), hub.leave()]);
+async function joins({ hub, opening, rank1 }: Awaited<ReturnType<typeof job>>): Promise<void> {
+  const speaker = new Spoke(rank1, () => undefined);
+  expect(await Promise.all([speaker.open(), opening])).toEqual([undefined, undefined]);
+  await Promise.all([speaker.leave(), hub.leave()]);
 }
 
 describe("rank 0", () => {
   it("takes no memory for what strangers announce and send, and lets its rank in", async () => {
-    const each = await job();
-    await expect.poll(() => connects(each.port)).toBe(true);
-    const before = process.memoryUsage().rss;
+    const gateJob = await job();
+    await expect.poll(() => connects(gateJob.port)).toBe(true);
+    const memoryBefore = process.memoryUsage().rss;
     const peers = Array.from({ length: 60 }, () =>
-      send(each.port, { begin: Buffer.concat([GREETING, announced(2n ** 33n)]), bytes: 25 << 20 }),
+      send(gateJob.port, { begin: Buffer.concat([GREETING, announceBytes(2n ** 33n)]), bytes: 25 << 20 }),
     );
-    let most = 0;
+    let maxGrowth = 0;
     const watch = setInterval(() => {
-      most = Math.max(most, process.memoryUsage().rss);
+      maxGrowth = Math.max(maxGrowth, process.memoryUsage().rss);
     }, 10);
-    await Promise.all(peers.map((socket) => closed(socket)));
+    await Promise.all(peers.map((socket) => connectionEnd(socket)));
     clearInterval(watch);
-    expect(most - before).toBeLessThan(150 << 20);
-    await joins(each);
+    expect(maxGrowth - memoryBefore).toBeLessThan(150 << 20);
+    await joins(gateJob);
   });
 
   it("keeps few of many idle connections, and lets its rank in while strangers open more", async () => {
-    const each = await job();
-    await expect.poll(() => connects(each.port)).toBe(true);
-    const idle = Array.from({ length: 300 }, () => send(each.port, { begin: GREETING, bytes: 0 }));
+    const gateJob = await job();
+    await expect.poll(() => connects(gateJob.port)).toBe(true);
+    const idleSockets = Array.from({ length: 300 }, () => send(gateJob.port, { begin: GREETING, bytes: 0 }));
     await expect
-      .poll(() => idle.filter((socket) => !socket.destroyed).length, { timeout: 5000 })
+      .poll(() => idleSockets.filter((socket) => !socket.destroyed).length, { timeout: 5000 })
       .toBeLessThanOrEqual(MAX_STRANGERS + 2);
-    const flood = setInterval(() => send(each.port, { begin: GREETING, bytes: 0 }), 2);
+    const flood = setInterval(() => send(gateJob.port, { begin: GREETING, bytes: 0 }), 2);
     ends.push(() => clearInterval(flood));
-    await joins(each);
+    await joins(gateJob);
   });
 
   it("cannot be reached by another interface than the one that its address names", async () => {
-    const ofHost = Object.values(networkInterfaces()).flatMap((all) => all ?? []);
-    const outside = ofHost.find(({ internal, family }) => !internal && family === "IPv4")?.address;
-    const each = await job();
-    await expect.poll(() => connects(each.port)).toBe(true);
-    expect(await connects(each.port, "127.0.0.2")).toBe(false);
-    if (outside !== undefined) expect(await connects(each.port, outside)).toBe(false);
-    await joins(each);
+    const ofHost = Object.values(networkInterfaces()).flatMap((addresses) => addresses ?? []);
+    const outsideAddress = ofHost.find(({ internal, family }) => !internal && family === "IPv4")?.address;
+    const gateJob = await job();
+    await expect.poll(() => connects(gateJob.port)).toBe(true);
+    expect(await connects(gateJob.port, "127.0.0.2")).toBe(false);
+    if (outsideAddress !== undefined) expect(await connects(gateJob.port, outsideAddress)).toBe(false);
+    await joins(gateJob);
   });
 });
 
 async function connects(port: number, host = "127.0.0.1"): Promise<boolean> {
   const socket = connect(port, host);
-  const connected = await once(socket, "connect").then(
+  const connection = await once(socket, "connect").then(
     () => true,
     () => false,
   );
   socket.destroy();
-  return connected;
+  return connection;
 }
 
 describe("the interface on which rank 0 listens", () => {
@@ -216,13 +216,13 @@ describe("the interface on which rank 0 listens", () => {
     ["[::1]", "::1"],
     ["192.0.2.1", undefined], // an address of documentation (RFC 5737), so not of this host
     ["no.such.host.invalid", undefined],
-  ])("of the address %s is %s", async (address, wanted) => {
-    expect(await interfaceOf(address)).toBe(wanted);
+  ])("of the address %s is %s", async (address, expected) => {
+    expect(await interfaceOf(address)).toBe(expected);
   });
 
   it("is each of this host's own, if the address is of it", async () => {
     for (const { address, internal, family } of Object.values(networkInterfaces()).flatMap(
-      (all) => all ?? [],
+      (addresses) => addresses ?? [],
     ))
       if (!internal && family === "IPv4") expect(await interfaceOf(address)).toBe(address);
   });

@@ -27,10 +27,10 @@ async function listening(): Promise<Hub> {
 it("its socket is not in the folder where the program runs", async () => {
   vi.stubEnv("TMPDIR", undefined);
   // other tests may write to other folders meanwhile
-  const here = (): readonly string[] => readdirSync(".").filter((name) => name.startsWith("tmp"));
-  const before = here();
+  const temporaryFolders = (): readonly string[] => readdirSync(".").filter((name) => name.startsWith("tmp"));
+  const foldersBefore = temporaryFolders();
   const hub = await listening();
-  expect(here()).toEqual(before);
+  expect(temporaryFolders()).toEqual(foldersBefore);
   await hub.leave();
 });
 

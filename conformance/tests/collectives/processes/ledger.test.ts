@@ -9,68 +9,69 @@ const TIMEOUT_MS = 1000;
 const FLOW = { sends: 4, expects: 4 };
 const callOf = (name: string): Call => ({ operation: name, text: name, key: name });
 
-/** The ledger of rank 0 of three, and what it has reported. */
-function watched() {
+/** The ledger of rank 0 of three ranks, and the failures that it has reported. */
+function watchedLedger() {
   const failures: Failed[] = [];
-  let agreed = 0;
+  let numAgreed = 0;
   const ledger = new Ledger(
     0,
     TIMEOUT_MS,
     (failure) => failures.push(failure),
-    () => agreed++,
+    () => numAgreed++,
   );
-  const of = { id: "world", rank: 0, ranks: [0, 1, 2] };
-  const made = (name: string): EnqueuedCall => ({
+  const membership = { id: "world", rank: 0, ranks: [0, 1, 2] };
+  const enqueuedCall = (name: string): EnqueuedCall => ({
     kind: "enqueued",
-    membership: of,
+    membership,
     call: callOf(name),
     flows: [undefined, FLOW, FLOW],
   });
   return {
     failures,
-    agreed: () => agreed,
-    look: (now: number) => ledger.checkWaiting(now),
-    left: (rank: number) => ledger.recordDeparture(rank),
-    calls: (name: string, now: number) => ledger.recordCall(made(name), now),
-    hears: (from: number, name: string, sends = FLOW.sends) =>
-      ledger.recordNote(from, { group: of.id, call: callOf(name), sends, expects: FLOW.expects }),
+    agreed: () => numAgreed,
+    checkWaiting: (now: number) => ledger.checkWaiting(now),
+    recordDeparture: (rank: number) => ledger.recordDeparture(rank),
+    recordCall: (name: string, now: number) => ledger.recordCall(enqueuedCall(name), now),
+    recordNote: (from: number, name: string, sends = FLOW.sends) =>
+      ledger.recordNote(from, { group: membership.id, call: callOf(name), sends, expects: FLOW.expects }),
   };
 }
 
 describe("a ledger", () => {
   it("names the rank that is late for a call, and none that is late to leave", () => {
-    const drawn = fc.record({
+    const cases = fc.record({
       isLeaving: fc.boolean(),
-      since: fc.nat(10 * TIMEOUT_MS),
-      waited: fc.oneof(fc.constantFrom(TIMEOUT_MS, TIMEOUT_MS + 1), fc.nat(10 * TIMEOUT_MS)),
-      come: fc.subarray([1, 2]),
+      sinceMs: fc.nat(10 * TIMEOUT_MS),
+      waitedMs: fc.oneof(fc.constantFrom(TIMEOUT_MS, TIMEOUT_MS + 1), fc.nat(10 * TIMEOUT_MS)),
+      arrivedRanks: fc.subarray([1, 2]),
     });
     fc.assert(
-      fc.property(drawn, ({ isLeaving, since, waited, come }) => {
+      fc.property(cases, ({ isLeaving, sinceMs, waitedMs, arrivedRanks }) => {
         const name = isLeaving ? LEAVING : "allReduce";
-        const { calls, hears, look, failures, agreed } = watched();
-        calls(name, since);
-        for (const rank of come) hears(rank, name);
-        look(since + waited);
-        const late = isLeaving || waited <= TIMEOUT_MS ? [] : [1, 2].filter((rank) => !come.includes(rank));
+        const { recordCall, recordNote, checkWaiting, failures, agreed } = watchedLedger();
+        recordCall(name, sinceMs);
+        for (const rank of arrivedRanks) recordNote(rank, name);
+        checkWaiting(sinceMs + waitedMs);
+        const lateRanks =
+          isLeaving || waitedMs <= TIMEOUT_MS ? [] : [1, 2].filter((rank) => !arrivedRanks.includes(rank));
         expect(failures.map(({ failure, rank }) => [failure, rank])).toEqual(
-          late.map((rank) => ["deadline", rank]),
+          lateRanks.map((rank) => ["deadline", rank]),
         );
-        expect(agreed()).toBe(come.length);
+        expect(agreed()).toBe(arrivedRanks.length);
       }),
     );
   });
 
   it("names the rank that leaves before a call that waits for it, and none behind its last call", () => {
     for (const order of ["called before", "called after"]) {
-      const { calls, hears, left, failures } = watched();
-      hears(1, "allReduce");
-      hears(2, "allReduce");
-      if (order === "called before") calls("allReduce", 0);
-      left(1);
-      if (order === "called after") calls("allReduce", 0);
+      const { recordCall, recordNote, recordDeparture, failures } = watchedLedger();
+      recordNote(1, "allReduce");
+      recordNote(2, "allReduce");
+      if (order === "called before") recordCall("allReduce", 0);
+      recordDeparture(1);
+      if (order === "called after") recordCall("allReduce", 0);
       expect(failures).toEqual([]);
-      calls("allGather", 0);
+      recordCall("allGather", 0);
       expect(failures[0]).toMatchObject({ failure: "lost", rank: 1 });
     }
   });
@@ -79,13 +80,13 @@ describe("a ledger", () => {
     ["leaves the group", LEAVING, 4, { failure: "lost", rank: 1, message: /rank 1 has left/ }],
     ["makes another call", "allGather", 4, { failure: "disagreement", rank: 1, message: /called allGather/ }],
     ["sends other bytes", "allReduce", 5, { failure: "disagreement", rank: 1, message: /sent 5 bytes/ }],
-  ] as const)("names the rank that %s", (_what, name, sends, { message, ...wanted }) => {
+  ] as const)("names the rank that %s", (_what, name, sends, { message, ...expected }) => {
     for (const isFirst of [false, true]) {
-      const { calls, hears, failures } = watched();
-      if (isFirst) calls("allReduce", 0);
-      hears(1, name, sends);
-      if (!isFirst) calls("allReduce", 0);
-      expect(failures).toEqual([{ kind: "failed", ...wanted, message: expect.stringMatching(message) }]);
+      const { recordCall, recordNote, failures } = watchedLedger();
+      if (isFirst) recordCall("allReduce", 0);
+      recordNote(1, name, sends);
+      if (!isFirst) recordCall("allReduce", 0);
+      expect(failures).toEqual([{ kind: "failed", ...expected, message: expect.stringMatching(message) }]);
     }
   });
 });

@@ -57,45 +57,45 @@ describe.each(Object.keys(LAUNCHERS) as (keyof typeof LAUNCHERS)[])("a process t
     );
   });
 
-  it("is not alone without an address of the others", () => {
+  it("is one of several processes, so it needs the address of rank 0", () => {
     const environment = environmentOf(name, 1, 2, 1);
-    for (const missing of Object.keys(OTHERS)) {
-      const { [missing]: _, ...rest } = { ...environment, ...OTHERS } as Record<string, string>;
-      expect(() => rendezvousOf("test", {}, rest)).toThrowError(ArgumentError);
-      expect(() => rendezvousOf("test", {}, rest)).toThrowError(`test: ${missing} is not set`);
+    for (const missingName of Object.keys(OTHERS)) {
+      const { [missingName]: _, ...otherVariables } = { ...environment, ...OTHERS } as Record<string, string>;
+      expect(() => rendezvousOf("test", {}, otherVariables)).toThrowError(ArgumentError);
+      expect(() => rendezvousOf("test", {}, otherVariables)).toThrowError(`test: ${missingName} is not set`);
     }
   });
 
   it("says which variable has no number", () => {
     for (const [variable, value] of Object.entries(environmentOf(name, 1, 2, 1))) {
       if (value === "999") continue;
-      for (const wrong of ["-1", "1.5", "two", " 1", "1e1"]) {
-        const environment = { ...environmentOf(name, 1, 2, 1), ...OTHERS, [variable]: wrong };
-        const both = () => [rendezvousOf("test", {}, environment), localRankIn(environment)];
-        expect(both).toThrowError(
-          `${variable} is ${JSON.stringify(wrong)}; it must be a whole number from 0`,
+      for (const invalidRank of ["-1", "1.5", "two", " 1", "1e1"]) {
+        const environment = { ...environmentOf(name, 1, 2, 1), ...OTHERS, [variable]: invalidRank };
+        const readBoth = () => [rendezvousOf("test", {}, environment), localRankIn(environment)];
+        expect(readBoth).toThrowError(
+          `${variable} is ${JSON.stringify(invalidRank)}; it must be a whole number from 0`,
         );
       }
     }
   });
 
   it("is torchrun's if that was started by it", () => {
-    const outer = environmentOf(name, 1, 2, 1);
-    const environment = { ...outer, ...environmentOf("torchrun", 5, 8, 3), ...OTHERS };
+    const outerEnvironment = environmentOf(name, 1, 2, 1);
+    const environment = { ...outerEnvironment, ...environmentOf("torchrun", 5, 8, 3), ...OTHERS };
     expect(rendezvousOf("test", {}, environment)).toMatchObject({ rank: 5, size: 8 });
     expect(localRankIn(environment)).toBe(3);
   });
 });
 
-it("the port is that of the option, else LOCKSTEP_PORT's, else MASTER_PORT's", () => {
+it("the port comes from the option, else from LOCKSTEP_PORT, else from MASTER_PORT", () => {
   const port = fc.option(fc.integer({ min: 1, max: 65535 }), { nil: undefined });
-  const given = environmentOf("torchrun", 1, 2, 1);
+  const launcherEnvironment = environmentOf("torchrun", 1, 2, 1);
   fc.assert(
-    fc.property(port, port, port, (option, own, master) => {
+    fc.property(port, port, port, (option, ownPort, master) => {
       // an empty string counts as a variable that is not set
-      const ports = { LOCKSTEP_PORT: String(own ?? ""), MASTER_PORT: String(master ?? "") };
-      const environment = { ...given, ...OTHERS, ...ports };
-      const expected = option ?? own ?? master;
+      const ports = { LOCKSTEP_PORT: String(ownPort ?? ""), MASTER_PORT: String(master ?? "") };
+      const environment = { ...launcherEnvironment, ...OTHERS, ...ports };
+      const expected = option ?? ownPort ?? master;
       const place = () => rendezvousOf("test", { port: option }, environment);
       if (expected === undefined) expect(place).toThrowError("MASTER_PORT is not set");
       else expect(place()?.port).toBe(expected);
@@ -103,9 +103,9 @@ it("the port is that of the option, else LOCKSTEP_PORT's, else MASTER_PORT's", (
   );
 });
 
-it("the address of rank 0 is that of a host", () => {
+it("the address of rank 0 names a host", () => {
   const environment = { ...environmentOf("torchrun", 1, 2, 1), ...OTHERS };
-  for (const wrong of [
+  for (const invalidAddress of [
     "host0 ",
     " host0",
     "host0\n",
@@ -117,8 +117,10 @@ it("the address of rank 0 is that of a host", () => {
     "höst",
   ]) {
     const reason = /MASTER_ADDR.*must be the name or the address of a host|address.*must be/s;
-    expect(() => rendezvousOf("test", {}, { ...environment, MASTER_ADDR: wrong })).toThrowError(reason);
-    expect(() => rendezvousOf("test", { address: wrong }, environment)).toThrowError(ArgumentError);
+    expect(() => rendezvousOf("test", {}, { ...environment, MASTER_ADDR: invalidAddress })).toThrowError(
+      reason,
+    );
+    expect(() => rendezvousOf("test", { address: invalidAddress }, environment)).toThrowError(ArgumentError);
   }
   for (const address of ["host0", "host-0.example.org", "10.0.0.1", "::1", "[fe80::1%eth0]", "host_0"])
     expect(rendezvousOf("test", { address }, environment)).toMatchObject({ address });
@@ -148,8 +150,11 @@ describe("a process is alone", () => {
 });
 
 it("mpirun's processes have its ranks where srun started mpirun", () => {
-  const outer = environmentOf("srun", 0, 2, 0);
-  const inner = environmentOf("mpirun of Open MPI", 3, 4, 1);
-  expect(rendezvousOf("test", {}, { ...outer, ...inner, ...OTHERS })).toMatchObject({ rank: 3, size: 4 });
-  expect(localRankIn({ ...outer, ...inner })).toBe(1);
+  const outerEnvironment = environmentOf("srun", 0, 2, 0);
+  const innerEnvironment = environmentOf("mpirun of Open MPI", 3, 4, 1);
+  expect(rendezvousOf("test", {}, { ...outerEnvironment, ...innerEnvironment, ...OTHERS })).toMatchObject({
+    rank: 3,
+    size: 4,
+  });
+  expect(localRankIn({ ...outerEnvironment, ...innerEnvironment })).toBe(1);
 });

@@ -16,25 +16,35 @@ const CODES = { f32: [0x3f800000, 0x7f800000], bf16: [0x3f80, 0x7f80], f16: [0x3
 
 /** Zero, the smallest number, 1 and its neighbours, the largest number, infinity and NaN, with both signs. */
 function specials(dtype: WideDType): readonly number[] {
-  const [one, infinity] = CODES[dtype];
+  const [oneCode, infinity] = CODES[dtype];
   const sign = dtype === "f32" ? 2 ** 31 : 2 ** 15;
-  const positive = [0, 1, one - 1, one, one + 1, infinity - 1, infinity, infinity + 1, sign - 1];
-  return [...positive, ...positive.map((code) => code + sign)];
+  const positiveCodes = [
+    0,
+    1,
+    oneCode - 1,
+    oneCode,
+    oneCode + 1,
+    infinity - 1,
+    infinity,
+    infinity + 1,
+    sign - 1,
+  ];
+  return [...positiveCodes, ...positiveCodes.map((code) => code + sign)];
 }
 
-it.each(WIDE_DTYPES)("of each pair of special values of %s is that of the definition", async (dtype) => {
+it.each(WIDE_DTYPES)("of each pair of special values of %s equals the definition", async (dtype) => {
   const codes = specials(dtype);
   const pairs = codes.flatMap((x) => codes.map((y) => [x, y] as const));
-  const parts = Array.from({ length: RANKS }, (_, rank) =>
+  const partsByRank = Array.from({ length: RANKS }, (_, rank) =>
     fromCodes(
       dtype,
       [pairs.length],
       pairs.map((pair) => pair[rank] as number),
     ),
   ) as PlainTensor<WideDType>[];
-  const expected = rounded(dtype, [pairs.length], maximum(parts.map(wideValues)));
+  const expected = rounded(dtype, [pairs.length], maximum(partsByRank.map(wideValues)));
   const results = loopbackOver(backends, 20_000).map((group, rank) => {
-    using x = upload(group.backend, parts[rank] as PlainTensor<WideDType>);
+    using x = upload(group.backend, partsByRank[rank] as PlainTensor<WideDType>);
     return group.allReduce(x, { reduction: "max" });
   });
   for (const result of results) {

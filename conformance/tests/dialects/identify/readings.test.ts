@@ -28,8 +28,8 @@ const FORMATS = ["e2m1", "e2m3", "e3m2", "e4m3", "e5m2", "int8", "s2f6", "int4"]
 /** The magnitudes of a format from 0 up, and the one that would follow the largest. */
 function gridOf(format: ScalarFormat): readonly number[] {
   const values = Array.from({ length: factsOf(format).maxCode + 1 }, (_, code) => valueOfCode(format, code));
-  const [before, last] = values.slice(-2) as [number, number];
-  return [...values, 2 * last - before];
+  const [secondToLast, last] = values.slice(-2) as [number, number];
+  return [...values, 2 * last - secondToLast];
 }
 
 /** Whether a magnitude between two neighbours may round to the lower one, and to the upper one. */
@@ -73,22 +73,24 @@ function codesOf(
   const isNegative = value < 0 || Object.is(value, -0);
   const last = maxCode + (specials === "integer" && isNegative ? 1 : 0);
   // nothing past the largest number lies between two codes, so random bits have no effect there
-  const rounded =
+  const appliedRule =
     index >= last && rule.rounding === "stochastic" ? { ...rule, rounding: "tiesToEven" as const } : rule;
-  const [lower, upper] = place === 0 ? [true, false] : neighbours(rounded, place, index, isNegative);
-  const reached = [...(lower ? [index] : []), ...(upper ? [index + 1] : [])];
+  const [roundsDown, roundsUp] =
+    place === 0 ? [true, false] : neighbours(appliedRule, place, index, isNegative);
+  const gridIndices = [...(roundsDown ? [index] : []), ...(roundsUp ? [index + 1] : [])];
   const zeroIsNegative = {
     kept: isNegative,
     addsZero: isNegative && value !== 0,
     plusZero: false,
     minusZero: isNegative || value === 0,
   }[rule.zero];
-  const codes = reached.flatMap((each) => {
-    if (each > maxCode && rule.overflow === "nonfinite" && (hasInfinity || hasNaN))
+  const codes = gridIndices.flatMap((gridIndex) => {
+    if (gridIndex > maxCode && rule.overflow === "nonfinite" && (hasInfinity || hasNaN))
       return Array.from({ length: 2 ** bits }, (_, code) => code).filter((code) => code % signBit > maxCode);
-    const bare = Math.min(each, last);
-    if (isIntegral(specials)) return [isNegative && bare > 0 ? 2 ** bits - bare : bare];
-    return [bare + ((bare === 0 ? zeroIsNegative : isNegative) ? signBit : 0)];
+    const magnitudeCode = Math.min(gridIndex, last);
+    if (isIntegral(specials))
+      return [isNegative && magnitudeCode > 0 ? 2 ** bits - magnitudeCode : magnitudeCode];
+    return [magnitudeCode + ((magnitudeCode === 0 ? zeroIsNegative : isNegative) ? signBit : 0)];
   });
   return new Set(codes);
 }
@@ -108,8 +110,9 @@ describe.each(FORMATS)("a number as a code of %s", (format) => {
           for (const index of indices)
             for (const place of index > maxCode ? [0] : [0, 0.25, 0.5, 0.75])
               for (const sign of [1, -1]) {
-                const at = grid[index] as number;
-                const value = sign * (at + place * ((grid[index + 1] ?? at) - at));
+                const lowerMagnitude = grid[index] as number;
+                const value =
+                  sign * (lowerMagnitude + place * ((grid[index + 1] ?? lowerMagnitude) - lowerMagnitude));
                 const rule = { rounding, zero, overflow };
                 const expected = codesOf(format, rule, value, index, place);
                 const accepted = Array.from({ length: 2 ** bits }, (_, code) => code).filter((code) =>
@@ -126,29 +129,29 @@ describe.each(FORMATS)("a number as a code of %s", (format) => {
 const OF_BYTES = BLOCK_FORMAT_NAMES.filter((name) => BLOCK_FORMATS[name].padding === "tiles");
 
 it("every layout of scales is read: the reading has the scales of the logical layout", () => {
-  const drawn = fc.constantFrom(...OF_BYTES).chain((quantizer) =>
+  const cases = fc.constantFrom(...OF_BYTES).chain((quantizer) =>
     fc.record({
       quantizer: fc.constant(quantizer),
       tile: fc.constantFrom(...BLOCK_FORMATS[quantizer].tiles),
       rows: fc.integer({ min: 2, max: 300 }),
-      across: fc.integer({ min: 2, max: 13 }),
+      scalesPerRow: fc.integer({ min: 2, max: 13 }),
       layout: fc.constantFrom("logical", "padded", "swizzled"),
     } as const),
   );
   fc.assert(
-    fc.property(drawn, ({ quantizer, tile, rows, across, layout }) => {
+    fc.property(cases, ({ quantizer, tile, rows, scalesPerRow, layout }) => {
       using _scope = new Scope();
-      const size = [rows, 32 * across] as const;
+      const size = [rows, 32 * scalesPerRow] as const;
       const x = tensor(
         backend(),
         Float32Array.from({ length: size[0] * size[1] }, (_, i) => 2 ** ((i * 7) % 12) + i / size[1]),
         size,
       );
       const usage = { rowwise: true, columnwise: false, scaleLayout: layout } as const;
-      const quantized = new SpecQuantizer(makeSpec(quantizer, { tile }), usage).quantize(x);
-      const logical = [...(relayoutScales(quantized, "rowwise", "logical").dataSync() as Uint8Array)];
+      const quantizedTensor = new SpecQuantizer(makeSpec(quantizer, { tile }), usage).quantize(x);
+      const logical = [...(relayoutScales(quantizedTensor, "rowwise", "logical").dataSync() as Uint8Array)];
       const arrangement = layout === "logical" ? "plain" : layout;
-      const readings = scaleReadings(quantized.copy("rowwise").scaleInv, quantizer, tile, size);
+      const readings = scaleReadings(quantizedTensor.copy("rowwise").scaleInv, quantizer, tile, size);
       const matches = readings.filter(
         (reading) => reading.arrangement === arrangement && reading.form === "scale",
       );
@@ -162,7 +165,7 @@ it("scales of another type are read only where every number of it is a scale", (
   using _scope = new Scope();
   const count = 32 * 4;
   const bytes = new Uint8Array(count).fill(0x38);
-  const stored: Readonly<Record<string, Tensor>> = {
+  const storedScales: Readonly<Record<string, Tensor>> = {
     e8m0: tensor(backend(), bytes, [32, 4], "e8m0"),
     e4m3: tensor(backend(), bytes, [32, 4], "e4m3"),
     u8: tensor(backend(), bytes, [32, 4], "u8"),
@@ -176,8 +179,8 @@ it("scales of another type are read only where every number of it is a scale", (
   for (const [quantizer, expected] of Object.entries(WANTED) as [keyof typeof WANTED, readonly string[]][]) {
     const tile = blockFormat(quantizer).tiles[0] ?? "tensor";
     const columns = 4 * (quantizer === "mxfp8" ? 32 : 16);
-    const matches = Object.entries(stored).filter(
-      ([, each]) => scaleReadings(each, quantizer, tile, [32, columns]).length > 0,
+    const matches = Object.entries(storedScales).filter(
+      ([, scaleTensor]) => scaleReadings(scaleTensor, quantizer, tile, [32, columns]).length > 0,
     );
     expect(matches.map(([name]) => name)).toEqual(expected);
   }
@@ -199,9 +202,9 @@ it("one over a power of two is a power of two, and over NaN nothing", () => {
 it.each(FORMATS)("bytes without a type are codes of %s only if each has as few bits", (format) => {
   using _scope = new Scope();
   const { bits } = factsOf(format);
-  const formatsOf = (most: number): readonly ScalarFormat[] =>
-    codeReadings(tensor(backend(), new Uint8Array(64).fill(most, 5, 6), [2, 32], "u8"), [2, 32]).map(
-      (each) => each.format,
+  const formatsOf = (byteValue: number): readonly ScalarFormat[] =>
+    codeReadings(tensor(backend(), new Uint8Array(64).fill(byteValue, 5, 6), [2, 32], "u8"), [2, 32]).map(
+      (row) => row.format,
     );
   expect(formatsOf(2 ** bits - 1)).toContain(format);
   if (bits < 8) expect(formatsOf(2 ** bits)).not.toContain(format);
@@ -238,24 +241,24 @@ const PACKINGS: Readonly<
 };
 
 it("codes in every packing are read, of a matrix or its transpose, if its lines consist of whole blocks", () => {
-  const drawn = fc.record({
+  const cases = fc.record({
     packing: fc.constantFrom(...(Object.keys(PACKINGS) as CodePacking[])),
     blocks: fc.integer({ min: 1, max: 7 }),
     lines: fc.integer({ min: 1, max: 7 }),
-    transposed: fc.boolean(),
+    isTransposed: fc.boolean(),
     seed: fc.nat(1000),
   });
   fc.assert(
-    fc.property(drawn, ({ packing, blocks, lines, transposed, seed }) => {
+    fc.property(cases, ({ packing, blocks, lines, isTransposed, seed }) => {
       using _scope = new Scope();
       const [block, bits, pack] = PACKINGS[packing];
       const width = block * blocks;
       // the orientation of a square matrix is unknown
       fc.pre(width !== lines);
-      const stored = Array.from({ length: lines * width }, (_, i) => ((i + seed) * 37) % 2 ** bits);
+      const storedCodes = Array.from({ length: lines * width }, (_, i) => ((i + seed) * 37) % 2 ** bits);
       const bytes = Uint8Array.from(
         Array.from({ length: lines * blocks }, (_, i) =>
-          pack(stored.slice(block * i, block * (i + 1))),
+          pack(storedCodes.slice(block * i, block * (i + 1))),
         ).flat(),
       );
       const isWord = packing === "eight in a word, plus 8";
@@ -263,13 +266,16 @@ it("codes in every packing are read, of a matrix or its transpose, if its lines 
       const codes = isWord
         ? tensor(backend(), new Int32Array(bytes.buffer), shape, "i32")
         : tensor(backend(), bytes, shape, "u8");
-      const size = transposed ? ([width, lines] as const) : ([lines, width] as const);
-      const expected = transposed
-        ? Array.from({ length: lines * width }, (_, i) => stored[(i % lines) * width + Math.floor(i / lines)])
-        : stored;
-      const readings = codeReadings(codes, size).filter((each) => each.transposed === transposed);
+      const size = isTransposed ? ([width, lines] as const) : ([lines, width] as const);
+      const expected = isTransposed
+        ? Array.from(
+            { length: lines * width },
+            (_, i) => storedCodes[(i % lines) * width + Math.floor(i / lines)],
+          )
+        : storedCodes;
+      const readings = codeReadings(codes, size).filter((reading) => reading.transposed === isTransposed);
       const codesOf = (name: CodePacking) =>
-        readings.filter((each) => each.packing === name).map((each) => [...each.codes]);
+        readings.filter((reading) => reading.packing === name).map((reading) => [...reading.codes]);
       expect(codesOf(packing)).toContainEqual(expected);
       for (const name of ["halves of 16", "halves of 32"] as const)
         if (width % PACKINGS[name][0] !== 0) expect(codesOf(name)).toEqual([]);
@@ -289,18 +295,18 @@ const ordinary = (rows: number, columns: number): Tensor =>
 it("the option quantizer restricts the readings to that quantizer", () => {
   using _scope = new Scope();
   const x = ordinary(4, 64);
-  const by = new SpecQuantizer(makeSpec("mxfp8", { format: "e4m3" }), {
+  const quantizer = new SpecQuantizer(makeSpec("mxfp8", { format: "e4m3" }), {
     rowwise: true,
     columnwise: false,
     scaleLayout: "logical",
   });
-  const { data, scaleInv } = by.quantize(x).copy("rowwise");
+  const { data, scaleInv } = quantizer.quantize(x).copy("rowwise");
   const codes = tensor(backend(), (data.dataSync() as Uint8Array).slice(), [4, 64], "u8");
-  const stored = { codes, scales: scaleInv };
-  const all = identifyDialect(x, stored);
-  expect(identifyDialect(x, { ...stored, quantizer: "mxfp8" })).toEqual(all);
-  expect(all.readings.map(({ quantizer }) => quantizer)).toContain("mxfp8");
-  expect(() => identifyDialect(x, { ...stored, quantizer: "nvfp4" })).toThrow(/fit no quantizer/);
+  const storedTensors = { codes, scales: scaleInv };
+  const identification = identifyDialect(x, storedTensors);
+  expect(identifyDialect(x, { ...storedTensors, quantizer: "mxfp8" })).toEqual(identification);
+  expect(identification.readings.map(({ quantizer }) => quantizer)).toContain("mxfp8");
+  expect(() => identifyDialect(x, { ...storedTensors, quantizer: "nvfp4" })).toThrow(/fit no quantizer/);
 });
 
 it.each([
@@ -308,27 +314,30 @@ it.each([
   ["reciprocal", (amax: number) => 1 / amax],
   ["decode scale", (amax: number) => amax / 2688],
   ["encode scale", (amax: number) => 2688 / amax],
-] as const)("the form in which an NVFP4 tensor's second scale is stored is identified: %s", (form, of) => {
-  using _scope = new Scope();
-  const x = ordinary(16, 64);
-  const by = new SpecQuantizer(makeSpec("nvfp4", {}), {
-    rowwise: true,
-    columnwise: false,
-    scaleLayout: "logical",
-  });
-  const { data, scaleInv, amax } = by.quantize(x).copy("rowwise");
-  const stored = Math.fround(of(Number(amax?.dataSync()[0])));
-  const formOf = (value: number) =>
-    identifyDialect(x, {
-      codes: data,
-      scales: scaleInv,
-      tensorScale: tensor(backend(), Float32Array.of(value), [1]),
+] as const)(
+  "the form in which an NVFP4 tensor's second scale is stored is identified: %s",
+  (form, convert) => {
+    using _scope = new Scope();
+    const x = ordinary(16, 64);
+    const quantizer = new SpecQuantizer(makeSpec("nvfp4", {}), {
+      rowwise: true,
+      columnwise: false,
+      scaleLayout: "logical",
     });
-  // other rules may have the same block scales under another tensor scale
-  const formsOf = (value: number) =>
-    formOf(value).readings.flatMap(({ scaleRule, tensorScale }) =>
-      scaleRule === "twoLevel" ? [tensorScale] : [],
-    );
-  expect([...new Set(formsOf(stored))]).toEqual([form]);
-  expect(formsOf(Math.fround(stored * 1.5))).toEqual([]);
-});
+    const { data, scaleInv, amax } = quantizer.quantize(x).copy("rowwise");
+    const storedScale = Math.fround(convert(Number(amax?.dataSync()[0])));
+    const formOf = (value: number) =>
+      identifyDialect(x, {
+        codes: data,
+        scales: scaleInv,
+        tensorScale: tensor(backend(), Float32Array.of(value), [1]),
+      });
+    // other rules may have the same block scales under another tensor scale
+    const formsOf = (value: number) =>
+      formOf(value).readings.flatMap(({ scaleRule, tensorScale }) =>
+        scaleRule === "twoLevel" ? [tensorScale] : [],
+      );
+    expect([...new Set(formsOf(storedScale))]).toEqual([form]);
+    expect(formsOf(Math.fround(storedScale * 1.5))).toEqual([]);
+  },
+);

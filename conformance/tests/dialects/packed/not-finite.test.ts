@@ -15,17 +15,20 @@ const byte = fc.oneof(
   { weight: 1, arbitrary: fc.constantFrom(0, 0x7b, 0x7c, 0x7e, 0x7f, 0xfb, 0xfc, 0xff) },
 );
 
-it.each(PACKED_LAYOUT_NAMES)("of %s, they are those of the decoded values", (layout) => {
-  const { bytes: size } = PACKED_LAYOUTS[layout];
-  const blocks = fc
-    .integer({ min: 0, max: 4 })
-    .chain((count) => fc.array(byte, { minLength: count * size, maxLength: count * size }));
-  fc.assert(
-    fc.property(blocks, (all) => {
-      const bytes = Uint8Array.from(all);
-      const expected = dequantizePacked(bytes, layout).filter((value) => !Number.isFinite(value));
-      expect(countNotFinite(bytes, layout)).toBe(expected.length);
-    }),
-    { numRuns: draws(60) },
-  );
-});
+it.each(PACKED_LAYOUT_NAMES)(
+  "%s: the number of values that are not finite equals their number after decoding",
+  (layout) => {
+    const { bytes: size } = PACKED_LAYOUTS[layout];
+    const blocks = fc
+      .integer({ min: 0, max: 4 })
+      .chain((count) => fc.array(byte, { minLength: count * size, maxLength: count * size }));
+    fc.assert(
+      fc.property(blocks, (drawnBlocks) => {
+        const bytes = Uint8Array.from(drawnBlocks);
+        const expected = dequantizePacked(bytes, layout).filter((value) => !Number.isFinite(value));
+        expect(countNotFinite(bytes, layout)).toBe(expected.length);
+      }),
+      { numRuns: draws(60) },
+    );
+  },
+);

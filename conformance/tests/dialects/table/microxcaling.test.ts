@@ -35,7 +35,9 @@ const OCP: Readonly<Record<string, readonly [DialectName, ScalarFormat]>> = {
   "ocp-mxint8-even": ["ocp-mxint8", "s2f6"],
 };
 
-const recorded = recordedPackages().flatMap((from) => from.dialects.map((row) => ({ from, ...row })));
+const recordedDialects = recordedPackages().flatMap((library) =>
+  library.dialects.map((row) => ({ library, ...row })),
+);
 
 /** Whether the logarithm of an amax, rounded to f32, has another floor than the exact one. */
 function isRoundedUp(amax: number): boolean {
@@ -50,22 +52,23 @@ const ceiling = (size: number): number => Math.ceil(size / BLOCK) * BLOCK;
 function valuesOf(x: Float32Array, [rows, columns]: RecordedCase["shape"], name: string): Float32Array {
   using _scope = new Scope();
   const [dialect, format] = OCP[name] as (typeof OCP)[string];
-  const padded = new Float32Array(ceiling(rows) * ceiling(columns));
-  for (let r = 0; r < rows; r++) padded.set(x.subarray(r * columns, (r + 1) * columns), r * ceiling(columns));
-  const quantized = quantizerOf({ dialect, format }).quantize(
-    tensor(backend(), padded, [ceiling(rows), ceiling(columns)]),
+  const paddedInput = new Float32Array(ceiling(rows) * ceiling(columns));
+  for (let row = 0; row < rows; row++)
+    paddedInput.set(x.subarray(row * columns, (row + 1) * columns), row * ceiling(columns));
+  const quantizedTensor = quantizerOf({ dialect, format }).quantize(
+    tensor(backend(), paddedInput, [ceiling(rows), ceiling(columns)]),
   );
-  const values = dequantizeAs(quantized, { dialect }).dataSync() as Float32Array;
+  const values = dequantizeAs(quantizedTensor, { dialect }).dataSync() as Float32Array;
   const isInteger = isIntegral(SCALAR_FORMATS[format].specials);
-  return x.map((from, i) => {
+  return x.map((inputValue, i) => {
     const value = values[Math.floor(i / columns) * ceiling(columns) + (i % columns)] as number;
-    if (value !== 0 || (from !== 0 && !isInteger)) return value;
-    return from < 0 ? -0 : 0;
+    if (value !== 0 || (inputValue !== 0 && !isInteger)) return value;
+    return inputValue < 0 ? -0 : 0;
   });
 }
 
 describe.each(Object.keys(OCP).map((name, i) => [name, i] as const))("%s", (name, i) => {
-  const row = recorded.find(({ dialect }) => dialect === name);
+  const row = recordedDialects.find(({ dialect }) => dialect === name);
   const cases =
     row?.cases.filter((testCase) => testCase.dtype === "f32" && !NOT_FINITE.includes(testCase.case)) ?? [];
 
@@ -73,18 +76,20 @@ describe.each(Object.keys(OCP).map((name, i) => [name, i] as const))("%s", (name
 
   it.each(sampleCases(cases, 3, i).map((row) => [row.case, row] as const))("%s", (_, recordedCase) => {
     const [, columns] = recordedCase.shape;
-    const words = drawValues(recordedCase.case, recordedCase.dtype, recordedCase.shape) as Uint32Array;
-    const x = new Float32Array(words.slice().buffer);
-    const amaxOf = (first: number, past: number): number =>
-      x.subarray(first, past).reduce((most, each) => Math.max(most, Math.abs(each)), 0);
+    const bits = drawValues(recordedCase.case, recordedCase.dtype, recordedCase.shape) as Uint32Array;
+    const x = new Float32Array(bits.slice().buffer);
+    const amaxOf = (begin: number, end: number): number =>
+      x.subarray(begin, end).reduce((max, element) => Math.max(max, Math.abs(element)), 0);
     const isUndecided = (line: number): boolean => {
       const starts = Array.from({ length: ceiling(columns) / BLOCK }, (_, i) => line * columns + i * BLOCK);
-      return starts.some((at) => isRoundedUp(amaxOf(at, Math.min(at + BLOCK, (line + 1) * columns))));
+      return starts.some((begin) =>
+        isRoundedUp(amaxOf(begin, Math.min(begin + BLOCK, (line + 1) * columns))),
+      );
     };
     const values = valuesOf(x, recordedCase.shape, name);
     const result = recordedCase.results?.values;
     if (!row || !result) throw new Error("no values were recorded");
     const bytes = new Uint8Array(values.buffer);
-    expect(difference(row.from, result, bytes, isUndecided)).toBe(undefined);
+    expect(difference(row.library, result, bytes, isUndecided)).toBe(undefined);
   });
 });

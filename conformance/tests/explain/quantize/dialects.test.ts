@@ -25,8 +25,8 @@ const COUNT = SIZE[0] * SIZE[1];
 /** Every dialect with each of its quantizers, formats and tiles. */
 const FORMS = DIALECT_NAMES.flatMap((dialect) =>
   (DIALECTS[dialect] as Dialect).forms.flatMap(({ quantizer, formats, tiles }) => {
-    const { elements, tiles: all } = blockFormat(quantizer);
-    return (tiles ?? all).flatMap((tile) =>
+    const { elements, tiles: allTiles } = blockFormat(quantizer);
+    return (tiles ?? allTiles).flatMap((tile) =>
       (formats ?? elements).map((format) => ({ dialect, quantizer, format, tile })),
     );
   }),
@@ -34,45 +34,49 @@ const FORMS = DIALECT_NAMES.flatMap((dialect) =>
 type Form = (typeof FORMS)[number];
 
 /** Bit patterns of any kind: many near 1, zeros, subnormals, infinities and NaN. */
-function anything(seed: number, dtype: "f32" | "bf16" | "f16"): PlainTensor<"f32" | "bf16" | "f16"> {
-  const drawn = words(seed, COUNT).map((word) => {
+function drawInput(seed: number, dtype: "f32" | "bf16" | "f16"): PlainTensor<"f32" | "bf16" | "f16"> {
+  const patterns = words(seed, COUNT).map((word) => {
     const exponent = 120 + (word % 10);
     return word % 7 === 0
       ? word
       : (((word >>> 9) % 2 ** 23) + exponent * 2 ** 23 + (word & 256) * 2 ** 23) >>> 0;
   });
-  const codes = dtype === "f32" ? drawn : drawn.map((word) => (word % 5 === 0 ? 0x8000 : word >>> 16));
+  const codes = dtype === "f32" ? patterns : patterns.map((word) => (word % 5 === 0 ? 0x8000 : word >>> 16));
   return fromCodes(dtype, SIZE, codes);
 }
 
 /** A form's quantization of a tensor, and its explanations of elements. */
 function madeBy({ dialect, quantizer, format, tile }: Form, x: PlainTensor<"f32" | "bf16" | "f16">) {
   using _scope = new Scope();
-  const quantized = quantizerOf({ dialect, quantizer, format, tile }).quantize(upload(backend(), x));
-  const values = dequantizeAs(quantized, { dialect, dtype: "f32" }).dataSync() as Float32Array;
-  const { spec } = quantized;
+  const quantizedTensor = quantizerOf({ dialect, quantizer, format, tile }).quantize(upload(backend(), x));
+  const values = dequantizeAs(quantizedTensor, { dialect, dtype: "f32" }).dataSync() as Float32Array;
+  const { spec } = quantizedTensor;
   const rule = (DIALECTS[dialect] as Dialect).values;
   const data = upload(backend(), x).dataSync() as Float32Array;
-  const plain = { data: data.slice(), dtype: x.dtype, shape: SIZE } as const;
+  const plainInput = { data: data.slice(), dtype: x.dtype, shape: SIZE } as const;
   return {
     values,
-    explain: (at: number) =>
-      explainQuantize(plain, { spec, values: rule, at: [Math.floor(at / SIZE[1]), at % SIZE[1]] }),
+    explain: (position: number) =>
+      explainQuantize(plainInput, {
+        spec,
+        values: rule,
+        at: [Math.floor(position / SIZE[1]), position % SIZE[1]],
+      }),
   };
 }
 
-const drawn = fc.record({
+const elementChoices = fc.record({
   seed: fc.nat(),
   dtype: fc.constantFrom("f32", "bf16", "f16"),
-  picks: fc.array(fc.nat(COUNT - 1), { minLength: 8, maxLength: 8 }),
+  drawnIndices: fc.array(fc.nat(COUNT - 1), { minLength: 8, maxLength: 8 }),
 } as const);
 
 describe("an explanation under a dialect", () => {
   it.each(FORMS)("has the values of $dialect, $quantizer, $format, $tile", (form) => {
     fc.assert(
-      fc.property(drawn, ({ seed, dtype, picks }) => {
-        const { values, explain } = madeBy(form, anything(seed, dtype));
-        for (const at of picks) expect(explain(at).dequantized.value).toBe(values[at]);
+      fc.property(elementChoices, ({ seed, dtype, drawnIndices }) => {
+        const { values, explain } = madeBy(form, drawInput(seed, dtype));
+        for (const index of drawnIndices) expect(explain(index).dequantized.value).toBe(values[index]);
       }),
       { numRuns: 3 },
     );
@@ -81,8 +85,8 @@ describe("an explanation under a dialect", () => {
 
 it("gguf-mxfp4 explains zeros under the byte 255, to which the scale of a small amax wraps around", () => {
   const form = FORMS.find(({ dialect }) => dialect === "gguf-mxfp4") as Form;
-  const least = words(0, COUNT).fill(0x00800000);
-  const { values, explain } = madeBy(form, fromCodes("f32", SIZE, least));
+  const smallestNormals = words(0, COUNT).fill(0x00800000);
+  const { values, explain } = madeBy(form, fromCodes("f32", SIZE, smallestNormals));
   const { scale, code, dequantized } = explain(3);
   expect([scale.code, code, dequantized.value, values[3]]).toEqual([255, 0, 0, 0]);
 });
@@ -90,27 +94,27 @@ it("gguf-mxfp4 explains zeros under the byte 255, to which the scale of a small 
 const ORDER: readonly DifferingStage[] = ["format", "block", "scale", "scaled", "code", "value"];
 
 /** The stored scale; scales of two types are equal if their values are. */
-const storedScale = ({ scale }: QuantizeExplanation, other: QuantizeExplanation): number =>
-  scale.dtype === other.scale.dtype ? scale.code : scale.value;
+const storedScale = ({ scale }: QuantizeExplanation, otherExplanation: QuantizeExplanation): number =>
+  scale.dtype === otherExplanation.scale.dtype ? scale.code : scale.value;
 
-/** Elements of a tensor that `anything` draws. */
+/** Elements of a tensor that `drawInput` draws. */
 interface Elements {
   readonly seed: number;
   readonly dtype: "f32" | "bf16" | "f16";
-  readonly picks: readonly number[];
+  readonly drawnIndices: readonly number[];
 }
 
 /** Checks the difference of two forms at each element, and returns the stages at which they differ. */
 function differingStages(
-  first: Form,
-  second: Form,
-  { seed, dtype, picks }: Elements,
+  firstForm: Form,
+  secondForm: Form,
+  { seed, dtype, drawnIndices }: Elements,
 ): ReadonlySet<DifferingStage | undefined> {
   const stages = new Set<DifferingStage | undefined>();
-  const x = anything(seed, dtype);
-  const [left, right] = [madeBy(first, x), madeBy(second, x)];
-  for (const at of picks) {
-    const [a, b] = [left.explain(at), right.explain(at)];
+  const x = drawInput(seed, dtype);
+  const [firstResult, secondResult] = [madeBy(firstForm, x), madeBy(secondForm, x)];
+  for (const index of drawnIndices) {
+    const [a, b] = [firstResult.explain(index), secondResult.explain(index)];
     const { stage, words: sentences } = explainDifference(a, b);
     stages.add(stage);
     expect(explainDifference(b, a).stage).toBe(stage);
@@ -119,13 +123,13 @@ function differingStages(
       a.spec.format === b.spec.format &&
       a.code === b.code &&
       Object.is(storedScale(a, b), storedScale(b, a)) &&
-      Object.is(left.values[at], right.values[at]);
+      Object.is(firstResult.values[index], secondResult.values[index]);
     if (stage === undefined) expect(isSame).toBe(true);
     if (!isSame) expect(stage).toBeDefined();
     if (stage === undefined) continue;
     // the first and the last row and column of each region are named
     const regionOf = ({ block }: QuantizeExplanation): string => {
-      const count = (first: number, end: number): string => `${first} to ${end - 1}`;
+      const count = (begin: number, end: number): string => `${begin} to ${end - 1}`;
       return block
         ? `rows ${count(block.top, block.bottom)}, columns ${count(block.left, block.right)}`
         : "the whole tensor";
@@ -133,11 +137,11 @@ function differingStages(
     const sentence = `The scale of A serves ${regionOf(a)}, that of B ${regionOf(b)}.`;
     expect(sentences.includes(sentence)).toBe(regionOf(a) !== regionOf(b));
     // nothing that comes before the first stage differs
-    const before = ORDER.slice(0, ORDER.indexOf(stage));
-    if (before.includes("format")) expect(a.spec.format).toBe(b.spec.format);
-    if (before.includes("block")) expect({ ...a.block, amax: 0 }).toEqual({ ...b.block, amax: 0 });
-    if (before.includes("scale")) expect(a.scale.value).toBe(b.scale.value);
-    if (before.includes("scaled") && stage !== "scaled") expect(a.scaled.value).toBe(b.scaled.value);
+    const earlierStages = ORDER.slice(0, ORDER.indexOf(stage));
+    if (earlierStages.includes("format")) expect(a.spec.format).toBe(b.spec.format);
+    if (earlierStages.includes("block")) expect({ ...a.block, amax: 0 }).toEqual({ ...b.block, amax: 0 });
+    if (earlierStages.includes("scale")) expect(a.scale.value).toBe(b.scale.value);
+    if (earlierStages.includes("scaled") && stage !== "scaled") expect(a.scaled.value).toBe(b.scaled.value);
     if (stage === "value") expect([a.code, storedScale(a, b)]).toEqual([b.code, storedScale(b, a)]);
   }
   return stages;
@@ -156,13 +160,13 @@ describe("a difference between two dialects", () => {
   it("is explained exactly where codes, scales or values differ, and the same whichever comes first", () => {
     const forms = fc.constantFrom(...FORMS);
     fc.assert(
-      fc.property(drawn, forms, forms, fc.boolean(), (elements, first, other, isAkin) => {
+      fc.property(elementChoices, forms, forms, fc.boolean(), (elements, firstForm, otherForm, isAkin) => {
         // two forms of one quantizer differ at late stages, so such pairs are drawn more often
-        const akin = FORMS.filter(
-          (form) => form.quantizer === first.quantizer && form.format === first.format,
+        const formsAkin = FORMS.filter(
+          (form) => form.quantizer === firstForm.quantizer && form.format === firstForm.format,
         );
-        const second = isAkin ? (akin[elements.seed % akin.length] as Form) : other;
-        differingStages(first, second, elements);
+        const secondForm = isAkin ? (formsAkin[elements.seed % formsAkin.length] as Form) : otherForm;
+        differingStages(firstForm, secondForm, elements);
       }),
       { numRuns: draws(120, 30) },
     );
@@ -173,51 +177,51 @@ describe("a difference between two dialects", () => {
       "format",
       "torchao-mxfp8-rceil mxfp8 e4m3 1x32",
       "te nvfp4 e2m1 16x16",
-      { seed: 2, dtype: "bf16", picks: [6] },
+      { seed: 2, dtype: "bf16", drawnIndices: [6] },
     ],
     [
       "block",
       "te mxfp8 e5m2 32x32",
       "torchao-mxfp8-floor mxfp8 e5m2 1x32",
-      { seed: 11, dtype: "bf16", picks: [2695] },
+      { seed: 11, dtype: "bf16", drawnIndices: [2695] },
     ],
     [
       "scale",
       "torchao-fp8-row fp8-row e4m3 1xK",
       "fbgemm-fp8 fp8-row e4m3 1xK",
-      { seed: 801088826, dtype: "f16", picks: [632] },
+      { seed: 801088826, dtype: "f16", drawnIndices: [632] },
     ],
     [
       "scaled",
       "ct-mxfp8 mxfp8 e4m3 1x32",
       "torchao-mxfp8-ceil mxfp8 e4m3 1x32",
-      { seed: 1336228215, dtype: "f16", picks: [2060] },
+      { seed: 1336228215, dtype: "f16", drawnIndices: [2060] },
     ],
     [
       "code",
       "torchao-mxfp4-even mxfp4 e2m1 1x32",
       "deepseek-mxfp4 mxfp4 e2m1 1x32",
-      { seed: 437735587, dtype: "f16", picks: [2220] },
+      { seed: 437735587, dtype: "f16", drawnIndices: [2220] },
     ],
     [
       "value",
       "modelopt-nvfp4 nvfp4 e2m1 1x16",
       "torchao-nvfp4-two-level nvfp4 e2m1 1x16",
-      { seed: 655913583, dtype: "bf16", picks: [11] },
+      { seed: 655913583, dtype: "bf16", drawnIndices: [11] },
     ],
     [
       undefined,
       "deepseek-mxfp4 mxfp4 e2m1 1x32",
       "deepseek-mxfp4 mxfp4 e2m1 1x32",
-      { seed: 1531161437, dtype: "f16", picks: [1104] },
+      { seed: 1531161437, dtype: "f16", drawnIndices: [1104] },
     ],
-  ])("begins at the stage %s between %s and %s", (stage, first, second, elements) => {
-    expect([...differingStages(formOf(first), formOf(second), elements)]).toEqual([stage]);
+  ])("begins at the stage %s between %s and %s", (stage, firstDialect, secondDialect, elements) => {
+    expect([...differingStages(formOf(firstDialect), formOf(secondDialect), elements)]).toEqual([stage]);
   });
 
   it("is described in words: the scale by its rule, and saturation", () => {
     const x = fromCodes("f32", SIZE, new Uint32Array(new Float32Array(COUNT).fill(500).buffer));
-    const form = (dialect: DialectName) => FORMS.find((each) => each.dialect === dialect) as Form;
+    const form = (dialect: DialectName) => FORMS.find((row) => row.dialect === dialect) as Form;
     const [a, b] = [
       madeBy(FORMS.find(({ quantizer }) => quantizer === "mxfp8") as Form, x).explain(0),
       madeBy(form("torchao-mxfp8-floor"), x).explain(0),
@@ -240,7 +244,7 @@ describe("a difference between two dialects", () => {
     };
     const tensorScale = ({ tensorScale, tensorAmax }: QuantizeExplanation) =>
       (tensorScale ?? tensorAmax)?.value;
-    const differing = FORMS.flatMap((form) => {
+    const differingForms = FORMS.flatMap((form) => {
       const [a, b] = [0x40400000, 0x40400001].map((bits) => madeBy(form, ofAmax(bits)).explain(0)) as [
         QuantizeExplanation,
         QuantizeExplanation,
@@ -248,18 +252,20 @@ describe("a difference between two dialects", () => {
       if (tensorScale(a) === tensorScale(b) || a.scale.value !== b.scale.value) return [];
       const { stage, words: sentences } = explainDifference(a, b);
       expect(stage, JSON.stringify(form)).toBe("scale");
-      const [inA, inB] = (sentences[0] as string).split("; in B ");
-      expect(inA, JSON.stringify(form)).not.toBe(`The scale of A: ${inB?.replace(/\.$/, "")}`);
+      const [sentenceOfA, sentenceOfB] = (sentences[0] as string).split("; in B ");
+      expect(sentenceOfA, JSON.stringify(form)).not.toBe(
+        `The scale of A: ${sentenceOfB?.replace(/\.$/, "")}`,
+      );
       return [form.dialect];
     });
-    expect(differing.length).toBeGreaterThan(2);
+    expect(differingForms.length).toBeGreaterThan(2);
   });
 
   it("refuses explanations of two different elements, and objects that are no explanations", () => {
-    const { explain } = madeBy(FORMS[0] as Form, anything(1, "f32"));
+    const { explain } = madeBy(FORMS[0] as Form, drawInput(1, "f32"));
     expect(() => explainDifference(explain(0), explain(1))).toThrow(ArgumentError);
     expect(() => explainDifference(explain(0), explain(1))).toThrow(/explain the same element/);
-    for (const wrong of [undefined, null, 1, {}, { dequantized: 1 }])
-      expect(() => explainDifference(explain(0), wrong as never)).toThrow(/b is no explanation/);
+    for (const invalidExplanation of [undefined, null, 1, {}, { dequantized: 1 }])
+      expect(() => explainDifference(explain(0), invalidExplanation as never)).toThrow(/b is no explanation/);
   });
 });

@@ -30,7 +30,7 @@ import { bitsOf } from "../../../values/values.js";
 import { scaledSpecs } from "../../arbitraries/scaled-specs.js";
 import { draws, sampleCases } from "../../harness/draws.js";
 import { useBackend } from "../../harness/suite.js";
-import { computed, typed } from "../formulas.js";
+import { evaluate, roundTo } from "../formulas.js";
 
 const backend = useBackend();
 
@@ -74,7 +74,7 @@ function encodeNumbers(
   return fromCodes(
     dtype,
     shape,
-    bits.map((each) => encode(each, SCALAR_FORMATS[dtype], "tiesToEven", "nonfinite", 0)),
+    bits.map((pattern) => encode(pattern, SCALAR_FORMATS[dtype], "tiesToEven", "nonfinite", 0)),
   );
 }
 
@@ -86,7 +86,7 @@ function follow(steps: readonly ExplainedStep[], start: ReadonlyMap<string, numb
   const names = new Map(start);
   for (const { name, formula, value } of steps) {
     if (!UNSHOWN.test(formula)) {
-      const expected = computed(formula, names);
+      const expected = evaluate(formula, names);
       if (!Object.is(expected, value) && !(expected === 0 && value === 0))
         expect(`${name} = ${formula} = ${value}`).toBe(`${name} = ${formula} = ${expected}`);
     }
@@ -96,9 +96,9 @@ function follow(steps: readonly ExplainedStep[], start: ReadonlyMap<string, numb
 }
 
 /** Fails unless each number of an explanation follows from earlier ones. */
-function requireConsistent(explained: QuantizeExplanation, callerScale: number): void {
+function requireConsistent(explanation: QuantizeExplanation, callerScale: number): void {
   const { spec, dtype, block, tensorAmax, tensorScale, scale, scaled, rounding, code, dequantized, error } =
-    explained;
+    explanation;
   const layout = SCALAR_FORMATS[spec.format];
   const max = decode(maxCode(layout), layout);
   const minimum = layout.specials === "integer" ? max + decode(1, layout) : max;
@@ -109,7 +109,7 @@ function requireConsistent(explained: QuantizeExplanation, callerScale: number):
       ["half", (max + minimum) / 2],
       ["given", callerScale],
       ["epsilon", Math.fround(spec.amaxEpsilon)],
-      ["limit", typed(Math.fround(spec.amaxLimit), dtype)],
+      ["limit", roundTo(Math.fround(spec.amaxLimit), dtype)],
       [
         "largest",
         spec.tile === "tensor" || dtype === "f32" ? FLT_MAX : dtype === "bf16" ? fromBits(0x7f7f0000) : 65504,
@@ -121,11 +121,11 @@ function requireConsistent(explained: QuantizeExplanation, callerScale: number):
   ]);
   if (tensorScale) expect(follow(tensorScale.steps, start).get("t")).toBe(tensorScale.value);
   const ofScale = follow(scale.steps, start);
-  const stored =
+  const expectedScale =
     scale.dtype === "f32" ? fromBits(scale.code) : decode(scale.code, SCALAR_FORMATS[scale.dtype]);
-  expect(scale.value).toBe(stored);
+  expect(scale.value).toBe(expectedScale);
   for (const name of ["s", "SF"]) if (ofScale.has(name)) expect(ofScale.get(name)).toBe(scale.value);
-  const value = explained.transform?.value ?? explained.input;
+  const value = explanation.transform?.value ?? explanation.input;
   const ofElement = new Map([["d", scale.value], ...ofScale, ["s", scale.value], ["x", value]] as const);
   const last = follow(scaled.steps, ofElement);
   expect(scaled.steps.length > 0 ? last.get("y") : value).toBe(scaled.value);
@@ -134,12 +134,12 @@ function requireConsistent(explained: QuantizeExplanation, callerScale: number):
   expect(rounding.result).toBe(decode(code, layout));
   if (scale.candidates) {
     const [six, four] = scale.candidates as readonly [ScaleCandidate, ScaleCandidate];
-    const chosen = four.error < six.error ? four : six;
+    const chosenTrial = four.error < six.error ? four : six;
     expect([six.maps, four.maps]).toEqual([6, 4]);
     expect({ code: scale.code, value: scale.value, m: ofScale.get("m") }).toEqual({
-      code: chosen.code,
-      value: chosen.scale,
-      m: chosen.multiplier,
+      code: chosenTrial.code,
+      value: chosenTrial.scale,
+      m: chosenTrial.multiplier,
     });
   }
   const names = new Map([...start, ["q", rounding.result], ["s", scale.value], ["SF", scale.value]] as const);
@@ -158,42 +158,42 @@ function requireAmax(
 ): void {
   if (!block || transform) return;
   const [rows, columns] = asMatrix(x.shape);
-  let [largest, at]: [number, readonly [number, number] | undefined] = [0, undefined];
+  let [largestAmax, largestPosition]: [number, readonly [number, number] | undefined] = [0, undefined];
   for (let row = block.top; row < Math.min(block.bottom, rows); row++)
     for (let column = block.left; column < block.right; column++) {
       const magnitude = Math.abs(values[row * columns + column] as number);
-      if (magnitude > largest) [largest, at] = [magnitude, [row, column]];
+      if (magnitude > largestAmax) [largestAmax, largestPosition] = [magnitude, [row, column]];
     }
-  expect([block.amax.value, block.amax.at]).toEqual([largest, at]);
+  expect([block.amax.value, block.amax.at]).toEqual([largestAmax, largestPosition]);
 }
 
 const valuesOf = (x: PlainTensor<WideDType>): number[] =>
   Array.from(x.codes, (code) => (x.dtype === "f32" ? fromBits(code) : decode(code, SCALAR_FORMATS[x.dtype])));
 
-const picks = fc.array(fc.nat(1 << 20), { minLength: 4, maxLength: 4 });
+const indexDraws = fc.array(fc.nat(1 << 20), { minLength: 4, maxLength: 4 });
 
-function compareCase(drawn: QuantizeCase, seed: number, elements: readonly number[]): void {
+function compareCase(drawnCase: QuantizeCase, seed: number, drawnIndices: readonly number[]): void {
   using _scope = new Scope();
-  const { spec, random, scaleLayout } = drawn;
-  const x = edged(drawn.x.dtype, drawn.x.shape, seed);
+  const { spec, random, scaleLayout } = drawnCase;
+  const x = edged(drawnCase.x.dtype, drawnCase.x.shape, seed);
   const [rows, columns] = asMatrix(x.shape);
   if (rows * columns === 0) return;
-  const answer = runQuantizer(backend(), drawn, (quantizer) => quantizer.quantize(upload(backend(), x)));
+  const answer = runQuantizer(backend(), drawnCase, (quantizer) => quantizer.quantize(upload(backend(), x)));
   const values = valuesOf(x);
-  for (const direction of DIRECTIONS.filter((each) => drawn.usage[each])) {
+  for (const direction of DIRECTIONS.filter((name) => drawnCase.usage[name])) {
     const data = answer[`${direction}.data`] as PlainTensor;
     const scales = answer[`${direction}.scaleInv`] as PlainTensor;
     const geometry = copyGeometry(spec, [rows, columns], direction, scaleLayout);
-    const bits = direction === "rowwise" ? drawn.randomBits : drawn.randomBitsColumnwise;
-    const scale = Math.fround(drawn.scale);
+    const bits = direction === "rowwise" ? drawnCase.randomBits : drawnCase.randomBitsColumnwise;
+    const scale = Math.fround(drawnCase.scale);
     const context = { direction, random, randomBits: bits?.data as Uint32Array | undefined, scale };
     const explainer = new QuantizeExplainer(x, spec, context);
-    for (const pick of elements) {
-      const [row, column] = [Math.floor(pick / columns) % rows, pick % columns];
-      const explained = explainer.explain(row, column);
-      requireStored(explained, { data, scales, geometry }, row, column);
-      requireConsistent(explained, scale);
-      requireAmax(explained, x, values);
+    for (const drawnIndex of drawnIndices) {
+      const [row, column] = [Math.floor(drawnIndex / columns) % rows, drawnIndex % columns];
+      const explanation = explainer.explain(row, column);
+      requireStored(explanation, { data, scales, geometry }, row, column);
+      requireConsistent(explanation, scale);
+      requireAmax(explanation, x, values);
     }
   }
 }
@@ -211,11 +211,11 @@ function requireStored(
   row: number,
   column: number,
 ): void {
-  const [r, c] = codePlace(geometry, row, column);
-  expect(code).toBe(data.codes[r * (data.shape[1] as number) + c]);
-  const stored = scales.codes[scaleIndex(spec, geometry, linePlace(geometry, row, column))] as number;
-  if (scale.dtype === "f32" && Number.isNaN(scale.value)) expect(fromBits(stored)).toBeNaN();
-  else expect(scale.code).toBe(stored);
+  const [codeRow, codeColumn] = codePlace(geometry, row, column);
+  expect(code).toBe(data.codes[codeRow * (data.shape[1] as number) + codeColumn]);
+  const storedScale = scales.codes[scaleIndex(spec, geometry, linePlace(geometry, row, column))] as number;
+  if (scale.dtype === "f32" && Number.isNaN(scale.value)) expect(fromBits(storedScale)).toBeNaN();
+  else expect(scale.code).toBe(storedScale);
 }
 
 /** One spec for each rule of each quantizer that computes scales of blocks or of tensors. */
@@ -233,14 +233,14 @@ function compareRows(spec: QuantizeSpec, dtype: WideDType, amaxes: readonly numb
   const shape = [amaxes.length, columns] as const;
   const x = encodeNumbers(dtype, shape, numbers.map(bitsOf));
   const layout = { rowwise: true, columnwise: false, scaleLayout: "logical" } as const;
-  const quantized = new SpecQuantizer(spec, layout).quantize(upload(backend(), x)).copy("rowwise");
+  const rowwiseCopy = new SpecQuantizer(spec, layout).quantize(upload(backend(), x)).copy("rowwise");
   const geometry = copyGeometry(spec, shape, "rowwise", "logical");
-  const copy = { data: download(quantized.data), scales: download(quantized.scaleInv), geometry };
+  const copy = { data: download(rowwiseCopy.data), scales: download(rowwiseCopy.scaleInv), geometry };
   const explainer = new QuantizeExplainer(x, spec, { direction: "rowwise" });
   for (const row of amaxes.keys()) {
-    const explained = explainer.explain(row, 3);
-    requireStored(explained, copy, row, 3);
-    requireConsistent(explained, 1);
+    const explanation = explainer.explain(row, 3);
+    requireStored(explanation, copy, row, 3);
+    requireConsistent(explanation, 1);
   }
 }
 
@@ -269,26 +269,26 @@ describe("an explanation of 4over6 has the scale for 6 where both have the same 
     using _scope = new Scope();
     const spec = makeSpec("nvfp4", choice);
     const [rows, columns] = [24, 64];
-    const drawn = words(choice.e4m3Max, rows * columns);
+    const patterns = words(choice.e4m3Max, rows * columns);
     // under the amax 7 of the tensor, both scales of a block are codes, and the elements are codes under both
-    const numbers = Array.from(drawn, (word, i) => {
+    const numbers = Array.from(patterns, (word, i) => {
       const block = Math.floor(i / 16);
       const amax = block === 0 ? 7 : ([7, 4, 5][block % 3] as number) / 2 ** (block % 7);
       return i % 16 === 5 ? amax : amax * ([0, 0.25, 0.5, 1, -0.25, -0.5, -1][word % 7] as number);
     });
     const x = fromCodes("f32", [rows, columns], numbers.map(bitsOf));
     const layout = { rowwise: true, columnwise: false, scaleLayout: "logical" } as const;
-    const made = new SpecQuantizer(spec, layout).quantize(upload(backend(), x)).copy("rowwise");
+    const rowwiseCopy = new SpecQuantizer(spec, layout).quantize(upload(backend(), x)).copy("rowwise");
     const geometry = copyGeometry(spec, [rows, columns], "rowwise", "logical");
-    const copy = { data: download(made.data), scales: download(made.scaleInv), geometry };
+    const copy = { data: download(rowwiseCopy.data), scales: download(rowwiseCopy.scaleInv), geometry };
     const explainer = new QuantizeExplainer(x, spec, { direction: "rowwise" });
     let ties = 0;
-    for (let at = 3; at < rows * columns; at += 16) {
-      const [row, column] = [Math.floor(at / columns), at % columns];
-      const explained = explainer.explain(row, column);
-      requireStored(explained, copy, row, column);
-      requireConsistent(explained, 1);
-      const [six, four] = explained.scale.candidates as readonly [ScaleCandidate, ScaleCandidate];
+    for (let index = 3; index < rows * columns; index += 16) {
+      const [row, column] = [Math.floor(index / columns), index % columns];
+      const explanation = explainer.explain(row, column);
+      requireStored(explanation, copy, row, column);
+      requireConsistent(explanation, 1);
+      const [six, four] = explanation.scale.candidates as readonly [ScaleCandidate, ScaleCandidate];
       if (six.error === four.error && six.code !== four.code) ties++;
     }
     expect(ties).toBeGreaterThan(0);
@@ -298,8 +298,8 @@ describe("an explanation of 4over6 has the scale for 6 where both have the same 
 describe("an explanation shows formulas with their values, and what the operation makes of edges", () => {
   it.each(sampleCases(QUANTIZERS, 4))("%s", (name) => {
     fc.assert(
-      fc.property(quantizeCase([name]), fc.nat(), picks, (drawn, seed, elements) =>
-        compareCase({ ...drawn, noop: undefined }, seed, elements),
+      fc.property(quantizeCase([name]), fc.nat(), indexDraws, (drawnCase, seed, drawnIndices) =>
+        compareCase({ ...drawnCase, noop: undefined }, seed, drawnIndices),
       ),
       { numRuns: draws(40) },
     );
@@ -309,9 +309,9 @@ describe("an explanation shows formulas with their values, and what the operatio
 /** Every dialect with each of its quantizers, formats and tiles. */
 const FORMS = DIALECT_NAMES.flatMap((dialect) =>
   (DIALECTS[dialect] as Dialect).forms.flatMap(({ quantizer, formats, tiles }) => {
-    const { elements, tiles: all } = blockFormat(quantizer);
-    return (tiles ?? all).flatMap((tile) =>
-      (formats ?? elements).map((format) => ({ dialect, quantizer, format, tile })),
+    const { elements: drawnIndices, tiles: allTiles } = blockFormat(quantizer);
+    return (tiles ?? allTiles).flatMap((tile) =>
+      (formats ?? drawnIndices).map((format) => ({ dialect, quantizer, format, tile })),
     );
   }),
 );
@@ -320,19 +320,22 @@ describe("an explanation under a dialect shows formulas with their values, and t
   it.each(sampleCases(FORMS, 4))("$dialect, $quantizer, $format, $tile", ({ dialect, ...form }) => {
     const dtypes = fc.constantFrom("f32", "bf16", "f16");
     fc.assert(
-      fc.property(fc.nat(), dtypes, picks, (seed, dtype, elements) => {
+      fc.property(fc.nat(), dtypes, indexDraws, (seed, dtype, drawnIndices) => {
         using _scope = new Scope();
         const x = edged(dtype, [32, 128], seed);
-        const quantized = quantizerOf({ dialect, ...form }).quantize(upload(backend(), x));
-        const values = download(dequantizeAs(quantized, { dialect, dtype: "f32" })).codes;
+        const quantizedTensor = quantizerOf({ dialect, ...form }).quantize(upload(backend(), x));
+        const values = download(dequantizeAs(quantizedTensor, { dialect, dtype: "f32" })).codes;
         const rule = (DIALECTS[dialect] as Dialect).values;
-        const explainer = new QuantizeExplainer(x, quantized.spec, { direction: "rowwise", values: rule });
-        for (const pick of elements) {
-          const explained = explainer.explain(Math.floor(pick / 128) % 32, pick % 128);
-          const value = fromBits(values[pick % 4096] as number);
-          expect(explained.dequantized.value).toBe(value);
-          requireConsistent(explained, 1);
-          requireAmax(explained, x, valuesOf(x));
+        const explainer = new QuantizeExplainer(x, quantizedTensor.spec, {
+          direction: "rowwise",
+          values: rule,
+        });
+        for (const drawnIndex of drawnIndices) {
+          const explanation = explainer.explain(Math.floor(drawnIndex / 128) % 32, drawnIndex % 128);
+          const value = fromBits(values[drawnIndex % 4096] as number);
+          expect(explanation.dequantized.value).toBe(value);
+          requireConsistent(explanation, 1);
+          requireAmax(explanation, x, valuesOf(x));
         }
       }),
       // the amax of the block is less than a dialect's epsilon, which has another value in bf16

@@ -23,11 +23,11 @@ useFolder((folder) => {
 
 describe("a checkpoint that cannot be loaded", () => {
   /** A run whose bits are compared. */
-  const runOf = (first: number) => {
-    const random = new RandomState(BigInt(first), 3n);
+  const runOf = (firstValue: number) => {
+    const random = new RandomState(BigInt(firstValue), 3n);
     const module = new Linear(backend(), 4, 4, { random, dtype: "bf16" });
     const optimizer = new AdamW(module, { learningRate: 0.1 });
-    for (const slot of optimizer.slots.values()) slot.steps = first;
+    for (const slot of optimizer.slots.values()) slot.steps = firstValue;
     const slots = [...optimizer.slots.values()].flatMap(({ master, buffers }) => [
       master,
       ...buffers.values(),
@@ -52,9 +52,9 @@ describe("a checkpoint that cannot be loaded", () => {
   ): Promise<void> {
     const run = runOf(80);
     run.tensors[disposed]?.dispose();
-    const before = run.bits();
+    const bitsBefore = run.bits();
     await expect(loadCheckpoint(path, run.state)).rejects.toThrow(error);
-    expect(run.bits()).toBe(before);
+    expect(run.bits()).toBe(bitsBefore);
     run.end();
   }
   beforeEach(async () => {
@@ -69,7 +69,7 @@ describe("a checkpoint that cannot be loaded", () => {
       const file = await SafetensorsFile.open(path);
       const entries = [...file.tensors.values()].sort((a, b) => (a.name < b.name ? -1 : 1));
       const tensors = await Promise.all(
-        entries.map(async (each) => ({ ...each, bytes: await file.read(each) })),
+        entries.map(async (entry) => ({ ...entry, bytes: await file.read(entry) })),
       );
       await file.close();
       const { sha256: _, ...record } = JSON.parse(file.metadata["lockstep.checkpoint"] as string) as {
@@ -82,8 +82,8 @@ describe("a checkpoint that cannot be loaded", () => {
         for (const tensor of tensors)
           digest.add({ name: tensor.name, dtype: tensor.dtype, shape: tensor.shape }, tensor.bytes);
         const metadata = { "lockstep.checkpoint": withDigest(text, digest.end()) };
-        await writeSafetensors(path, { tensors, metadata }, async (put) => {
-          for (const { name, bytes } of tensors) await put(name, bytes);
+        await writeSafetensors(path, { tensors, metadata }, async (writeTensor) => {
+          for (const { name, bytes } of tensors) await writeTensor(name, bytes);
         });
         await expectUnchanged(FileError);
       }
@@ -100,10 +100,10 @@ describe("a checkpoint that cannot be loaded", () => {
 
   it("is not written: a seed or offset beyond 64 bits is refused", async () => {
     const run = runOf(80);
-    for (const wrong of [-1n, 2n ** 64n])
+    for (const invalidStep of [-1n, 2n ** 64n])
       for (const random of [
-        { seed: wrong, offset: 0n },
-        { seed: 0n, offset: wrong },
+        { seed: invalidStep, offset: 0n },
+        { seed: 0n, offset: invalidStep },
       ])
         await expect(saveCheckpoint(path, { ...run.state, random: random as RandomState })).rejects.toThrow(
           ArgumentError,

@@ -1,4 +1,4 @@
-/** A thread that waits for its files transfers the same bytes as one that does not, and reports the same errors. */
+/** Blocking file transfers move the same bytes as asynchronous transfers, and report the same errors. */
 import { mkdtemp, open, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -22,21 +22,21 @@ const law = async (name: string): Promise<void> => {
       fc.nat(50),
       fc.nat(250),
       fc.boolean(),
-      async (bytes, at, length, shared) => {
+      async (bytes, offset, length, isShared) => {
         const handle = await open(path, "w+");
         try {
           // memory of kernels is shared
-          const held = shared ? new Uint8Array(new SharedArrayBuffer(bytes.length)) : bytes;
-          held.set(bytes);
-          await writeAt(path, handle, held, at);
-          const file = new Uint8Array(at + bytes.length);
-          file.set(bytes, at);
+          const fileBytes = isShared ? new Uint8Array(new SharedArrayBuffer(bytes.length)) : bytes;
+          fileBytes.set(bytes);
+          await writeAt(path, handle, fileBytes, offset);
+          const file = new Uint8Array(offset + bytes.length);
+          file.set(bytes, offset);
           expect(await readAt(path, handle, 0, file.length)).toEqual(file);
-          const found = await readAt(path, handle, at, length).catch((error: unknown) => error);
-          if (length <= bytes.length) expect(found).toEqual(file.slice(at, at + length));
+          const result = await readAt(path, handle, offset, length).catch((error: unknown) => error);
+          if (length <= bytes.length) expect(result).toEqual(file.slice(offset, offset + length));
           else {
-            expect(found).toBeInstanceOf(FileError);
-            expect(String(found)).toContain(`${path}: ends at byte ${file.length};`);
+            expect(result).toBeInstanceOf(FileError);
+            expect(String(result)).toContain(`${path}: ends at byte ${file.length};`);
           }
         } finally {
           await handle.close();
@@ -60,12 +60,12 @@ describe("files", () => {
     // nothing else runs between the beginning and the end of a read
     const path = join(folder, "waiting");
     const handle = await open(path, "r");
-    let ran = false;
+    let hasRun = false;
     setImmediate(() => {
-      ran = true;
+      hasRun = true;
     });
     await readAt(path, handle, 0, 1);
-    expect(ran).toBe(false);
+    expect(hasRun).toBe(false);
     await handle.close();
   });
 });

@@ -23,12 +23,12 @@ import { useFolder } from "../folder.js";
 const open = new Set<string>();
 
 /** The file system module, which lists the files that are open. */
-useFileSystem((real) => {
-  let opened = 0;
+useFileSystem((fileSystem) => {
+  let numOpened = 0;
   return {
-    async open(...args: Parameters<typeof real.open>) {
-      const handle = await real.open(...args);
-      const key = `${++opened} ${args[0]}`;
+    async open(...args: Parameters<typeof fileSystem.open>) {
+      const handle = await fileSystem.open(...args);
+      const key = `${++numOpened} ${args[0]}`;
       open.add(key);
       const close = handle.close.bind(handle);
       handle.close = async () => {
@@ -44,27 +44,27 @@ const backends = useBackends(2);
 const groups = () => loopbackOver([...backends], 20_000);
 let folder = "";
 let path = "";
-useFolder((made) => {
-  folder = made;
+useFolder((createdFolder) => {
+  folder = createdFolder;
   path = join(folder, "a.safetensors");
   open.clear();
 });
 
 /** Runs `body`, which may throw, and returns the files that it leaves open. */
-async function left(body: () => Promise<unknown>): Promise<string[]> {
+async function openFilesAfter(body: () => Promise<unknown>): Promise<string[]> {
   await body().catch(() => undefined);
   return [...open];
 }
 
 /** Some bytes with one byte changed, or without the last bytes. */
-const damaged = (bytes: Uint8Array): fc.Arbitrary<Uint8Array> =>
+const damagedBytes = (bytes: Uint8Array): fc.Arbitrary<Uint8Array> =>
   fc
     .tuple(fc.nat(bytes.length - 1), fc.integer({ min: 0, max: 255 }), fc.boolean())
-    .map(([at, mask, cuts]) => {
-      if (cuts) return bytes.slice(0, at);
-      const changed = bytes.slice();
-      changed[at] = (changed[at] as number) ^ mask;
-      return changed;
+    .map(([position, mask, isTruncated]) => {
+      if (isTruncated) return bytes.slice(0, position);
+      const alteredBytes = bytes.slice();
+      alteredBytes[position] = (alteredBytes[position] as number) ^ mask;
+      return alteredBytes;
     });
 
 describe("no file stays open", () => {
@@ -79,17 +79,17 @@ describe("no file stays open", () => {
     const tensors = readFileSync(path);
     await saveCheckpoint(path, { module, random });
     const checkpoint = readFileSync(path);
-    const file = fc.constantFrom(tensors, checkpoint).chain(damaged);
+    const file = fc.constantFrom(tensors, checkpoint).chain(damagedBytes);
     await fc.assert(
       fc.asyncProperty(file, async (bytes) => {
         writeFileSync(path, bytes);
-        expect(await left(async () => (await SafetensorsFile.open(path)).close())).toEqual([]);
-        expect(await left(() => loadCheckpoint(path, { module, random }))).toEqual([]);
+        expect(await openFilesAfter(async () => (await SafetensorsFile.open(path)).close())).toEqual([]);
+        expect(await openFilesAfter(() => loadCheckpoint(path, { module, random }))).toEqual([]);
         const loading = async () => {
-          const loaded = await loadTensors(path, backend);
-          for (const each of loaded.tensors.values()) each.dispose();
+          const loadedFile = await loadTensors(path, backend);
+          for (const tensorToFree of loadedFile.tensors.values()) tensorToFree.dispose();
         };
-        expect(await left(loading)).toEqual([]);
+        expect(await openFilesAfter(loading)).toEqual([]);
       }),
       { numRuns: draws(60) },
     );
@@ -97,30 +97,31 @@ describe("no file stays open", () => {
   });
 
   it.each(["/", "/dev/null", "missing"])("after %s was refused", async (name) => {
-    const given = name === "missing" ? join(folder, name) : name;
-    expect(await left(() => SafetensorsFile.open(given))).toEqual([]);
+    const givenPath = name === "missing" ? join(folder, name) : name;
+    expect(await openFilesAfter(() => SafetensorsFile.open(givenPath))).toEqual([]);
   });
 
   it("after a checkpoint of several ranks was saved, loaded or refused", async () => {
-    const made = (group: ReturnType<typeof groups>[0], divided: boolean) => {
+    const createModule = (group: ReturnType<typeof groups>[0], isDivided: boolean) => {
       const module = new Linear(group.backend, 4, 4, {
         dtype: "f32",
         random: new RandomState(3n),
         bias: false,
       });
-      if (divided)
+      if (isDivided)
         for (const parameter of module.parameters())
           parameter.part = partAlong([8, 4], 0, [[4 * group.rank, 4 * group.rank + 4]]);
       return module;
     };
-    const each = (run: (folder: string, group: ReturnType<typeof groups>[0]) => Promise<unknown>) => () =>
-      Promise.all(groups().map((group) => run(folder, group)));
-    const saving = each(async (to, group) => {
-      using module = made(group, true);
-      await saveShardedCheckpoint(to, { module, group });
+    const onEachRank =
+      (run: (folder: string, group: ReturnType<typeof groups>[0]) => Promise<unknown>) => () =>
+        Promise.all(groups().map((group) => run(folder, group)));
+    const saving = onEachRank(async (target, group) => {
+      using module = createModule(group, true);
+      await saveShardedCheckpoint(target, { module, group });
     });
-    const loading = each(async (from, group) => {
-      using module = made(group, true);
+    const loading = onEachRank(async (from, group) => {
+      using module = createModule(group, true);
       module.parameters()[0]!.part = partAlong([8, 4], 0, [
         [2 * group.rank, 2 * group.rank + 2],
         [4 + 2 * group.rank, 6 + 2 * group.rank],
@@ -138,9 +139,9 @@ describe("no file stays open", () => {
     for (const name of files) {
       const bytes = readFileSync(name);
       await fc.assert(
-        fc.asyncProperty(damaged(bytes), async (changed) => {
-          writeFileSync(name, changed);
-          expect(await left(loading)).toEqual([]);
+        fc.asyncProperty(damagedBytes(bytes), async (alteredBytes) => {
+          writeFileSync(name, alteredBytes);
+          expect(await openFilesAfter(loading)).toEqual([]);
         }),
         { numRuns: draws(8) },
       );

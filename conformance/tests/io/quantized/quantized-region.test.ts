@@ -52,10 +52,10 @@ function aRange(
   size: number,
   step: number,
   unit: number,
-): fc.Arbitrary<{ readonly first: number; readonly count: number }> {
+): fc.Arbitrary<{ readonly begin: number; readonly count: number }> {
   return fc.nat(Math.ceil(size / step) - 1).chain((start) =>
     fc.record({
-      first: fc.constant(start * step),
+      begin: fc.constant(start * step),
       count: fc.integer({ min: 1, max: (size - start * step) / unit }).map((n) => n * unit),
     }),
   );
@@ -67,17 +67,17 @@ function aCase(): fc.Arbitrary<Case> {
     const { multiple } = BLOCK_FORMATS[spec.quantizer];
     const rows = fc.integer({ min: 1, max: rowStep > 32 ? 2 * rowStep : 4 * rowStep + 4 });
     const columns = fc.integer({ min: 1, max: multiple === 1 ? 3 * columnStep : 5 });
-    return fc.tuple(rows, columns).chain(([height, across]) => {
-      const width = across * multiple;
-      const down = aRange(height, rowStep, 1);
-      const along = aRange(width, columnStep, multiple);
+    return fc.tuple(rows, columns).chain(([height, drawnWidth]) => {
+      const width = drawnWidth * multiple;
+      const rowRange = aRange(height, rowStep, 1);
+      const columnRange = aRange(width, columnStep, multiple);
       return fc.record({
         spec: fc.constant(spec),
         columnwise: fc.boolean(),
         layout: scaleLayout(spec),
         x: sourceType(spec).chain((dtype) => wideTensor([height, width], { dtype })),
-        region: fc.tuple(down, along).map(([row, column]) => {
-          return { row: row.first, rows: row.count, column: column.first, columns: column.count };
+        region: fc.tuple(rowRange, columnRange).map(([row, column]) => {
+          return { row: row.begin, rows: row.count, column: column.begin, columns: column.count };
         }),
       });
     });
@@ -85,7 +85,7 @@ function aCase(): fc.Arbitrary<Case> {
 }
 
 /** A region of a matrix as plain data. */
-function cut<D extends DType>(
+function sliceRegion<D extends DType>(
   x: PlainTensor<D>,
   { row, column, rows, columns }: MatrixRegion,
 ): PlainTensor<D> {
@@ -98,10 +98,13 @@ function cut<D extends DType>(
 }
 
 /** The tensors of a region of the rowwise copy, which has logical scales, by the definition of tiles. */
-function membersOf(t: QuantizedTensor, region: MatrixRegion): Answer {
-  const { quantizer, tile, rowScaled } = t.spec;
-  const [data, scaleInv] = [download(t.copy("rowwise").data), download(t.copy("rowwise").scaleInv)];
-  const { amax } = t.copy("rowwise");
+function membersOf(quantizedTensor: QuantizedTensor, region: MatrixRegion): Answer {
+  const { quantizer, tile, rowScaled } = quantizedTensor.spec;
+  const [data, scaleInv] = [
+    download(quantizedTensor.copy("rowwise").data),
+    download(quantizedTensor.copy("rowwise").scaleInv),
+  ];
+  const { amax } = quantizedTensor.copy("rowwise");
   const ofRows = { row: region.row, rows: region.rows, column: 0, columns: 1 };
   const [height, width] = isOfLines(tile) ? [1, 1] : tileSize(tile);
   const lines = BLOCK_FORMATS[quantizer].replicates ? 1 : height;
@@ -114,10 +117,11 @@ function membersOf(t: QuantizedTensor, region: MatrixRegion): Answer {
         columns: Math.ceil(region.columns / width),
       };
   const line = (x: Tensor): PlainTensor => fromCodes(x.dtype, [x.size, 1], download(x).codes);
-  const rows = (x: Tensor): PlainTensor => fromCodes(x.dtype, [region.rows], cut(line(x), ofRows).codes);
+  const rows = (x: Tensor): PlainTensor =>
+    fromCodes(x.dtype, [region.rows], sliceRegion(line(x), ofRows).codes);
   return {
-    "rowwise.data": cut(data, region),
-    "rowwise.scaleInv": isTensorWide(tile) ? scaleInv : cut(scaleInv, scales),
+    "rowwise.data": sliceRegion(data, region),
+    "rowwise.scaleInv": isTensorWide(tile) ? scaleInv : sliceRegion(scaleInv, scales),
     ...(amax ? { "rowwise.amax": rowScaled ? rows(amax) : download(amax) } : {}),
   };
 }
@@ -125,18 +129,18 @@ function membersOf(t: QuantizedTensor, region: MatrixRegion): Answer {
 const RANDOM = { seed: 7n, offset: 3n } as const;
 
 /** Quantizes the matrix with scales in the layout. Quantizers with a caller's scale use 33 * 2^-6. */
-function quantized({ spec, columnwise, x }: Case, scaleLayout: ScaleLayout): QuantizedTensor {
+function quantizeCase({ spec, columnwise, x }: Case, scaleLayout: ScaleLayout): QuantizedTensor {
   const scale = upload(backend(), fromCodes("f32", [1], [0x3f040000])) as Tensor<"f32">;
   const source = upload(backend(), x) as Tensor<WideDType>;
   const layout = { rowwise: true, columnwise, scaleLayout };
   return new SpecQuantizer(spec, layout, { scale, random: RANDOM }).quantize(source);
 }
 
-async function readRegion(each: Case): Promise<QuantizedTensor> {
-  await saveTensors(path, { w: quantized(each, each.layout) });
+async function readRegion(testCase: Case): Promise<QuantizedTensor> {
+  await saveTensors(path, { w: quantizeCase(testCase, testCase.layout) });
   const checkpoint = await openCheckpoint(path);
   try {
-    return await checkpoint.readQuantized("w", backend(), each.region);
+    return await checkpoint.readQuantized("w", backend(), testCase.region);
   } finally {
     await checkpoint.close();
   }
@@ -158,17 +162,17 @@ const ROW_SCALED: Case = {
 describe("a region of a quantized tensor in a file", () => {
   it("has the codes, scales, amaxes and values of that region of the whole tensor", async () => {
     await fc.assert(
-      fc.asyncProperty(aCase(), async (each) => {
+      fc.asyncProperty(aCase(), async (testCase) => {
         using _scope = new Scope();
-        const region = await readRegion(each);
-        const whole = quantized(each, "logical");
-        assertSameAnswer(downloadQuantized(region), membersOf(whole, each.region));
-        const values = download(whole.dequantize("f32")) as PlainTensor<"f32">;
-        assertSame("values", download(region.dequantize("f32")), cut(values, each.region));
+        const region = await readRegion(testCase);
+        const wholeTensor = quantizeCase(testCase, "logical");
+        assertSameAnswer(downloadQuantized(region), membersOf(wholeTensor, testCase.region));
+        const values = download(wholeTensor.dequantize("f32")) as PlainTensor<"f32">;
+        assertSame("values", download(region.dequantize("f32")), sliceRegion(values, testCase.region));
         expect([region.shape, region.dtype, region.spec]).toEqual([
-          [each.region.rows, each.region.columns],
-          whole.dtype,
-          each.spec,
+          [testCase.region.rows, testCase.region.columns],
+          wholeTensor.dtype,
+          testCase.spec,
         ]);
       }),
       { numRuns: draws(150), seed: derivedSeed(341), examples: [[ROW_SCALED]] },
@@ -177,13 +181,13 @@ describe("a region of a quantized tensor in a file", () => {
 
   it("is refused unless it consists of columns that the quantizer takes", async () => {
     await fc.assert(
-      fc.asyncProperty(aCase(), fc.nat(), async (each, n) => {
+      fc.asyncProperty(aCase(), fc.nat(), async (testCase, n) => {
         using _scope = new Scope();
-        const { multiple } = BLOCK_FORMATS[each.spec.quantizer];
-        const columns = (n % each.region.columns) + 1;
-        const read = readRegion({ ...each, region: { ...each.region, columns } });
-        if (columns % multiple === 0) expect((await read).shape[1]).toBe(columns);
-        else await expect(read).rejects.toThrow(ArgumentError);
+        const { multiple } = BLOCK_FORMATS[testCase.spec.quantizer];
+        const columns = (n % testCase.region.columns) + 1;
+        const pendingRead = readRegion({ ...testCase, region: { ...testCase.region, columns } });
+        if (columns % multiple === 0) expect((await pendingRead).shape[1]).toBe(columns);
+        else await expect(pendingRead).rejects.toThrow(ArgumentError);
       }),
       { numRuns: draws(60), seed: derivedSeed(342) },
     );

@@ -16,7 +16,7 @@ import { layoutsOf, specsOf } from "../../../arbitraries/specs.js";
 import { sampleCases } from "../../harness/draws.js";
 
 const SHAPE = [2, 128, 256];
-const USAGES = [...DIRECTIONS.map((each) => [each]), DIRECTIONS] as const;
+const USAGES = [...DIRECTIONS.map((direction) => [direction]), DIRECTIONS] as const;
 
 /** Every spec of a quantizer, each with the next layout, type and copies in turn. */
 function recipesOf(name: BlockFormatName): readonly Recipe[] {
@@ -31,14 +31,14 @@ function recipesOf(name: BlockFormatName): readonly Recipe[] {
   );
 }
 
-const read = (text: string): Recipe => parseRecipe("x.safetensors", "w", text);
+const parse = (text: string): Recipe => parseRecipe("x.safetensors", "w", text);
 const fieldsOf = (recipe: Recipe): Readonly<Record<string, unknown>> => JSON.parse(formatRecipe(recipe));
-const without = (fields: Readonly<Record<string, unknown>>, left: string): string =>
-  JSON.stringify(Object.fromEntries(Object.entries(fields).filter(([key]) => key !== left)));
+const omitFields = (fields: Readonly<Record<string, unknown>>, omittedField: string): string =>
+  JSON.stringify(Object.fromEntries(Object.entries(fields).filter(([key]) => key !== omittedField)));
 
 function recipeOrError(text: string): unknown {
   try {
-    return read(text);
+    return parse(text);
   } catch (error) {
     return error;
   }
@@ -55,17 +55,17 @@ describe("metadata of a quantized tensor", () => {
     "of %s have every option of it that is not a default, and nothing else",
     (name) => {
       const { options, tensorAmax } = blockFormat(name);
-      const added = tensorAmax ? ADDED : ADDED_WITHOUT_AMAX;
-      const recorded: readonly string[] = options
-        .filter((each) => !added.includes(each))
+      const addedFields = tensorAmax ? ADDED : ADDED_WITHOUT_AMAX;
+      const recordedFields: readonly string[] = options
+        .filter((option) => !addedFields.includes(option))
         .map((option) => (option === "amaxEpsilon" ? "epsilon" : option));
       for (const recipe of sampleCases(recipesOf(name), 4)) {
         const fields = fieldsOf(recipe);
-        expect(read(formatRecipe(recipe))).toEqual(recipe);
-        expect(Object.keys(fields)).toEqual(expect.arrayContaining([...REQUIRED, ...recorded]));
+        expect(parse(formatRecipe(recipe))).toEqual(recipe);
+        expect(Object.keys(fields)).toEqual(expect.arrayContaining([...REQUIRED, ...recordedFields]));
         for (const key of Object.keys(fields)) {
-          if (recorded.includes(key)) continue;
-          const error = recipeOrError(without(fields, key));
+          if (recordedFields.includes(key)) continue;
+          const error = recipeOrError(omitFields(fields, key));
           if (REQUIRED.includes(key)) expect(String(error)).toContain(`${key} is absent`);
           else expect(error).not.toEqual(recipe);
         }
@@ -77,7 +77,7 @@ describe("metadata of a quantized tensor", () => {
     const [recipe] = recipesOf("nvfp4") as [Recipe];
     const text = formatRecipe(recipe, { backend: "wasm", version: "1.2.3" });
     expect(JSON.parse(text)).toEqual({ ...fieldsOf(recipe), backend: "wasm", version: "1.2.3" });
-    expect(read(text)).toEqual(recipe);
+    expect(parse(text)).toEqual(recipe);
   });
 
   const WRONG: Readonly<Record<string, readonly unknown[]>> = {
@@ -125,26 +125,26 @@ describe("metadata of a quantized tensor", () => {
     ["e4m3Max", 448, 448],
     ["format", "E2M1", "e2m1"],
     ["format", "torch.float4_e2m1fn_x2", "e2m1"],
-  ] as const)("have %s %j for %j", (key, written, meant) => {
+  ] as const)("have %s %j for %j", (key, writtenValue, meaning) => {
     const { spec } = recipesOf("nvfp4")[0] as Recipe;
     const { fourOverSix: _, ...fields } = base;
-    expect(read(JSON.stringify({ ...fields, [key]: written })).spec).toEqual({
+    expect(parse(JSON.stringify({ ...fields, [key]: writtenValue })).spec).toEqual({
       ...spec,
       fourOverSix: "none",
-      [key]: meant,
+      [key]: meaning,
     });
   });
 
   it.each([0, 16])("may describe a tensor without elements, with rows of %i", (columns) => {
-    expect(read(JSON.stringify({ ...base, shape: [0, columns] })).shape).toEqual([0, columns]);
+    expect(parse(JSON.stringify({ ...base, shape: [0, columns] })).shape).toEqual([0, columns]);
   });
 
   it("have the default signs of the transform unless they name others", () => {
-    const match = recipesOf("nvfp4").find(({ spec }) => spec.rht) as Recipe;
+    const rhtRecipe = recipesOf("nvfp4").find(({ spec }) => spec.rht) as Recipe;
     for (const rhtSigns of [RHT_SIGNS, 3]) {
-      const recipe = { ...match, spec: { ...match.spec, rhtSigns } };
+      const recipe = { ...rhtRecipe, spec: { ...rhtRecipe.spec, rhtSigns } };
       expect(Object.hasOwn(fieldsOf(recipe), "rhtSigns")).toBe(rhtSigns !== RHT_SIGNS);
-      expect(read(formatRecipe(recipe))).toEqual(recipe);
+      expect(parse(formatRecipe(recipe))).toEqual(recipe);
     }
   });
 

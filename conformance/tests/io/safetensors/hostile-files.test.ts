@@ -21,8 +21,8 @@ import { useFolder } from "../folder.js";
 
 let folder = "";
 let path = "";
-useFolder((made) => {
-  folder = made;
+useFolder((createdFolder) => {
+  folder = createdFolder;
   path = join(folder, "file.safetensors");
 });
 
@@ -43,15 +43,15 @@ function parsed(header: Uint8Array, dataBytes: number): ReturnType<typeof parseH
 
 /** Checks that a parsed header covers its data exactly once and that all sizes are right. */
 function expectSound({ tensors }: ReturnType<typeof parseHeader>, dataBytes: number): void {
-  let at = 0;
+  let offset = 0;
   for (const { dtype, shape, begin, end } of [...tensors.values()].toSorted(
     (a, b) => a.begin - b.begin || a.end - b.end,
   )) {
-    expect(begin).toBe(at);
+    expect(begin).toBe(offset);
     expect(end - begin).toBe(fileBytes(dtype, shape));
-    at = end;
+    offset = end;
   }
-  expect(at).toBe(dataBytes);
+  expect(offset).toBe(dataBytes);
 }
 
 const sizes = fc.oneof(
@@ -77,7 +77,7 @@ const sizes = fc.oneof(
   ),
 );
 const lists = fc.oneof(
-  { weight: 6, arbitrary: fc.array(sizes, { maxLength: 4 }).map((each) => `[${each}]`) },
+  { weight: 6, arbitrary: fc.array(sizes, { maxLength: 4 }).map((dimensions) => `[${dimensions}]`) },
   fc.constantFrom("[]", "null", "{}", "1", '"[1]"', "[0,", `[${"[".repeat(2000)}`),
 );
 const entries = fc.record({
@@ -86,7 +86,7 @@ const entries = fc.record({
     fc.string({ maxLength: 3 }).map((name) => JSON.stringify(name)),
   ),
   dtype: fc.oneof(
-    { weight: 6, arbitrary: fc.constantFrom(...DTYPES).map((each) => `"${each}"`) },
+    { weight: 6, arbitrary: fc.constantFrom(...DTYPES).map((dtypeName) => `"${dtypeName}"`) },
     fc.constantFrom('"F7"', '"toString"', "null", "1", '"f32"', '"U8","dtype":"U8"'),
   ),
   shape: lists,
@@ -101,12 +101,12 @@ describe("a header", () => {
       fc.integer({ min: 0, max: 8 }),
     );
     fc.assert(
-      fc.property(headers, ([members, after, dataBytes]) => {
+      fc.property(headers, ([members, trailingBytes, dataBytes]) => {
         const text = members.map(
           ({ name, dtype, shape, offsets }) =>
             `${name}:{"dtype":${dtype},"shape":${shape},"data_offsets":${offsets}}`,
         );
-        const header = parsed(new TextEncoder().encode(`{${text}}${after}`), dataBytes);
+        const header = parsed(new TextEncoder().encode(`{${text}}${trailingBytes}`), dataBytes);
         if (header !== "refused") expectSound(header, dataBytes);
       }),
       { numRuns: draws(20_000) },
@@ -122,11 +122,11 @@ describe("a header", () => {
         fc.nat(2),
         fc.integer({ min: -1, max: 1 }),
         fc.nat(1),
-        (dtype, shape, begin, off, more) => {
-          const end = begin + fileBytes(dtype, shape) + off;
+        (dtype, shape, begin, lengthError, extraBytes) => {
+          const end = begin + fileBytes(dtype, shape) + lengthError;
           const text = JSON.stringify({ t: { dtype, shape, data_offsets: [begin, end] } });
-          const right = begin === 0 && off === 0 && more === 0 && Number.isInteger(end);
-          expect(parsed(new TextEncoder().encode(text), end + more) !== "refused").toBe(right);
+          const isValid = begin === 0 && lengthError === 0 && extraBytes === 0 && Number.isInteger(end);
+          expect(parsed(new TextEncoder().encode(text), end + extraBytes) !== "refused").toBe(isValid);
         },
       ),
       { numRuns: draws(5000) },
@@ -137,9 +137,9 @@ describe("a header", () => {
 /** A file with a few tensors and metadata, as bytes. */
 async function validFile(): Promise<Buffer> {
   const tensors = DTYPES.slice(0, 6).map((dtype, i) => ({ name: `t${i}`, dtype, shape: [2, 2 * i] }));
-  await writeSafetensors(path, { tensors, metadata: { "lockstep.t": '{"a":[1]}' } }, async (put) => {
+  await writeSafetensors(path, { tensors, metadata: { "lockstep.t": '{"a":[1]}' } }, async (writeTensor) => {
     for (const { name, dtype, shape } of tensors)
-      await put(name, new Uint8Array(fileBytes(dtype, shape)).fill(7));
+      await writeTensor(name, new Uint8Array(fileBytes(dtype, shape)).fill(7));
   });
   return readFileSync(path);
 }
@@ -176,10 +176,10 @@ describe("a file", () => {
   it("with any byte changed is refused or read completely", async () => {
     const bytes = await validFile();
     const headerEnd = 8 + bytes.readUInt32LE(0);
-    const change = fc.record({
-      at: fc.nat(headerEnd - 1),
-      cut: fc.nat(3),
-      put: fc.oneof(
+    const byteChange = fc.record({
+      position: fc.nat(headerEnd - 1),
+      numRemoved: fc.nat(3),
+      insertion: fc.oneof(
         fc.uint8Array({ maxLength: 3 }),
         fc
           .constantFrom("[", "{", '"', "0", "9", "-", ".", "e9", ",", ":", "\\", "}")
@@ -188,18 +188,26 @@ describe("a file", () => {
     });
     await fc.assert(
       fc.asyncProperty(
-        fc.array(change, { minLength: 1, maxLength: 3 }),
+        fc.array(byteChange, { minLength: 1, maxLength: 3 }),
         fc.boolean(),
-        async (changes, keepLength) => {
-          let damaged = bytes;
-          for (const { at, cut, put } of changes)
-            damaged = Buffer.concat([damaged.subarray(0, at), put, damaged.subarray(at + cut)]);
+        async (byteChanges, keepLength) => {
+          let damagedBytes = bytes;
+          for (const { position, numRemoved, insertion } of byteChanges)
+            damagedBytes = Buffer.concat([
+              damagedBytes.subarray(0, position),
+              insertion,
+              damagedBytes.subarray(position + numRemoved),
+            ]);
           // the length field is updated, so that the changed header is parsed
           if (keepLength)
-            damaged.writeBigUInt64LE(BigInt(Math.max(0, headerEnd - 8 + damaged.length - bytes.length)), 0);
-          writeFileSync(path, damaged);
-          const read = await readAll();
-          if (read !== "refused") expect(read).toBe(damaged.length - 8 - Number(damaged.readBigUInt64LE(0)));
+            damagedBytes.writeBigUInt64LE(
+              BigInt(Math.max(0, headerEnd - 8 + damagedBytes.length - bytes.length)),
+              0,
+            );
+          writeFileSync(path, damagedBytes);
+          const results = await readAll();
+          if (results !== "refused")
+            expect(results).toBe(damagedBytes.length - 8 - Number(damagedBytes.readBigUInt64LE(0)));
         },
       ),
       { numRuns: draws(10_000) },
@@ -234,13 +242,13 @@ describe("a file", () => {
 
   it("with deeply nested JSON is refused, in metadata, in entries and next to them", async () => {
     for (const depth of [513, 100_000]) {
-      for (const [before, after] of [
+      for (const [original, replacement] of [
         ["", ""],
         ['{"a":', "}"],
         ['{"__metadata__":{"a":', "}}"],
         ['{"a":{"shape":', "}}"],
       ]) {
-        const header = Buffer.from(`${before}${'{"a":['.repeat(depth)}${"]}".repeat(depth)}${after}`);
+        const header = Buffer.from(`${original}${'{"a":['.repeat(depth)}${"]}".repeat(depth)}${replacement}`);
         const prefix = Buffer.alloc(8);
         prefix.writeBigUInt64LE(BigInt(header.length));
         writeFileSync(path, Buffer.concat([prefix, header]));
@@ -264,8 +272,8 @@ describe("a file", () => {
       { requiredKeys: [] },
     );
     const texts = fc.oneof(
-      record.map((each) => JSON.stringify(each)),
-      record.map((each) => JSON.stringify(each).replace('"extra":', '"extra":1e999,"x":')),
+      record.map((jsonRecord) => JSON.stringify(jsonRecord)),
+      record.map((jsonRecord) => JSON.stringify(jsonRecord).replace('"extra":', '"extra":1e999,"x":')),
       fc.string(),
     );
     await fc.assert(
@@ -295,9 +303,9 @@ describe("a path that is not a file", () => {
     ],
     ["a link to itself", () => symlinkSync(path, path), /links lead in a circle/],
     ["part of a file's path", () => symlinkSync("/dev/null/x", path), /no folder|not a directory/],
-  ])("is refused at once: %s", async (_, make, words) => {
+  ])("is refused at once: %s", async (_, make, message) => {
     await make();
-    await expect(SafetensorsFile.open(path)).rejects.toThrow(words);
+    await expect(SafetensorsFile.open(path)).rejects.toThrow(message);
     await expect(SafetensorsFile.open(path)).rejects.toThrow(FileError);
   });
 });

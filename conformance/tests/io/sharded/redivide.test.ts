@@ -21,8 +21,8 @@ const groupsOf = (size: number): ProcessGroup[] => loopbackOver(backends.slice(0
 const QUANTIZED = RECIPE_NAMES.filter((name) => name !== "bf16");
 
 let folder = "";
-useFolder((made) => {
-  folder = made;
+useFolder((createdFolder) => {
+  folder = createdFolder;
 });
 
 /** The division of a weight's rows: first among layers that share them in pieces, then by `fullyShard`. */
@@ -50,8 +50,8 @@ function layersOf(
   return groupsOf(tp * dp).map((group) => {
     const mesh = group.split({ dp, tp });
     const parallel = tp > 1 ? ({ group: mesh.tp, parallelMode: "column", pieces } as const) : {};
-    const made = RECIPES_UNDER_TEST[recipe]?.();
-    const module = quantizedModelInit({ ...(made ? { recipe: made } : {}) }, () => {
+    const recipeUnderTest = RECIPES_UNDER_TEST[recipe]?.();
+    const module = quantizedModelInit({ ...(recipeUnderTest ? { recipe: recipeUnderTest } : {}) }, () => {
       const options = { bias: false, random: new RandomState(seed), ...parallel };
       return new Linear(group.backend, columns, rows, options);
     });
@@ -61,17 +61,20 @@ function layersOf(
 }
 
 const bitsOf = ({ module }: { readonly module: Linear }): Promise<readonly string[]> =>
-  Promise.all(membersOf(module.weight.value).map(async (each) => String(await each.data())));
+  Promise.all(membersOf(module.weight.value).map(async (member) => String(await member.data())));
 
 /** Saves a layer under one division, and loads it into a layer with other values under another division. */
-async function roundTrip(layer: Layer, before: Division, after: Division): Promise<void> {
-  const saved = layersOf(layer, before, 1n);
-  await Promise.all(saved.map((state) => saveShardedCheckpoint(folder, state)));
-  const [loaded, wanted] = [layersOf(layer, after, 2n), layersOf(layer, after, 1n)];
-  await Promise.all(loaded.map((state) => loadShardedCheckpoint(folder, state)));
-  for (const [i, each] of loaded.entries())
-    expect(await bitsOf(each)).toEqual(await bitsOf(wanted[i] as (typeof wanted)[0]));
-  for (const { module } of [...saved, ...loaded, ...wanted]) module.dispose();
+async function roundTrip(layer: Layer, divisionBefore: Division, divisionAfter: Division): Promise<void> {
+  const savedLayers = layersOf(layer, divisionBefore, 1n);
+  await Promise.all(savedLayers.map((state) => saveShardedCheckpoint(folder, state)));
+  const [loadedLayers, expectedLayers] = [
+    layersOf(layer, divisionAfter, 2n),
+    layersOf(layer, divisionAfter, 1n),
+  ];
+  await Promise.all(loadedLayers.map((state) => loadShardedCheckpoint(folder, state)));
+  for (const [i, loadedLayer] of loadedLayers.entries())
+    expect(await bitsOf(loadedLayer)).toEqual(await bitsOf(expectedLayers[i] as (typeof expectedLayers)[0]));
+  for (const { module } of [...savedLayers, ...loadedLayers, ...expectedLayers]) module.dispose();
 }
 
 const division = fc.constantFrom<Division>(
@@ -88,8 +91,8 @@ const division = fc.constantFrom<Division>(
 
 /** Two ranks save a weight of two pieces; one rank loads it. Each piece has rows of both ranks, so the saved parts alternate. */
 const GATED = {
-  before: { tp: 2, dp: 1, rowMultiple: 1 },
-  after: { tp: 1, dp: 1, rowMultiple: 1 },
+  divisionBefore: { tp: 2, dp: 1, rowMultiple: 1 },
+  divisionAfter: { tp: 1, dp: 1, rowMultiple: 1 },
   ...{ rows: 1024, columns: 128, pieces: 2 },
 };
 
@@ -97,16 +100,16 @@ describe("quantized parameters", () => {
   it.each(sampleCases(QUANTIZED))(
     "%s: have the codes and scales of the whole, however their rows are divided",
     async (recipe) => {
-      const drawn = fc.record({
-        before: division,
-        after: division,
+      const cases = fc.record({
+        divisionBefore: division,
+        divisionAfter: division,
         rows: fc.constantFrom(1024, 2048),
         columns: fc.constantFrom(128, 160),
         pieces: fc.constantFrom(1, 2),
       });
       await fc.assert(
-        fc.asyncProperty(drawn, async ({ before, after, ...sizes }) => {
-          await roundTrip({ ...sizes, recipe }, before, after);
+        fc.asyncProperty(cases, async ({ divisionBefore, divisionAfter, ...sizes }) => {
+          await roundTrip({ ...sizes, recipe }, divisionBefore, divisionAfter);
         }),
         { numRuns: draws(8, 1), examples: [[GATED]] },
       );
@@ -117,9 +120,12 @@ describe("quantized parameters", () => {
     "%s: go to a rank that has no rows, and come back from one",
     async (recipe) => {
       const layer = { rows: 128, columns: 128, pieces: 1, recipe };
-      const ways = [1, 2, 4].map((dp) => ({ tp: 1, dp, rowMultiple: 128 }));
-      const pairs = ways.flatMap((before) => ways.map((after) => [before, after] as const));
-      for (const [before, after] of sampleCases(pairs, 3)) await roundTrip(layer, before, after);
+      const divisions = [1, 2, 4].map((dp) => ({ tp: 1, dp, rowMultiple: 128 }));
+      const pairs = divisions.flatMap((divisionBefore) =>
+        divisions.map((divisionAfter) => [divisionBefore, divisionAfter] as const),
+      );
+      for (const [divisionBefore, divisionAfter] of sampleCases(pairs, 3))
+        await roundTrip(layer, divisionBefore, divisionAfter);
     },
   );
 
@@ -129,31 +135,33 @@ describe("quantized parameters", () => {
     ["mxfp8", 64, { tp: 4, dp: 1, rowMultiple: 1 }, /within a block of 32 rows have other blocks/],
   ] as const)(
     "%s: are refused if a part cuts a block, and nothing has changed",
-    async (recipe, rows, by, words) => {
+    async (recipe, rows, savedDivision, message) => {
       const layer = { rows, columns: 128, pieces: 1, recipe };
-      const saved = layersOf(layer, by, 1n);
-      await Promise.all(saved.map((state) => saveShardedCheckpoint(folder, state)));
-      const [alone] = layersOf(layer, { tp: 1, dp: 1, rowMultiple: 1 }, 2n) as [(typeof saved)[0]];
-      const before = await bitsOf(alone);
-      const refused = loadShardedCheckpoint(folder, alone);
-      await expect(refused).rejects.toThrow(FileError);
-      await expect(refused).rejects.toThrow(words);
-      expect(await bitsOf(alone)).toEqual(before);
-      for (const { module } of [...saved, alone]) module.dispose();
+      const savedLayers = layersOf(layer, savedDivision, 1n);
+      await Promise.all(savedLayers.map((state) => saveShardedCheckpoint(folder, state)));
+      const [singleLayer] = layersOf(layer, { tp: 1, dp: 1, rowMultiple: 1 }, 2n) as [
+        (typeof savedLayers)[0],
+      ];
+      const bitsBefore = await bitsOf(singleLayer);
+      const pendingLoad = loadShardedCheckpoint(folder, singleLayer);
+      await expect(pendingLoad).rejects.toThrow(FileError);
+      await expect(pendingLoad).rejects.toThrow(message);
+      expect(await bitsOf(singleLayer)).toEqual(bitsBefore);
+      for (const { module } of [...savedLayers, singleLayer]) module.dispose();
     },
   );
 
   it("are refused if ranks had other scales", async () => {
     const layer = { rows: 64, columns: 64, pieces: 1, recipe: "current" } as const;
-    const saved = layersOf(layer, { tp: 2, dp: 1, rowMultiple: 1 }, 1n);
-    const [{ module }] = saved as [(typeof saved)[0]];
+    const savedLayers = layersOf(layer, { tp: 2, dp: 1, rowMultiple: 1 }, 1n);
+    const [{ module }] = savedLayers as [(typeof savedLayers)[0]];
     const [, scale] = membersOf(module.weight.value);
     scale?.write(new Float32Array([3]));
-    await Promise.all(saved.map((state) => saveShardedCheckpoint(folder, state)));
-    const [alone] = layersOf(layer, { tp: 1, dp: 1, rowMultiple: 1 }, 2n) as [(typeof saved)[0]];
-    await expect(loadShardedCheckpoint(folder, alone)).rejects.toThrow(
+    await Promise.all(savedLayers.map((state) => saveShardedCheckpoint(folder, state)));
+    const [singleLayer] = layersOf(layer, { tp: 1, dp: 1, rowMultiple: 1 }, 2n) as [(typeof savedLayers)[0]];
+    await expect(loadShardedCheckpoint(folder, singleLayer)).rejects.toThrow(
       /is not the same in the parts that ranks had/,
     );
-    for (const each of [...saved, alone]) each.module.dispose();
+    for (const layerToFree of [...savedLayers, singleLayer]) layerToFree.module.dispose();
   });
 });

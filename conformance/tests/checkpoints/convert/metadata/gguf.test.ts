@@ -33,8 +33,8 @@ const OF_STORAGE: readonly Entry[] = [
   ["general.quantization_version", 1, [u32(U32), u32(1)]],
   ["general.alignment", 32, [u32(U32), u32(32)]],
 ];
-const splitOf = (no: number, count: number, tensors: number): readonly Entry[] => [
-  ["split.no", no, [u32(U16), u16(no)]],
+const splitOf = (splitIndex: number, count: number, tensors: number): readonly Entry[] => [
+  ["split.no", splitIndex, [u32(U16), u16(splitIndex)]],
   ["split.count", count, [u32(U16), u16(count)]],
   ["split.tensors.count", tensors, [u32(I32), u32(tensors)]],
 ];
@@ -46,11 +46,16 @@ const ROW = new Uint8Array(Float32Array.from({ length: 4 * 64 }, (_, i) => Math.
 /** Writes a model of some files with one tensor each. */
 function writeModel(folder: string, count: number, entries: readonly Entry[], saysSplit: boolean): void {
   mkdirSync(folder);
-  for (let no = 0; no < count; no++) {
-    const split = saysSplit || count > 1 ? splitOf(no, count, count) : [];
-    const metadata = [...(no === 0 ? entries : []), ...split].map(([key, , pieces]) => [key, ...pieces]);
-    const tensors = [{ name: `blk.${no}.attn_q.weight`, dimensions: [64, 4], type: TYPE.f32, offset: 0 }];
-    const ends = [no + 1, count].map((each) => String(each).padStart(5, "0"));
+  for (let splitIndex = 0; splitIndex < count; splitIndex++) {
+    const split = saysSplit || count > 1 ? splitOf(splitIndex, count, count) : [];
+    const metadata = [...(splitIndex === 0 ? entries : []), ...split].map(([key, , pieces]) => [
+      key,
+      ...pieces,
+    ]);
+    const tensors = [
+      { name: `blk.${splitIndex}.attn_q.weight`, dimensions: [64, 4], type: TYPE.f32, offset: 0 },
+    ];
+    const ends = [splitIndex + 1, count].map((number) => String(number).padStart(5, "0"));
     const name = count === 1 ? "model.gguf" : `model-${ends.join("-of-")}.gguf`;
     writeFileSync(join(folder, name), ggufBytes({ metadata, tensors, data: ROW }));
   }
@@ -72,23 +77,23 @@ it("is copied into the first file, with the output's own numbers of files", asyn
       fc.subarray([...OF_STORAGE]),
       fc.boolean(),
       fc.constantFrom(["gguf-mxfp4", 38], ["gguf-nvfp4", 39]),
-      (count, model, storage, saysSplit, [to, fileType]) =>
+      (count, model, storage, saysSplit, [target, fileType]) =>
         inFolder(async (folder) => {
           writeModel(join(folder, "in"), count, [...storage, ...model], saysSplit);
           const out = join(folder, "out");
-          await convertTo(backend(), join(folder, "in"), out, String(to));
+          await convertTo(backend(), join(folder, "in"), out, String(target));
           const names = readdirSync(out)
             .filter((name) => name.endsWith(".gguf"))
             .toSorted();
           expect(names).toHaveLength(count);
           const files = await Promise.all(names.map((name) => factsOf(join(out, name))));
           const total = files.reduce((sum, { tensors }) => sum + tensors, 0);
-          for (const [no, { metadata, keys, bytes }] of files.entries()) {
-            const own = { "general.file_type": Number(fileType), "general.quantization_version": 2 };
-            const first = { "general.architecture": "unknown", ...valuesOf(model), ...own };
+          for (const [splitIndex, { metadata, keys, bytes }] of files.entries()) {
+            const ownMetadata = { "general.file_type": Number(fileType), "general.quantization_version": 2 };
+            const firstMetadata = { "general.architecture": "unknown", ...valuesOf(model), ...ownMetadata };
             expect(metadata).toEqual({
-              ...(no === 0 ? first : {}),
-              ...(count > 1 ? valuesOf(splitOf(no, count, total)) : {}),
+              ...(splitIndex === 0 ? firstMetadata : {}),
+              ...(count > 1 ? valuesOf(splitOf(splitIndex, count, total)) : {}),
             });
             for (const key of keys) expect(bytes.split(Buffer.from(key).toString("latin1"))).toHaveLength(2);
           }

@@ -37,10 +37,10 @@ function withListed(
   modules: readonly string[],
 ): JsonObject | undefined {
   const quantization = config?.[CONFIGS[file]] as JsonObject | undefined;
-  const key = LISTS.find((each) => Array.isArray(quantization?.[each]));
+  const key = LISTS.find((name) => Array.isArray(quantization?.[name]));
   if (!quantization || key === undefined) return undefined;
-  const list = [...(quantization[key] as readonly unknown[]), ...modules];
-  return { ...config, [CONFIGS[file]]: { ...quantization, [key]: list } };
+  const listedModules = [...(quantization[key] as readonly unknown[]), ...modules];
+  return { ...config, [CONFIGS[file]]: { ...quantization, [key]: listedModules } };
 }
 
 const LISTING = FIXTURES.filter((name) => {
@@ -52,36 +52,41 @@ const LISTING = FIXTURES.filter((name) => {
 });
 
 describe("after the conversion of some weights to a wide type", () => {
-  it.each(sampleCases(LISTING))("%s lists them beside those that it listed before", async (name) => {
-    const weights = (await reportOf(join(VECTORS, name))).weights.map((each) => each.name);
-    const others = fc.uniqueArray(fc.stringMatching(/^other\.[a-z]{1,5}$/), { maxLength: 2 });
-    const some = fc.subarray(weights, { minLength: 1 });
+  it.each(sampleCases(LISTING))("%s lists them after the modules that it listed before", async (name) => {
+    const weights = (await reportOf(join(VECTORS, name))).weights.map((weight) => weight.name);
+    const otherModules = fc.uniqueArray(fc.stringMatching(/^other\.[a-z]{1,5}$/), { maxLength: 2 });
+    const someWeights = fc.subarray(weights, { minLength: 1 });
     await fc.assert(
-      fc.asyncProperty(some, others, fc.constantFrom("bf16", "f32"), async (selected, listed, to) => {
-        const folder = mkdtempSync(w.path("case-"));
-        const [input, output] = [join(folder, "in"), join(folder, "out")];
-        copyFixture(name, input);
-        const { json } = await readContents(input);
-        const before = new Map(
-          FILES.flatMap((file) => {
-            const config = withListed(file, json.get(file) as JsonObject | undefined, listed);
-            return config ? [[file, config] as const] : [];
-          }),
-        );
-        for (const [file, config] of before) writeFileSync(join(input, file), JSON.stringify(config));
-        const { plan } = await convertTo(backend(), input, output, to, selected);
-        const after = (await readContents(output)).json;
-        const modules = [...plan.converted.keys()].map((each) => each.replace(/\.weight$/, ""));
-        expect(modules).toHaveLength(selected.length);
-        for (const [file, config] of before) {
-          const isAll = selected.length === weights.length;
-          const type = { bf16: "bfloat16", f32: "float32" }[to];
-          const key = "torch_dtype" in config ? "torch_dtype" : "dtype";
-          const { quantization_config: _, ...rest } = config;
-          const plain = file === "config.json" ? { ...rest, [key]: type } : undefined;
-          expect(after.get(file)).toEqual(isAll ? plain : withListed(file, config, modules));
-        }
-      }),
+      fc.asyncProperty(
+        someWeights,
+        otherModules,
+        fc.constantFrom("bf16", "f32"),
+        async (selectedWeights, listedModules, target) => {
+          const folder = mkdtempSync(w.path("case-"));
+          const [input, output] = [join(folder, "in"), join(folder, "out")];
+          copyFixture(name, input);
+          const { json } = await readContents(input);
+          const original = new Map(
+            FILES.flatMap((file) => {
+              const config = withListed(file, json.get(file) as JsonObject | undefined, listedModules);
+              return config ? [[file, config] as const] : [];
+            }),
+          );
+          for (const [file, config] of original) writeFileSync(join(input, file), JSON.stringify(config));
+          const { plan } = await convertTo(backend(), input, output, target, selectedWeights);
+          const converted = (await readContents(output)).json;
+          const modules = [...plan.converted.keys()].map((tensorName) => tensorName.replace(/\.weight$/, ""));
+          expect(modules).toHaveLength(selectedWeights.length);
+          for (const [file, config] of original) {
+            const isAll = selectedWeights.length === weights.length;
+            const type = { bf16: "bfloat16", f32: "float32" }[target];
+            const key = "torch_dtype" in config ? "torch_dtype" : "dtype";
+            const { quantization_config: _, ...otherFields } = config;
+            const plainConfig = file === "config.json" ? { ...otherFields, [key]: type } : undefined;
+            expect(converted.get(file)).toEqual(isAll ? plainConfig : withListed(file, config, modules));
+          }
+        },
+      ),
       { numRuns: draws(16, 2) },
     );
   });
@@ -102,8 +107,8 @@ describe("the type of the model", () => {
     ...["torch_dtype", "dtype"].flatMap((key) => Object.keys(names).map((type) => ({ [key]: type }))),
   ];
 
-  it.each(TYPED)("of %s is the type of weights in the metadata of %s", async (fixture, to) => {
-    for (const [i, declared] of sampleCases(
+  it.each(TYPED)("of %s is the type of weights in the metadata of %s", async (fixture, target) => {
+    for (const [i, declaredTypes] of sampleCases(
       keys,
       3,
       TYPED.findIndex(([name]) => name === fixture),
@@ -111,30 +116,33 @@ describe("the type of the model", () => {
       const [input, output] = [w.path(`in${i}`), w.path(`out${i}`)];
       copyFixture(fixture, input);
       const config = readJson(join(input, "config.json"));
-      writeFileSync(join(input, "config.json"), JSON.stringify({ ...config, ...declared }));
-      await convertTo(backend(), input, output, to);
+      writeFileSync(join(input, "config.json"), JSON.stringify({ ...config, ...declaredTypes }));
+      await convertTo(backend(), input, output, target);
       const { metadata } = await readContents(output);
       const types = Object.values(metadata).flatMap((text) =>
         [...text.matchAll(/"_type":"torch\.dtype","_data":"(\w+)"/g)].map(([, type = ""]) => type),
       );
-      const [type = "bfloat16"] = Object.values(declared);
-      expect([...new Set(types.filter((each) => each in names))], JSON.stringify(declared)).toEqual([type]);
+      const [type = "bfloat16"] = Object.values(declaredTypes);
+      expect(
+        [...new Set(types.filter((typeName) => typeName in names))],
+        JSON.stringify(declaredTypes),
+      ).toEqual([type]);
     }
   });
 
-  it("is that of a wide target, under the key that the configuration has", async () => {
-    for (const [i, declared] of keys.entries()) {
+  it("is the type of a wide target, under the key that the configuration has", async () => {
+    for (const [i, declaredTypes] of keys.entries()) {
       const [input, output] = [w.path(`in${i}`), w.path(`out${i}`)];
       copyFixture("ct-mxfp4", input);
       const { quantization_config: quantization, ...config } = readJson(join(input, "config.json"));
-      const before = { ...config, ...declared };
+      const original = { ...config, ...declaredTypes };
       writeFileSync(
         join(input, "config.json"),
-        JSON.stringify({ ...before, quantization_config: quantization }),
+        JSON.stringify({ ...original, quantization_config: quantization }),
       );
       await convertTo(backend(), input, output, i % 2 === 0 ? "bf16" : "f32");
-      const [key = "dtype"] = Object.keys(declared);
-      const expected = { ...before, [key]: i % 2 === 0 ? "bfloat16" : "float32" };
+      const [key = "dtype"] = Object.keys(declaredTypes);
+      const expected = { ...original, [key]: i % 2 === 0 ? "bfloat16" : "float32" };
       expect(readJson(join(output, "config.json"))).toEqual(expected);
     }
   });

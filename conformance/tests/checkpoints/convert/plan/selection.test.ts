@@ -6,7 +6,7 @@ import { openCheckpointFiles } from "../../../../../src/checkpoints/stored/open.
 import { type Survey, surveyFiles } from "../../../../../src/checkpoints/survey.js";
 import { ArgumentError, FileError } from "../../../../../src/errors.js";
 import { draws } from "../../../harness/draws.js";
-import { type Held, inFolder, writeContents } from "../../files/checkpoints.js";
+import { inFolder, type StoredTensor, writeContents } from "../../files/checkpoints.js";
 import { addWeight, configFor, contentsOf, drawsFrom } from "../../files/drawn-files.js";
 
 const FORM = { name: "ct-mxfp8", kind: "group" } as const;
@@ -16,8 +16,8 @@ const OTHERS = ["model.embed_tokens.weight", "model.layers.0.mlp.gate.weight"];
 const NAMES = [...QUANTIZED, ...LINEAR, ...OTHERS];
 
 /** The survey of a file that has all weights. */
-const surveyed: Promise<Survey> = inFolder(async (folder) => {
-  const tensors = new Map<string, Held>();
+const pendingSurvey: Promise<Survey> = inFolder(async (folder) => {
+  const tensors = new Map<string, StoredTensor>();
   for (const name of QUANTIZED)
     addWeight(tensors, name.replace(/\.weight$/, ""), FORM, [32, 64], drawsFrom(1));
   for (const name of [...LINEAR, ...OTHERS])
@@ -32,42 +32,43 @@ const surveyed: Promise<Survey> = inFolder(async (folder) => {
 /** The names of the selected weights, or the class of the error. */
 interface Outcome {
   readonly weights?: readonly string[];
-  readonly plain?: readonly string[];
-  readonly skipped?: readonly string[];
+  readonly plainNames?: readonly string[];
+  readonly skippedNames?: readonly string[];
   readonly error?: typeof ArgumentError | typeof FileError;
 }
 
-const namesOf = ({ weights, plain, skipped }: Selection): Outcome => ({
+const namesOf = ({ weights, plain: plainNames, skipped: skippedNames }: Selection): Outcome => ({
   weights: weights.map(({ name }) => name).toSorted(),
-  plain: plain.map(({ entry }) => entry.name).toSorted(),
-  skipped: [...skipped.keys()].toSorted(),
+  plainNames: plainNames.map(({ entry }) => entry.name).toSorted(),
+  skippedNames: [...skippedNames.keys()].toSorted(),
 });
 
 it("are all that match the patterns; without patterns the quantized weights; without those the linear layers that fit", async () => {
-  const survey = await surveyed;
-  const some = fc.subarray(NAMES);
-  const drawn = fc.record({
-    present: some,
-    patterns: fc.option(some, { nil: undefined, freq: 1 }),
-    unfit: fc.oneof(fc.constant<string[]>([]), some),
+  const survey = await pendingSurvey;
+  const someNames = fc.subarray(NAMES);
+  const cases = fc.record({
+    present: someNames,
+    patterns: fc.option(someNames, { nil: undefined, freq: 1 }),
+    unfit: fc.oneof(fc.constant<string[]>([]), someNames),
   });
   await fc.assert(
-    fc.property(drawn, ({ present, patterns, unfit }) => {
+    fc.property(cases, ({ present, patterns, unfit: unfitNames }) => {
       const has = (name: string): boolean => present.includes(name);
-      const quantized = QUANTIZED.filter(has);
+      const quantizedNames = QUANTIZED.filter(has);
       const expected = (): Outcome => {
-        const selected = NAMES.filter((name) => has(name) && patterns?.includes(name));
+        const selectedNames = NAMES.filter((name) => has(name) && patterns?.includes(name));
         if (patterns && !patterns.every(has)) return { error: ArgumentError };
-        if (patterns && !quantized.every((name) => selected.includes(name))) return { error: ArgumentError };
-        const needed = patterns ? selected : quantized;
-        if (needed.some((name) => unfit.includes(name))) return { error: FileError };
-        const linear = quantized.length > 0 ? [] : LINEAR.filter(has);
-        const plain = patterns ? selected.filter((name) => !quantized.includes(name)) : linear;
-        const skipped = plain.filter((name) => unfit.includes(name));
+        if (patterns && !quantizedNames.every((name) => selectedNames.includes(name)))
+          return { error: ArgumentError };
+        const expectedNames = patterns ? selectedNames : quantizedNames;
+        if (expectedNames.some((name) => unfitNames.includes(name))) return { error: FileError };
+        const linear = quantizedNames.length > 0 ? [] : LINEAR.filter(has);
+        const plainNames = patterns ? selectedNames.filter((name) => !quantizedNames.includes(name)) : linear;
+        const skippedNames = plainNames.filter((name) => unfitNames.includes(name));
         return {
-          weights: quantized.toSorted(),
-          plain: plain.filter((name) => !skipped.includes(name)).toSorted(),
-          skipped: skipped.toSorted(),
+          weights: quantizedNames.toSorted(),
+          plainNames: plainNames.filter((name) => !skippedNames.includes(name)).toSorted(),
+          skippedNames: skippedNames.toSorted(),
         };
       };
       const actual = (): Outcome => {
@@ -80,7 +81,7 @@ it("are all that match the patterns; without patterns the quantized weights; wit
           return namesOf(
             selectWeights(part, { name: "ct-mxfp4", tensors: patterns }, (name, _shape, isPlain) => {
               expect(isPlain).toBe(!QUANTIZED.includes(name));
-              return unfit.includes(name) ? "its size is odd" : undefined;
+              return unfitNames.includes(name) ? "its size is odd" : undefined;
             }),
           );
         } catch (error) {

@@ -15,7 +15,7 @@ import { isLineWide, isTensorWide, tileSize } from "../../../../../src/formats/b
 import type { FileDType } from "../../../../../src/io/dtypes.js";
 import { sampleCases } from "../../../harness/draws.js";
 import { useBackend } from "../../../harness/suite.js";
-import { convertTo, type Held, inFolder, valuesIn, writeContents } from "../../files/checkpoints.js";
+import { convertTo, inFolder, type StoredTensor, valuesIn, writeContents } from "../../files/checkpoints.js";
 
 const backend = useBackend({ threads: 1 });
 /** Two tiles of 128 rows. */
@@ -26,26 +26,26 @@ const MODULE = "m.layers.0.o_proj";
 const asBytes = (values: ArrayLike<number>): Buffer => Buffer.from(Float64Array.from(values).buffer);
 
 /** A generator of integers below a bound. */
-function drawer(seed: number): (below: number) => number {
+function drawer(seed: number): (limit: number) => number {
   let state = seed;
-  return (below) => {
+  return (limit) => {
     state = (Math.imul(state, 1664525) + 1013904223) >>> 0;
-    return Math.floor((state / 2 ** 32) * below);
+    return Math.floor((state / 2 ** 32) * limit);
   };
 }
 
 /** Scales of a type with random significands, of about the size of trained weights' scales. */
-function scalesOf(dtype: FileDType, shape: readonly number[], draw: (below: number) => number): Held {
+function scalesOf(dtype: FileDType, shape: readonly number[], draw: (limit: number) => number): StoredTensor {
   const count = shape.reduce((product, size) => product * size, 1);
-  const each = (make: () => number): number[] => Array.from({ length: count }, make);
+  const generate = (make: () => number): number[] => Array.from({ length: count }, make);
   const exponent = (bias: number): number => bias - 12 + draw(4);
   const bytes = {
-    F32: () => Uint32Array.from(each(() => (exponent(127) << 23) | draw(1 << 23))),
-    BF16: () => Uint16Array.from(each(() => (exponent(127) << 7) | draw(1 << 7))),
-    F16: () => Uint16Array.from(each(() => (exponent(15) << 10) | draw(1 << 10))),
-    F8_E8M0: () => Uint8Array.from(each(() => exponent(127))),
-    U8: () => Uint8Array.from(each(() => exponent(127))),
-    F8_E4M3: () => Uint8Array.from(each(() => 8 + draw(0x76))),
+    F32: () => Uint32Array.from(generate(() => (exponent(127) << 23) | draw(1 << 23))),
+    BF16: () => Uint16Array.from(generate(() => (exponent(127) << 7) | draw(1 << 7))),
+    F16: () => Uint16Array.from(generate(() => (exponent(15) << 10) | draw(1 << 10))),
+    F8_E8M0: () => Uint8Array.from(generate(() => exponent(127))),
+    U8: () => Uint8Array.from(generate(() => exponent(127))),
+    F8_E4M3: () => Uint8Array.from(generate(() => 8 + draw(0x76))),
   }[dtype as "F32"]();
   return { dtype, shape, bytes: new Uint8Array(bytes.buffer) };
 }
@@ -66,10 +66,15 @@ function kindOf(target: string): ScaleKind {
 
 /** Whether a target can hold all scales of a source: its blocks are inside the source's blocks, and its type has all values. */
 function isExact(row: Convention, kind: ScaleKind, target: string): boolean {
-  const to = parseTarget(target).dialectTarget;
-  if (!to || to.convention.startsWith("gguf") || conventionOf(to.convention).type !== row.type) return false;
+  const dialectTarget = parseTarget(target).dialectTarget;
+  if (
+    !dialectTarget ||
+    dialectTarget.convention.startsWith("gguf") ||
+    conventionOf(dialectTarget.convention).type !== row.type
+  )
+    return false;
   const isNested = kindOf(target) === kind || (kind === "whole" && kindOf(target) !== "group");
-  return isNested && (to.scale === "source" || to.scale === "F32");
+  return isNested && (dialectTarget.scale === "source" || dialectTarget.scale === "F32");
 }
 
 const CASES = CONVENTION_NAMES.flatMap((name) => {
@@ -90,7 +95,7 @@ async function writeWeight(folder: string, name: ConventionName, kind: ScaleKind
     { length: ROWS * COLUMNS },
     () => draw(type === "int8" ? 256 : 0x79) | (draw(2) << 7),
   );
-  const tensors = new Map<string, Held>([
+  const tensors = new Map<string, StoredTensor>([
     [MODULE + codes.suffix, { dtype: codes.dtypes[0] as FileDType, shape: [ROWS, COLUMNS], bytes }],
     [MODULE + scale.suffix, scalesOf(dtype, SHAPES[kind] ?? [], draw)],
   ]);
@@ -99,14 +104,15 @@ async function writeWeight(folder: string, name: ConventionName, kind: ScaleKind
 
 describe("scales of every type of a convention are repacked exactly", () => {
   it.each(sampleCases(CASES, 4))("%s, a scale for each %s, in %s", async (name, kind, dtype) => {
-    const fitting = DIALECT_TARGETS.filter((target) => isExact(conventionOf(name), kind, target));
+    const exactTargets = DIALECT_TARGETS.filter((target) => isExact(conventionOf(name), kind, target));
     // one target for each type and kind of its scales
-    const about = (target: string): string => `${parseTarget(target).dialectTarget?.scale} ${kindOf(target)}`;
-    const targets = [...new Map(fitting.map((target) => [about(target), target])).values()];
+    const kindOfTarget = (target: string): string =>
+      `${parseTarget(target).dialectTarget?.scale} ${kindOf(target)}`;
+    const targets = [...new Map(exactTargets.map((target) => [kindOfTarget(target), target])).values()];
     expect(targets).not.toEqual([]);
     await inFolder(async (folder) => {
       await writeWeight(folder, name, kind, dtype);
-      const before = await valuesIn(folder);
+      const original = await valuesIn(folder);
       for (const target of targets) {
         const out = join(folder, target);
         const { changes } = await convertTo(backend(), folder, out, target);
@@ -114,8 +120,10 @@ describe("scales of every type of a convention are repacked exactly", () => {
           target,
           [{ method: "repacked", changed: 0, elements: ROWS * COLUMNS }],
         ]);
-        const [[own, after] = []] = [...(await valuesIn(out))];
-        expect(Buffer.compare(asBytes(before.get(own ?? "") ?? []), asBytes(after ?? []))).toBe(0);
+        const [[originalValues, convertedValues] = []] = [...(await valuesIn(out))];
+        expect(
+          Buffer.compare(asBytes(original.get(originalValues ?? "") ?? []), asBytes(convertedValues ?? [])),
+        ).toBe(0);
       }
     });
   });

@@ -20,32 +20,32 @@ const CASES = [
   ["ct-fp8-channel", "torchao-fp8-row", "codes-nan", ".weight", 0x7f],
 ] as const;
 
-describe.each(CASES)("%s to %s, with %s", (fixture, to, finding, suffix, byte) => {
+describe.each(CASES)("%s to %s, with %s", (fixture, target, finding, suffix, byte) => {
   it.each([1, 2])("in %i of its weights: is refused with all errors, and leaves nothing", async (count) => {
-    const ways = JSON.parse(
-      await w.succeed("convert", join(VECTORS, fixture), "-o", "@out", "--to", to, "--dry-run", "--json"),
+    const conversions = JSON.parse(
+      await w.succeed("convert", join(VECTORS, fixture), "-o", "@out", "--to", target, "--dry-run", "--json"),
     ).ways;
-    expect(new Set(Object.values(ways))).toEqual(new Set(["carried"]));
+    expect(new Set(Object.values(conversions))).toEqual(new Set(["carried"]));
     const contents = await readContents(join(VECTORS, fixture));
     const weights = (await reportOf(join(VECTORS, fixture))).weights.map(({ name }) => name);
     const tensors = new Map(contents.tensors);
     // the last tensors, so that other weights are copied first
     for (const name of weights.slice(-count)) {
-      const [part, held] =
-        [...tensors].find(([each]) => each === name.replace(/\.weight$/, "") + suffix) ?? [];
-      if (part === undefined || held === undefined) throw new Error(`${name} has no ${suffix}`);
-      tensors.set(part, { ...held, bytes: held.bytes.map(() => byte) });
+      const [part, tensor] =
+        [...tensors].find(([tensorName]) => tensorName === name.replace(/\.weight$/, "") + suffix) ?? [];
+      if (part === undefined || tensor === undefined) throw new Error(`${name} has no ${suffix}`);
+      tensors.set(part, { ...tensor, bytes: tensor.bytes.map(() => byte) });
     }
     mkdirSync(w.path("in"));
     await writeContents(w.path("in"), { ...contents, tensors });
     const errors = errorsIn((await reportOf(w.path("in"))).findings);
     expect(errors.map(({ name }) => name)).toEqual(Array.from({ length: count }, () => finding));
-    const planned = await w.run("convert", "@in", "-o", "@out", "--to", to, "--dry-run");
-    const written = await w.run("convert", "@in", "-o", "@out", "--to", to);
-    expect(written).toEqual(planned);
-    expect(written.status).toBe(2);
-    expect(written.stderr).toContain(`${finding}: ${weights.at(-count)}`);
-    expect(written.stderr.includes("(and 1 more, which lockstep verify lists)")).toBe(count === 2);
+    const planRun = await w.run("convert", "@in", "-o", "@out", "--to", target, "--dry-run");
+    const writeRun = await w.run("convert", "@in", "-o", "@out", "--to", target);
+    expect(writeRun).toEqual(planRun);
+    expect(writeRun.status).toBe(2);
+    expect(writeRun.stderr).toContain(`${finding}: ${weights.at(-count)}`);
+    expect(writeRun.stderr.includes("(and 1 more, which lockstep verify lists)")).toBe(count === 2);
     expect(w.names).toEqual(["in"]);
   });
 });

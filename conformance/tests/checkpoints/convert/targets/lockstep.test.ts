@@ -23,18 +23,18 @@ const LINEAR = "*_proj.weight";
 
 /** The recipes of a file, without the name of the program that wrote it. */
 function recipesIn(metadata: Readonly<Record<string, string>>): Record<string, unknown> {
-  const own = Object.entries(metadata).filter(([key]) => key.startsWith("lockstep."));
+  const ownMetadata = Object.entries(metadata).filter(([key]) => key.startsWith("lockstep."));
   return Object.fromEntries(
-    own.map(([key, text]) => {
+    ownMetadata.map(([key, text]) => {
       const { backend: _, version: __, ...recipe } = JSON.parse(text);
       return [key, recipe];
     }),
   );
 }
 
-function expectSame({ tensors }: Contents, theirs: Readonly<Record<string, { bytes: Uint8Array }>>): void {
-  expect([...tensors.keys()].toSorted()).toEqual(Object.keys(theirs).toSorted());
-  for (const [name, { bytes }] of Object.entries(theirs))
+function expectSame({ tensors }: Contents, expected: Readonly<Record<string, { bytes: Uint8Array }>>): void {
+  expect([...tensors.keys()].toSorted()).toEqual(Object.keys(expected).toSorted());
+  for (const [name, { bytes }] of Object.entries(expected))
     expect([name, Buffer.compare(tensors.get(name)?.bytes ?? new Uint8Array(), bytes)]).toEqual([name, 0]);
 }
 
@@ -46,21 +46,23 @@ it("every quantizer that makes its own scales is a form", () => {
   expect(LOCKSTEP_TARGETS.has("lockstep-fp8-delayed")).toBe(false);
 });
 
-describe.each(sampleCases([...LOCKSTEP_TARGETS], 4))("%s", (to, quantizer) => {
-  it("has the tensors that quantize writes, and its values are those of dequantize", async () => {
+describe.each(sampleCases([...LOCKSTEP_TARGETS], 4))("%s", (target, quantizer) => {
+  it("has the tensors that quantize writes, and the values that dequantize computes", async () => {
     const input = join(ORIGINAL, "model.safetensors");
     await w.succeed("quantize", input, "-o", "@q.safetensors", "--quantizer", quantizer, "--tensors", LINEAR);
-    const said = JSON.parse(await w.succeed("convert", ORIGINAL, "-o", "@out", "--to", to, "--json"));
-    const [theirs, actual] = [await w.read("q.safetensors"), await readContents(w.path("out"))];
-    expectSame(actual, theirs.tensors);
-    expect(recipesIn(actual.metadata)).toEqual(recipesIn(theirs.metadata));
+    const jsonReport = JSON.parse(
+      await w.succeed("convert", ORIGINAL, "-o", "@out", "--to", target, "--json"),
+    );
+    const [expectedTensors, actual] = [await w.read("q.safetensors"), await readContents(w.path("out"))];
+    expectSame(actual, expectedTensors.tensors);
+    expect(recipesIn(actual.metadata)).toEqual(recipesIn(expectedTensors.metadata));
 
     const report = await reportOf(w.path("out"));
     expect([errorsIn(report.findings), Object.keys(report.lockstepWeights).toSorted()]).toEqual([
       [],
-      said.converted.toSorted(),
+      jsonReport.converted.toSorted(),
     ]);
-    expect(Object.values(report.lockstepWeights).map((each) => each.quantizer)).toEqual(
+    expect(Object.values(report.lockstepWeights).map((weight) => weight.quantizer)).toEqual(
       Array(7).fill(quantizer),
     );
     expect(await w.succeed("inspect", "@out")).toMatch(
@@ -69,37 +71,43 @@ describe.each(sampleCases([...LOCKSTEP_TARGETS], 4))("%s", (to, quantizer) => {
 
     await w.succeed("dequantize", "@q.safetensors", "-o", "@wide.safetensors");
     await w.succeed("convert", "@out", "-o", "@wide", "--to", "f32");
-    const [expected, wide] = [await w.read("wide.safetensors"), await readContents(w.path("wide"))];
-    expectSame(wide, expected.tensors);
-    expect(recipesIn(wide.metadata)).toEqual({});
+    const [expected, wideTensors] = [await w.read("wide.safetensors"), await readContents(w.path("wide"))];
+    expectSame(wideTensors, expected.tensors);
+    expect(recipesIn(wideTensors.metadata)).toEqual({});
 
     const original = await readContents(ORIGINAL);
-    for (const { name, changed, elements } of said.changes) {
-      const held = original.tensors.get(name)?.bytes ?? new Uint8Array();
-      const halves = new Uint16Array(held.buffer, held.byteOffset, held.length / 2);
-      const before = new Float32Array(Uint32Array.from(halves, (half) => half << 16).buffer);
-      const bytes = wide.tensors.get(name)?.bytes ?? new Uint8Array();
-      const after = new Float32Array(bytes.slice().buffer);
-      expect(elements).toBe(before.length);
-      expect([name, changed]).toEqual([name, before.filter((value, i) => value !== after[i]).length]);
+    for (const { name, changed: numChanged, elements } of jsonReport.changes) {
+      const bf16Bytes = original.tensors.get(name)?.bytes ?? new Uint8Array();
+      const halves = new Uint16Array(bf16Bytes.buffer, bf16Bytes.byteOffset, bf16Bytes.length / 2);
+      const originalValues = new Float32Array(Uint32Array.from(halves, (half) => half << 16).buffer);
+      const bytes = wideTensors.tensors.get(name)?.bytes ?? new Uint8Array();
+      const converted = new Float32Array(bytes.slice().buffer);
+      expect(elements).toBe(originalValues.length);
+      expect([name, numChanged]).toEqual([
+        name,
+        originalValues.filter((value, i) => value !== converted[i]).length,
+      ]);
     }
   });
 
   it("becomes forms of other libraries, and theirs become it", async () => {
-    await convertTo(backend(), ORIGINAL, w.path("own"), to);
-    const salt = [...LOCKSTEP_TARGETS.keys()].indexOf(to);
-    for (const other of sampleCases(["ct-mxfp8", "modelopt-fp8", "gguf-mxfp4"], 1, salt)) {
-      const { plan } = await convertTo(backend(), w.path("own"), w.path(`${other}-there`), other);
+    await convertTo(backend(), ORIGINAL, w.path("own"), target);
+    const salt = [...LOCKSTEP_TARGETS.keys()].indexOf(target);
+    for (const otherTarget of sampleCases(["ct-mxfp8", "modelopt-fp8", "gguf-mxfp4"], 1, salt)) {
+      const { plan } = await convertTo(backend(), w.path("own"), w.path(`${otherTarget}-there`), otherTarget);
       expect([...plan.converted.values()]).toEqual(Array(7).fill("quantized"));
-      const there = await reportOf(w.path(`${other}-there`));
-      expect([errorsIn(there.findings), there.weights.length, Object.keys(there.lockstepWeights)]).toEqual([
-        [],
-        7,
-        [],
-      ]);
-      expect(there.tensors).toBe(other === "gguf-mxfp4" ? 12 : 19);
-      const { changes } = await convertTo(backend(), w.path(`${other}-there`), w.path(`${other}-back`), to);
-      const back = await reportOf(w.path(`${other}-back`));
+      const report = await reportOf(w.path(`${otherTarget}-there`));
+      expect([errorsIn(report.findings), report.weights.length, Object.keys(report.lockstepWeights)]).toEqual(
+        [[], 7, []],
+      );
+      expect(report.tensors).toBe(otherTarget === "gguf-mxfp4" ? 12 : 19);
+      const { changes } = await convertTo(
+        backend(),
+        w.path(`${otherTarget}-there`),
+        w.path(`${otherTarget}-back`),
+        target,
+      );
+      const back = await reportOf(w.path(`${otherTarget}-back`));
       expect([errorsIn(back.findings), Object.keys(back.lockstepWeights).length, changes.length]).toEqual([
         [],
         7,
@@ -109,15 +117,15 @@ describe.each(sampleCases([...LOCKSTEP_TARGETS], 4))("%s", (to, quantizer) => {
   });
 });
 
-it("a part is dequantized alone, and the rest keeps its recipes", async () => {
+it("some layers can be dequantized, and the other layers keep their recipes", async () => {
   await convertTo(backend(), ORIGINAL, w.path("in"), "lockstep-nvfp4");
   await convertTo(backend(), w.path("in"), w.path("half"), "bf16", ["*mlp*"]);
   const report = await reportOf(w.path("half"));
   expect(errorsIn(report.findings)).toEqual([]);
   expect(Object.keys(report.lockstepWeights)).toHaveLength(4);
   expect(Object.keys(report.lockstepWeights).every((name) => name.includes("self_attn"))).toBe(true);
-  const refused = convertTo(backend(), w.path("in"), w.path("no"), "ct-mxfp8", ["*mlp*"]);
-  await expect(refused).rejects.toThrow(/is quantized already \(lockstep\)/);
+  const conversion = convertTo(backend(), w.path("in"), w.path("no"), "ct-mxfp8", ["*mlp*"]);
+  await expect(conversion).rejects.toThrow(/is quantized already \(lockstep\)/);
 });
 
 it("weights of both kinds in one file are converted together", async () => {

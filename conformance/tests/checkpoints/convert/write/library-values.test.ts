@@ -11,10 +11,10 @@ import { useBackend } from "../../../harness/suite.js";
 import {
   convertTo,
   errorsIn,
-  type Held,
   inFolder,
   readContents,
   reportOf,
+  type StoredTensor,
   VECTORS,
   valuesIn,
   writeContents,
@@ -57,20 +57,22 @@ const SHAPES: Readonly<Record<string, readonly number[]>> = {
 };
 
 /** The model that scripts/witness/checkpoints/load.py draws. */
-function drawn(index: number, shape: readonly number[]): Held {
+function drawTensor(index: number, shape: readonly number[]): StoredTensor {
   const count = shape.reduce((product, size) => product * size, 1);
   const values = Float64Array.from({ length: count }, (_, i) => {
     if (shape.length === 1) return 1;
-    let h = (Math.imul(i, 2654435761 | 0) + Math.imul(index + 1, 2654419969 | 0)) >>> 0;
-    h = Math.imul(h ^ (h >>> 15), 2246822519 | 0) >>> 0;
-    h = (h ^ (h >>> 13)) >>> 0;
-    return (h / 2 ** 32 - 0.5) * 2 ** ((i % 5) - 4);
+    let hash = (Math.imul(i, 2654435761 | 0) + Math.imul(index + 1, 2654419969 | 0)) >>> 0;
+    hash = Math.imul(hash ^ (hash >>> 15), 2246822519 | 0) >>> 0;
+    hash = (hash ^ (hash >>> 13)) >>> 0;
+    return (hash / 2 ** 32 - 0.5) * 2 ** ((i % 5) - 4);
   });
   return { dtype: "BF16", shape, bytes: encodeWide("bf16", values, new Changes()) };
 }
 
 async function writeModel(folder: string): Promise<void> {
-  const tensors = new Map(Object.entries(SHAPES).map(([name, shape], at) => [name, drawn(at, shape)]));
+  const tensors = new Map(
+    Object.entries(SHAPES).map(([name, shape], index) => [name, drawTensor(index, shape)]),
+  );
   const config = { architectures: ["LlamaForCausalLM"], dtype: "bfloat16" };
   await writeContents(folder, {
     tensors,
@@ -82,49 +84,51 @@ async function writeModel(folder: string): Promise<void> {
 const bf16 = (values: Float64Array): Uint8Array => encodeWide("bf16", values, new Changes());
 
 /** The values of a checkpoint in bf16, as its library computes them. */
-async function bytesIn(folder: string, to: string): Promise<Map<string, Uint8Array>> {
+async function bytesIn(folder: string, target: string): Promise<Map<string, Uint8Array>> {
   const values = await valuesIn(folder);
-  for (const [name, own] of values) {
-    const scale = TYPED.includes(to) && (await readContents(folder)).tensors.get(`${name}_scale`)?.bytes;
+  for (const [name, ownValues] of values) {
+    const scale = TYPED.includes(target) && (await readContents(folder)).tensors.get(`${name}_scale`)?.bytes;
     if (scale) {
-      const given = new DataView(scale.buffer, scale.byteOffset).getFloat32(0, true);
-      const [low = 0, high = 0] = bf16(Float64Array.of(given));
-      const typed = new Float32Array(Uint32Array.of((low | (high << 8)) << 16).buffer)[0] ?? 0;
-      own.forEach((value, i) => {
-        own[i] = Math.round((value / given) * 2 ** 9) * 2 ** -9 * typed;
+      const f32Scale = new DataView(scale.buffer, scale.byteOffset).getFloat32(0, true);
+      const [lowByte = 0, highByte = 0] = bf16(Float64Array.of(f32Scale));
+      const lowValue = new Float32Array(Uint32Array.of((lowByte | (highByte << 8)) << 16).buffer)[0] ?? 0;
+      ownValues.forEach((value, i) => {
+        ownValues[i] = Math.round((value / f32Scale) * 2 ** 9) * 2 ** -9 * lowValue;
       });
     }
-    if (PLUS_ZERO.test(to))
-      own.forEach((value, i) => {
-        own[i] = value + 0;
+    if (PLUS_ZERO.test(target))
+      ownValues.forEach((value, i) => {
+        ownValues[i] = value + 0;
       });
   }
-  return new Map([...values].map(([name, own]) => [name, bf16(own)]));
+  return new Map([...values].map(([name, ownValues]) => [name, bf16(ownValues)]));
 }
 
 it("the record has every form that a library loads, and what the loaders read is what convert says", () => {
-  const single = Object.keys(RECORD.loaded).filter((chain) => !chain.includes(":"));
-  expect(single.toSorted()).toEqual(DIALECT_TARGETS.filter((each) => !UNLOADED.includes(each)).toSorted());
-  for (const [chain, { differing, packages }] of Object.entries(RECORD.loaded)) {
-    expect(differing > 0, chain).toBe(TYPED.includes(chain));
-    for (const each of packages) expect(RECORD.versions[each]).toMatch(/^\d/);
+  const single = Object.keys(RECORD.loaded).filter((targets) => !targets.includes(":"));
+  expect(single.toSorted()).toEqual(
+    DIALECT_TARGETS.filter((target) => !UNLOADED.includes(target)).toSorted(),
+  );
+  for (const [targets, { differing, packages }] of Object.entries(RECORD.loaded)) {
+    expect(differing > 0, targets).toBe(TYPED.includes(targets));
+    for (const packageName of packages) expect(RECORD.versions[packageName]).toMatch(/^\d/);
   }
 });
 
-describe.each(sampleCases(Object.entries(RECORD.loaded), 3))("%s", (chain, { sha256 }) => {
+describe.each(sampleCases(Object.entries(RECORD.loaded), 3))("%s", (targets, { sha256 }) => {
   it("has the values that the library reads, and verify finds no error", async () => {
     await inFolder(async (folder) => {
       await writeModel(folder);
-      let [path, to] = [folder, ""];
-      for (const each of chain.split(":")) {
-        const next = join(folder, `${to}-${each}`);
-        await convertTo(backend(), path, next, each);
-        [path, to] = [next, each];
+      let [path, target] = [folder, ""];
+      for (const link of targets.split(":")) {
+        const next = join(folder, `${target}-${link}`);
+        await convertTo(backend(), path, next, link);
+        [path, target] = [next, link];
       }
       const { findings, weights } = await reportOf(path);
       expect(errorsIn(findings)).toEqual([]);
       expect(weights).toHaveLength(7);
-      const digests = [...(await bytesIn(path, to))].map(([name, bytes]) => [
+      const digests = [...(await bytesIn(path, target))].map(([name, bytes]) => [
         name,
         createHash("sha256").update(bytes).digest("hex"),
       ]);

@@ -1,4 +1,4 @@
-/** Two declarations of one fact give a finding exactly if they say different things, however each is written. */
+/** Two declarations of one fact give a finding exactly if their meanings differ, however each declaration is written. */
 import { describe, expect, it } from "vitest";
 import { judgeDisagreements } from "../../../../../src/checkpoints/judge/config/disagreements.js";
 import type { JsonObject } from "../../../../../src/io/json/json-object.js";
@@ -30,14 +30,14 @@ const groups = (...sizes: readonly unknown[]): JsonObject => ({
  */
 interface Fact {
   readonly what: string;
-  readonly first: Readonly<Record<string, readonly JsonObject[]>>;
-  readonly second: Readonly<Record<string, readonly JsonObject[]>>;
-  readonly files: (first: JsonObject, second: JsonObject) => Files;
+  readonly inModel: Readonly<Record<string, readonly JsonObject[]>>;
+  readonly inModelopt: Readonly<Record<string, readonly JsonObject[]>>;
+  readonly files: (inModel: JsonObject, inModelopt: JsonObject) => Files;
 }
 
-const inBoth = (first: JsonObject, second: JsonObject): Files => ({
-  model: configOf({ quant_method: "modelopt", ...first }),
-  modelopt: second,
+const inBoth = (inModel: JsonObject, inModelopt: JsonObject): Files => ({
+  model: configOf({ quant_method: "modelopt", ...inModel }),
+  modelopt: inModelopt,
 });
 const CACHES = {
   FP8: [
@@ -58,94 +58,96 @@ const LAYERS = {
   exchanged: [{ quantized_layers: { a: { quant_algo: "NVFP4" }, b: { quant_algo: "FP8" } } }],
   anything: [{}],
 };
-const one = (key: string, ...values: readonly unknown[]) => ({
+const oneFact = (key: string, ...values: readonly unknown[]) => ({
   ...Object.fromEntries(values.map((value) => [JSON.stringify(value), [{ [key]: value }]])),
   anything: [{}],
 });
 const asInner = (key: string): Fact => ({
   what: `${key} of the language model`,
-  first: one(key, "a", "b"),
-  second: one(key, "a", "b"),
-  files: (first, second) => ({
-    model: { quantization_config: first, text_config: { quantization_config: second } },
+  inModel: oneFact(key, "a", "b"),
+  inModelopt: oneFact(key, "a", "b"),
+  files: (inModel, inModelopt) => ({
+    model: { quantization_config: inModel, text_config: { quantization_config: inModelopt } },
   }),
 });
 const asMlx = (key: string): Fact => ({
   what: `${key} of MLX`,
-  first: one(key, 4, 8),
-  second: one(key, 4, 8),
+  inModel: oneFact(key, 4, 8),
+  inModelopt: oneFact(key, 4, 8),
   files: (quantization_config, quantization) => ({ model: { quantization_config, quantization } }),
 });
 
 const FACTS: readonly Fact[] = [
   {
     what: "quant_algo",
-    first: one("quant_algo", "FP8", "NVFP4"),
-    second: one("quant_algo", "FP8", "NVFP4"),
+    inModel: oneFact("quant_algo", "FP8", "NVFP4"),
+    inModelopt: oneFact("quant_algo", "FP8", "NVFP4"),
     files: inBoth,
   },
   {
     what: "group_size",
-    first: {
+    inModel: {
       16: [groups(16), groups(16, 16)],
       32: [groups(32)],
       anything: [{}, groups(16, 32), groups(null)],
     },
-    second: { 16: [{ group_size: 16 }], 32: [{ group_size: 32 }], anything: [{}, { group_size: null }] },
+    inModelopt: { 16: [{ group_size: 16 }], 32: [{ group_size: 32 }], anything: [{}, { group_size: null }] },
     files: inBoth,
   },
   {
     what: "the unquantized modules",
-    first: {
+    inModel: {
       head: [{ ignore: ["lm_head"] }, { ignore: ["lm_head", "lm_head"] }],
       two: [{ ignore: ["a", "lm_head"] }],
       none: [{}, { ignore: [] }],
     },
-    second: {
+    inModelopt: {
       head: [{ exclude_modules: ["lm_head"] }],
       two: [{ exclude_modules: ["lm_head", "a"] }, { exclude_modules: ["a", "lm_head", "a"] }],
       none: [{}, { exclude_modules: [] }],
     },
     files: inBoth,
   },
-  { what: "the cache", first: CACHES, second: CACHES, files: inBoth },
-  { what: "quantized_layers", first: LAYERS, second: LAYERS, files: inBoth },
+  { what: "the cache", inModel: CACHES, inModelopt: CACHES, files: inBoth },
+  { what: "quantized_layers", inModel: LAYERS, inModelopt: LAYERS, files: inBoth },
   {
     what: "the library",
-    first: {
+    inModel: {
       modelopt: [{}, { quant_method: "modelopt" }, { quant_method: "modelopt_fp4" }],
       other: [{ quant_method: "compressed-tensors" }],
     },
-    second: { modelopt: [{}] },
-    files: (first, second) => ({ model: configOf(first), modelopt: second }),
+    inModelopt: { modelopt: [{}] },
+    files: (inModel, inModelopt) => ({ model: configOf(inModel), modelopt: inModelopt }),
   },
   {
     what: "the format of a group",
-    first: {
-      ...one("format", "pack-quantized", "float-quantized"),
+    inModel: {
+      ...oneFact("format", "pack-quantized", "float-quantized"),
       anything: [{}, { format: "mixed-precision" }],
     },
-    second: one("format", "pack-quantized", "float-quantized"),
-    files: (first, second) => ({ model: configOf({ ...first, config_groups: { group_0: second } }) }),
+    inModelopt: oneFact("format", "pack-quantized", "float-quantized"),
+    files: (inModel, inModelopt) => ({
+      model: configOf({ ...inModel, config_groups: { group_0: inModelopt } }),
+    }),
   },
   ...["quant_method", "format", "quant_algo", "weight_block_size"].map(asInner),
   ...["bits", "group_size", "mode"].map(asMlx),
 ];
 
 describe("declarations of one fact in two places", () => {
-  it.each(FACTS)("$what", ({ first, second, files }) => {
-    for (const [says, spellings] of Object.entries(first))
-      for (const [otherSays, otherSpellings] of Object.entries(second))
+  it.each(FACTS)("$what", ({ inModel, inModelopt, files }) => {
+    for (const [says, spellings] of Object.entries(inModel))
+      for (const [otherSays, otherSpellings] of Object.entries(inModelopt))
         for (const spelling of spellings)
-          for (const other of otherSpellings) {
+          for (const otherSpelling of otherSpellings) {
             const isSame = says === otherSays || [says, otherSays].includes("anything");
-            const found = subjects(files(spelling, other));
-            const which = JSON.stringify([spelling, other]);
+            const foundSubjects = subjects(files(spelling, otherSpelling));
+            const pair = JSON.stringify([spelling, otherSpelling]);
             expect(
-              found.map(([name]) => name),
-              which,
+              foundSubjects.map(([name]) => name),
+              pair,
             ).toEqual(isSame ? [] : ["config-disagree"]);
-            for (const [, subject] of found) expect(PATHS, which).toContain(subject);
+            for (const [, subject] of foundSubjects) expect(PATHS, pair).toContain(subject);
           }
   });
 

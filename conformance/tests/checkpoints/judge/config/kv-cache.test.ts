@@ -2,25 +2,25 @@
 import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import { draws } from "../../../harness/draws.js";
-import { type Held, reportOfContents } from "../../files/checkpoints.js";
+import { reportOfContents, type StoredTensor } from "../../files/checkpoints.js";
 import { contentsOf } from "../../files/drawn-files.js";
 
-/** The scales of a layer. "kv" is one scale for both. */
-const HELD = ["none", "k", "v", "k and v", "kv"] as const;
-type Scales = (typeof HELD)[number];
+/** The scales of a layer. "kv" is one scale for keys and values. */
+const SCALES = ["none", "k", "v", "k and v", "kv"] as const;
+type Scales = (typeof SCALES)[number];
 /** The names that libraries give to the scale of an attention's keys or values. */
-const PLACES = {
-  projection: (which: string) => `${which}_proj.${which}_scale`,
-  attention: (which: string) => `attn.${which}_scale`,
-  module: (which: string) => `${which}_scale`,
+const SCALE_NAMES = {
+  projection: (letter: string) => `${letter}_proj.${letter}_scale`,
+  attention: (letter: string) => `attn.${letter}_scale`,
+  module: (letter: string) => `${letter}_scale`,
 } as const;
 
 const layer = fc.record({
-  held: fc.constantFrom(...HELD),
-  place: fc.constantFrom(...(Object.keys(PLACES) as (keyof typeof PLACES)[])),
+  scales: fc.constantFrom(...SCALES),
+  place: fc.constantFrom(...(Object.keys(SCALE_NAMES) as (keyof typeof SCALE_NAMES)[])),
 });
 
-const scalar = (value: number): Held => ({
+const scalar = (value: number): StoredTensor => ({
   dtype: "F32",
   shape: [],
   bytes: new Uint8Array(Float32Array.of(value).buffer),
@@ -34,7 +34,7 @@ const absentOf: Readonly<Record<Scales, readonly string[]>> = {
 };
 
 async function findingsOf(
-  tensors: ReadonlyMap<string, Held>,
+  tensors: ReadonlyMap<string, StoredTensor>,
 ): Promise<readonly (readonly [string, string])[]> {
   const { findings } = await reportOfContents(contentsOf(new Map(tensors), undefined));
   return findings
@@ -46,24 +46,24 @@ describe("scales of the cache", () => {
   it("are absent from exactly the layers that lack one, if any layer has some", async () => {
     await fc.assert(
       fc.asyncProperty(fc.array(layer, { minLength: 1, maxLength: 5 }), async (layers) => {
-        const tensors = new Map<string, Held>();
-        for (const [i, { held, place }] of layers.entries()) {
+        const tensors = new Map<string, StoredTensor>();
+        for (const [i, { scales, place }] of layers.entries()) {
           const module = `model.layers.${i}.self_attn`;
-          for (const which of ["q", "k", "v"])
-            tensors.set(`${module}.${which}_proj.weight`, {
+          for (const letter of ["q", "k", "v"])
+            tensors.set(`${module}.${letter}_proj.weight`, {
               dtype: "BF16",
               shape: [4, 4],
               bytes: new Uint8Array(32).fill(0x3f),
             });
-          const names = { none: [], k: ["k"], v: ["v"], "k and v": ["k", "v"], kv: [] }[held];
-          for (const which of names) tensors.set(`${module}.${PLACES[place](which)}`, scalar(0.1));
-          if (held === "kv") tensors.set(`${module}.kv_scale`, scalar(0.1));
+          const names = { none: [], k: ["k"], v: ["v"], "k and v": ["k", "v"], kv: [] }[scales];
+          for (const letter of names) tensors.set(`${module}.${SCALE_NAMES[place](letter)}`, scalar(0.1));
+          if (scales === "kv") tensors.set(`${module}.kv_scale`, scalar(0.1));
         }
-        const isScaled = layers.some(({ held }) => held !== "none");
-        const expected = layers.flatMap(({ held }, i) => {
-          const absent = absentOf[held];
-          if (!isScaled || absent.length === 0) return [];
-          const end = `${absent.join(" and ")} ${absent.length === 1 ? "is" : "are"} absent`;
+        const isScaled = layers.some(({ scales }) => scales !== "none");
+        const expected = layers.flatMap(({ scales }, i) => {
+          const absentNames = absentOf[scales];
+          if (!isScaled || absentNames.length === 0) return [];
+          const end = `${absentNames.join(" and ")} ${absentNames.length === 1 ? "is" : "are"} absent`;
           return [[`model.layers.${i}.self_attn`, expect.stringMatching(new RegExp(`; ${end}$`))]];
         });
         expect((await findingsOf(tensors)).toSorted()).toEqual(expected);

@@ -1,20 +1,20 @@
-/** Missing layers, experts and global scales are found, and no others, at any position and under any configuration. */
+/** Exactly the missing layers, experts and global scales are found, at any position and under any configuration. */
 import { join } from "node:path";
 import { expect, it } from "vitest";
 import { writeGguf } from "../../../../../src/checkpoints/gguf/writer.js";
 import { useBackend } from "../../../harness/suite.js";
 import {
   convertTo,
-  type Held,
   inFolder,
   readContents,
   reportOf,
   reportOfContents,
+  type StoredTensor,
 } from "../../files/checkpoints.js";
 
 const backend = useBackend({ threads: 1 });
 const MAX_LAYERS = 6;
-const WEIGHT: Held = { dtype: "BF16", shape: [2, 2], bytes: new Uint8Array(8) };
+const WEIGHT: StoredTensor = { dtype: "BF16", shape: [2, 2], bytes: new Uint8Array(8) };
 /** The counts that a configuration declares. */
 const DECLARED = [undefined, ...Array.from({ length: MAX_LAYERS }, (_, i) => i + 1)];
 
@@ -39,29 +39,34 @@ async function subjectsOf(
 }
 
 // one file has all sets: each set is a list under a prefix
-it.each(DECLARED)("a layer is absent if it lies between others, or if the count is %s", async (declared) => {
-  const names = SETS.flatMap((numbers, i) => numbers.map((n) => `m${i}.model.layers.${n}.up_proj.weight`));
-  const absent = SETS.flatMap((numbers, i) => {
-    const begin = declared === undefined ? Math.min(...numbers) : 0;
-    const end = Math.max(declared ?? 0, Math.max(...numbers) + 1);
-    const all = Array.from({ length: end }, (_, n) => n).filter((n) => n >= begin && !numbers.includes(n));
-    return all.map((n) => `m${i}.model.layers.${n}`);
-  });
-  const subjects = await subjectsOf("layer-absent", names, { num_hidden_layers: declared });
-  expect(subjects.toSorted()).toEqual(absent.toSorted());
-});
+it.each(DECLARED)(
+  "a layer is absent if it lies between others, or if the count is %s",
+  async (declaredCount) => {
+    const names = SETS.flatMap((numbers, i) => numbers.map((n) => `m${i}.model.layers.${n}.up_proj.weight`));
+    const absentNames = SETS.flatMap((numbers, i) => {
+      const begin = declaredCount === undefined ? Math.min(...numbers) : 0;
+      const end = Math.max(declaredCount ?? 0, Math.max(...numbers) + 1);
+      const absentNumbers = Array.from({ length: end }, (_, n) => n).filter(
+        (n) => n >= begin && !numbers.includes(n),
+      );
+      return absentNumbers.map((n) => `m${i}.model.layers.${n}`);
+    });
+    const subjects = await subjectsOf("layer-absent", names, { num_hidden_layers: declaredCount });
+    expect(subjects.toSorted()).toEqual(absentNames.toSorted());
+  },
+);
 
 it.each(DECLARED)(
   "an expert is absent if another one has a larger number, or if the count is %s",
-  async (declared) => {
+  async (declaredCount) => {
     const names = SETS.flatMap((numbers, i) => numbers.map((n) => `m${i}.mlp.experts.${n}.up_proj.weight`));
-    const absent = SETS.flatMap((numbers, i) => {
-      const end = Math.max(declared ?? 0, Math.max(...numbers) + 1);
-      const all = Array.from({ length: end }, (_, n) => n).filter((n) => !numbers.includes(n));
-      return all.map((n) => `m${i}.mlp.experts.${n}`);
+    const absentNames = SETS.flatMap((numbers, i) => {
+      const end = Math.max(declaredCount ?? 0, Math.max(...numbers) + 1);
+      const absentNumbers = Array.from({ length: end }, (_, n) => n).filter((n) => !numbers.includes(n));
+      return absentNumbers.map((n) => `m${i}.mlp.experts.${n}`);
     });
-    const subjects = await subjectsOf("expert-absent", names, { num_experts: declared });
-    expect(subjects.toSorted()).toEqual(absent.toSorted());
+    const subjects = await subjectsOf("expert-absent", names, { num_experts: declaredCount });
+    expect(subjects.toSorted()).toEqual(absentNames.toSorted());
   },
 );
 
@@ -69,33 +74,36 @@ it("an optional global scale is absent if more than half of the weights have one
   inFolder(async (folder) => {
     const COUNT = 4;
     const nameOf = (i: number): string => `blk.${i}.ffn_up`;
-    const held: Held = {
+    const tensor: StoredTensor = {
       dtype: "F32",
       shape: [4, 64],
       bytes: new Uint8Array(Float32Array.from({ length: 256 }, (_, i) => Math.sin(i)).buffer),
     };
-    const write = async (path: string, tensors: ReadonlyMap<string, Held>): Promise<void> => {
+    const write = async (path: string, tensors: ReadonlyMap<string, StoredTensor>): Promise<void> => {
       const plan = [...tensors].map(([name, { dtype, shape }]) => ({ name, dtype, shape }));
-      await writeGguf(path, { tensors: plan, metadata: [] }, async (put) => {
-        for (const [name, { bytes }] of tensors) await put(name, bytes);
+      await writeGguf(path, { tensors: plan, metadata: [] }, async (writeTensor) => {
+        for (const [name, { bytes }] of tensors) await writeTensor(name, bytes);
       });
     };
-    const plain = new Map(Array.from({ length: COUNT }, (_, i) => [`${nameOf(i)}.weight`, held]));
-    await write(join(folder, "plain.gguf"), plain);
+    const plainTensors = new Map(Array.from({ length: COUNT }, (_, i) => [`${nameOf(i)}.weight`, tensor]));
+    await write(join(folder, "plain.gguf"), plainTensors);
     await convertTo(backend(), join(folder, "plain.gguf"), join(folder, "nvfp4"), "gguf-nvfp4");
     const { tensors } = await readContents(join(folder, "nvfp4"));
-    for (const scaled of [[], ...subsetsOf(COUNT)])
+    for (const scaledIndices of [[], ...subsetsOf(COUNT)])
       for (const count of [COUNT, COUNT - 1]) {
         const isKept = (name: string): boolean => {
           const i = Number(/^blk\.(\d+)\./.exec(name)?.[1]);
-          return i < count && (scaled.includes(i) || !name.endsWith(".scale"));
+          return i < count && (scaledIndices.includes(i) || !name.endsWith(".scale"));
         };
-        const some = new Map([...tensors].filter(([name]) => isKept(name)));
-        await write(join(folder, "some.gguf"), some);
+        const keptTensors = new Map([...tensors].filter(([name]) => isKept(name)));
+        await write(join(folder, "some.gguf"), keptTensors);
         const { findings } = await reportOf(join(folder, "some.gguf"));
         const subjects = findings.flatMap(({ name, subject }) => (name === "scale-absent" ? [subject] : []));
-        const lacking = Array.from({ length: count }, (_, i) => i).filter((i) => !scaled.includes(i));
-        const expected = 2 * lacking.length < count ? lacking.map((i) => `${nameOf(i)}.weight`) : [];
-        expect(subjects, `${scaled} of ${count}`).toEqual(expected);
+        const unscaledIndices = Array.from({ length: count }, (_, i) => i).filter(
+          (i) => !scaledIndices.includes(i),
+        );
+        const expected =
+          2 * unscaledIndices.length < count ? unscaledIndices.map((i) => `${nameOf(i)}.weight`) : [];
+        expect(subjects, `${scaledIndices} of ${count}`).toEqual(expected);
       }
   }));

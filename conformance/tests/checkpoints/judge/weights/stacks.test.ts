@@ -5,7 +5,7 @@ import { CODE_TYPES } from "../../../../../src/checkpoints/stored/code-types.js"
 import { conventionOf } from "../../../../../src/checkpoints/stored/conventions.js";
 import { fileBytes } from "../../../../../src/io/dtypes.js";
 import { draws } from "../../../harness/draws.js";
-import { type Held, reportOfContents } from "../../files/checkpoints.js";
+import { reportOfContents, type StoredTensor } from "../../files/checkpoints.js";
 import { addWeight, contentsOf, drawsFrom, type Form } from "../../files/drawn-files.js";
 
 /** Stacks whose matrices follow one another in codes and in scales. */
@@ -20,7 +20,7 @@ const FORMS: readonly Form[] = [
   { name: "gpt-oss", kind: "group" },
 ];
 
-const drawn = fc.record({
+const cases = fc.record({
   form: fc.constantFrom(...FORMS),
   matrices: fc.integer({ min: 2, max: 5 }),
   dead: fc.nat(),
@@ -31,35 +31,35 @@ const drawn = fc.record({
 
 it("a matrix of zeros in a stack is an error", async () => {
   await fc.assert(
-    fc.asyncProperty(drawn, async ({ form, matrices, dead, withScales, seed }) => {
+    fc.asyncProperty(cases, async ({ form, matrices, dead: deadIndex, withScales, seed }) => {
       const [rows, columns] = [16, 64];
       const { codes, scale, type } = conventionOf(form.name);
-      const tensors = new Map<string, Held>();
+      const tensors = new Map<string, StoredTensor>();
       addWeight(tensors, "m.experts.w13", form, [matrices * rows, columns], drawsFrom(seed));
       for (const { suffix } of [codes, scale]) {
-        const one = tensors.get(`m.experts.w13${suffix}`) as Held;
-        const [lines = 0, ...rest] = one.shape;
+        const stack = tensors.get(`m.experts.w13${suffix}`) as StoredTensor;
+        const [lines = 0, ...otherSizes] = stack.shape;
         if (suffix === scale.suffix && form.kind === "tile") {
           // one block for each matrix
-          const each = Array.from({ length: matrices }, () => [...one.bytes.subarray(0, 4)]);
-          Object.assign(one, { shape: [matrices, 1, 1], bytes: Uint8Array.from(each.flat()) });
-        } else Object.assign(one, { shape: [matrices, lines / matrices, ...rest] });
+          const scalesOfMatrices = Array.from({ length: matrices }, () => [...stack.bytes.subarray(0, 4)]);
+          Object.assign(stack, { shape: [matrices, 1, 1], bytes: Uint8Array.from(scalesOfMatrices.flat()) });
+        } else Object.assign(stack, { shape: [matrices, lines / matrices, ...otherSizes] });
       }
-      const found = async (): Promise<readonly string[]> =>
+      const errorNames = async (): Promise<readonly string[]> =>
         (await reportOfContents(contentsOf(tensors, undefined))).findings
           .filter(({ severity }) => severity === "error")
           .map(({ name }) => name);
-      expect(await found()).toEqual([]);
-      const held = tensors.get(`m.experts.w13${codes.suffix}`) as Held;
+      expect(await errorNames()).toEqual([]);
+      const tensor = tensors.get(`m.experts.w13${codes.suffix}`) as StoredTensor;
       const size = (rows * columns * CODE_TYPES[type].bits) / 8;
-      expect(size * matrices).toBe(fileBytes(held.dtype, held.shape));
-      const at = dead % matrices;
-      held.bytes.fill(0, at * size, (at + 1) * size);
-      const scales = tensors.get(`m.experts.w13${scale.suffix}`) as Held;
-      const each = scales.bytes.length / matrices;
-      const lost = ["U8", "F8_E8M0"].includes(scales.dtype) ? 127 : 0;
-      if (withScales) scales.bytes.fill(lost, at * each, (at + 1) * each);
-      expect(await found()).toEqual(["matrix-dead"]);
+      expect(size * matrices).toBe(fileBytes(tensor.dtype, tensor.shape));
+      const matrix = deadIndex % matrices;
+      tensor.bytes.fill(0, matrix * size, (matrix + 1) * size);
+      const scales = tensors.get(`m.experts.w13${scale.suffix}`) as StoredTensor;
+      const scaleBytes = scales.bytes.length / matrices;
+      const zeroScale = ["U8", "F8_E8M0"].includes(scales.dtype) ? 127 : 0;
+      if (withScales) scales.bytes.fill(zeroScale, matrix * scaleBytes, (matrix + 1) * scaleBytes);
+      expect(await errorNames()).toEqual(["matrix-dead"]);
     }),
     { numRuns: draws(30) },
   );

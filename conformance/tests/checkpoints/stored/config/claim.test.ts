@@ -12,9 +12,9 @@ import { useBackend } from "../../../harness/suite.js";
 import {
   convertTo,
   errorsIn,
-  type Held,
   inFolder,
   reportOf,
+  type StoredTensor,
   writeContents,
 } from "../../files/checkpoints.js";
 import { addWeight, configFor, contentsOf, drawsFrom } from "../../files/drawn-files.js";
@@ -46,10 +46,10 @@ describe("a configuration without its claims", () => {
   it("claims nothing, and keeps all other fields", () => {
     fc.assert(
       fc.property(config, (model) => {
-        const rest = withoutClaim(model);
-        expect(claimIn(PATHS, rest, undefined)).toBeUndefined();
-        expect(rest.hidden_size).toBe(32);
-        expect(rest.text_config).toEqual(model.text_config && { layers: 2 });
+        const otherConfig = withoutClaim(model);
+        expect(claimIn(PATHS, otherConfig, undefined)).toBeUndefined();
+        expect(otherConfig.hidden_size).toBe(32);
+        expect(otherConfig.text_config).toEqual(model.text_config && { layers: 2 });
       }),
     );
   });
@@ -62,7 +62,7 @@ describe("a configuration without its claims", () => {
 it.each(["mlx-nvfp4", "mlx-mxfp4", "mlx-mxfp8", "ct-nvfp4", "modelopt-nvfp4"] as const)(
   "what %s claims is not in a conversion to another library's form",
   async (name: ConventionName) => {
-    const tensors = new Map<string, Held>();
+    const tensors = new Map<string, StoredTensor>();
     const form = { name, kind: conventionOf(name).kinds[0] ?? "group" };
     addWeight(tensors, "model.layers.0.mlp.down_proj", form, [32, 64], drawsFrom(1));
     await inFolder(async (folder) => {

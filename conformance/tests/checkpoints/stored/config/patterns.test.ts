@@ -26,8 +26,8 @@ const expressions = fc.letrec<{ whole: string; part: string }>((tie) => ({
   part: fc.oneof(
     { depthSize: "small", withCrossShrink: true },
     atoms,
-    tie("whole").map((inner) => `(${inner})`),
-    tie("whole").map((inner) => `(?:${inner})?`),
+    tie("whole").map((expression) => `(${expression})`),
+    tie("whole").map((expression) => `(?:${expression})?`),
     fc
       .tuple(
         atoms.filter((atom) => !/^[$^]$|\+$/.test(atom)),
@@ -36,8 +36,8 @@ const expressions = fc.letrec<{ whole: string; part: string }>((tie) => ({
       .map((pair) => pair.join("")),
   ),
   whole: fc.oneof(
-    fc.array(tie("part"), { minLength: 1, maxLength: 4 }).map((parts) => parts.join("")),
-    fc.tuple(tie("part"), tie("part")).map((parts) => parts.join("|")),
+    fc.array(tie("part"), { minLength: 1, maxLength: 4 }).map((strings) => strings.join("")),
+    fc.tuple(tie("part"), tie("part")).map((strings) => strings.join("|")),
   ),
 }));
 const texts = fc.string({
@@ -77,15 +77,15 @@ it("a module is ignored if any pattern covers it, and undecided only if none doe
   const module = fc.constantFrom("a", "b", "c", "a.b", "a.c", "c.b", "c.a.b");
   fc.assert(
     fc.property(fc.array(pattern, { maxLength: 4 }), module, (patterns, name) => {
-      const each = patterns.map((one) => isIgnored([one], name));
-      const decided = each.some((one) => one === true);
-      expect(isIgnored(patterns, name)).toBe(decided || (each.includes(undefined) ? undefined : false));
+      const verdicts = patterns.map((single) => isIgnored([single], name));
+      const isDecided = verdicts.some((verdict) => verdict === true);
+      expect(isIgnored(patterns, name)).toBe(isDecided || (verdicts.includes(undefined) ? undefined : false));
     }),
     { numRuns: draws(500) },
   );
 });
 
-it("an expression that takes exponential time elsewhere takes none", () => {
+it("an expression that takes exponential time elsewhere is matched at once", () => {
   const start = performance.now();
   expect(matchesStart("(a+)+b$", "a".repeat(5000))).toBe(false);
   expect(performance.now() - start).toBeLessThan(2000);

@@ -14,7 +14,7 @@ import { useBackend } from "../../../harness/suite.js";
 const backend = useBackend({ threads: 1 });
 
 /** Rows whose amaxes span many binades, none a power-of-two multiple of another. */
-function drawn(seed: number, [rows, columns]: readonly [number, number], dtype: "f32" | "bf16"): Tensor {
+function drawMatrix(seed: number, [rows, columns]: readonly [number, number], dtype: "f32" | "bf16"): Tensor {
   const next = splitmix32(seed);
   const scales = Array.from({ length: rows }, () => 2 ** ((next() % 12) - 6) * (1 + (next() % 64) / 64));
   const values = Float32Array.from({ length: rows * columns }, (_, i) => {
@@ -22,8 +22,8 @@ function drawn(seed: number, [rows, columns]: readonly [number, number], dtype: 
     return ((word | 0) / 2 ** 31) * 2 ** -(word % 5) * (scales[Math.floor(i / columns)] as number);
   });
   if (dtype === "f32") return tensor(backend(), values, [rows, columns]);
-  const words = Uint16Array.from(new Uint32Array(values.buffer), (word) => word >>> 16);
-  return tensor(backend(), words, [rows, columns], "bf16");
+  const bf16Bits = Uint16Array.from(new Uint32Array(values.buffer), (word) => word >>> 16);
+  return tensor(backend(), bf16Bits, [rows, columns], "bf16");
 }
 
 const CHOICES = (["none", "mae", "mse"] as const).flatMap((fourOverSix) =>
@@ -63,10 +63,10 @@ function quantizeRows(
 const identify = (x: Tensor, { codes, scales }: RowScaledTensor, amaxes: Float32Array): Identification =>
   identifyDialect(x, { codes, scales, tensorScale: tensor(backend(), amaxes, [amaxes.length]) });
 
-const isOf = (bits: RowScaledTensor, other: RowScaledTensor): boolean =>
-  [bits.codes, bits.scales].every((each, i) => {
-    const codesOrScales = [other.codes, other.scales][i]?.dataSync() as Uint8Array;
-    return Buffer.compare(each.dataSync() as Uint8Array, codesOrScales) === 0;
+const areEqual = (bits: RowScaledTensor, otherBits: RowScaledTensor): boolean =>
+  [bits.codes, bits.scales].every((member, i) => {
+    const codesOrScales = [otherBits.codes, otherBits.scales][i]?.dataSync() as Uint8Array;
+    return Buffer.compare(member.dataSync() as Uint8Array, codesOrScales) === 0;
   });
 
 describe("row-scaled NVFP4", () => {
@@ -74,20 +74,24 @@ describe("row-scaled NVFP4", () => {
     fc.assert(
       fc.property(cases, ({ seed, size, dtype, choice, scaleLayout }) => {
         using _scope = new Scope();
-        const x = drawn(seed, size, dtype);
-        const stored = quantizeRows(x, { rowScaled: true, ...choice, scaleLayout });
-        const { readings, dialects, excluded, words } = identify(x, stored, stored.amaxes);
+        const x = drawMatrix(seed, size, dtype);
+        const storedTensors = quantizeRows(x, { rowScaled: true, ...choice, scaleLayout });
+        const { readings, dialects, excluded, words } = identify(x, storedTensors, storedTensors.amaxes);
         const choices = readings.map(({ rowScaled, fourOverSix, e4m3Max }) => ({
           rowScaled,
           fourOverSix,
           e4m3Max,
         }));
-        const equivalent = CHOICES.filter((each) =>
-          isOf(quantizeRows(x, { rowScaled: true, ...each, scaleLayout }), stored),
+        const equivalent = CHOICES.filter((candidate) =>
+          areEqual(quantizeRows(x, { rowScaled: true, ...candidate, scaleLayout }), storedTensors),
         );
-        const row = (each: (typeof CHOICES)[number]) => ({ rowScaled: true, ...each });
-        const unique = [...new Map(choices.map((each) => [JSON.stringify(each), each])).values()];
-        const differ = new Set(stored.amaxes).size > 1;
+        const row = (rowChoice: (typeof CHOICES)[number]) => ({ rowScaled: true, ...rowChoice });
+        const unique = [
+          ...new Map(
+            choices.map((equivalentChoice) => [JSON.stringify(equivalentChoice), equivalentChoice]),
+          ).values(),
+        ];
+        const differ = new Set(storedTensors.amaxes).size > 1;
         if (differ) {
           expect(unique).toHaveLength(equivalent.length);
           expect(unique).toEqual(expect.arrayContaining(equivalent.map(row)));
@@ -106,9 +110,9 @@ describe("row-scaled NVFP4", () => {
     fc.assert(
       fc.property(cases, ({ seed, size, dtype, choice, scaleLayout }) => {
         using _scope = new Scope();
-        const x = drawn(seed, size, dtype);
-        const stored = quantizeRows(x, { rowScaled: true, ...choice, scaleLayout });
-        const { codes, scales } = stored;
+        const x = drawMatrix(seed, size, dtype);
+        const storedTensors = quantizeRows(x, { rowScaled: true, ...choice, scaleLayout });
+        const { codes, scales } = storedTensors;
         const { readings } = identifyDialect(x, { codes, scales });
         expect(readings).toContainEqual(
           expect.objectContaining({ quantizer: "nvfp4", scaleRule: "twoLevel", rowScaled: true, ...choice }),
@@ -120,21 +124,24 @@ describe("row-scaled NVFP4", () => {
 
   it("is the nearest reading if the amax of one row is wrong, and that row is reported", () => {
     fc.assert(
-      fc.property(cases, fc.nat(), fc.constantFrom(0.5, 1.5, 0), (drawnCase, at, factor) => {
+      fc.property(cases, fc.nat(), fc.constantFrom(0.5, 1.5, 0), (drawnCase, rowIndex, factor) => {
         using _scope = new Scope();
         const { seed, size, dtype, choice, scaleLayout } = drawnCase;
-        const x = drawn(seed, size, dtype);
-        const stored = quantizeRows(x, { rowScaled: true, ...choice, scaleLayout });
-        const wrong = stored.amaxes.slice();
-        const row = at % wrong.length;
-        wrong[row] = (wrong[row] as number) * factor;
-        fc.pre(wrong[row] !== stored.amaxes[row] && new Set(stored.amaxes).size > wrong.length / 2);
-        const { readings, dialects, nearest } = identify(x, stored, wrong);
+        const x = drawMatrix(seed, size, dtype);
+        const storedTensors = quantizeRows(x, { rowScaled: true, ...choice, scaleLayout });
+        const wrongAmaxes = storedTensors.amaxes.slice();
+        const row = rowIndex % wrongAmaxes.length;
+        wrongAmaxes[row] = (wrongAmaxes[row] as number) * factor;
+        fc.pre(
+          wrongAmaxes[row] !== storedTensors.amaxes[row] &&
+            new Set(storedTensors.amaxes).size > wrongAmaxes.length / 2,
+        );
+        const { readings, dialects, nearest } = identify(x, storedTensors, wrongAmaxes);
         expect({ readings, dialects }).toEqual({ readings: [], dialects: [] });
         expect(nearest).toMatchObject({ scaleRule: "twoLevel", scales: { different: 0 } });
         expect(nearest?.words).toContain("nearest are row-scaled twoLevel");
         expect(nearest?.words).toContain(
-          `the amax of row ${row} is ${stored.amaxes[row]}, not ${wrong[row]}`,
+          `the amax of row ${row} is ${storedTensors.amaxes[row]}, not ${wrongAmaxes[row]}`,
         );
       }),
       {
@@ -169,10 +176,10 @@ describe("row-scaled NVFP4", () => {
         fc.boolean(),
         ({ seed, size, dtype, choice, scaleLayout }, name, rowScaled) => {
           using _scope = new Scope();
-          const x = drawn(seed, size, dtype);
-          const stored = quantizeRows(x, { rowScaled, ...choice, scaleLayout });
-          const amaxes = stored.amaxes.map((amax) => forms[name](amax, 6 * choice.e4m3Max));
-          const { readings } = identify(x, stored, amaxes);
+          const x = drawMatrix(seed, size, dtype);
+          const storedTensors = quantizeRows(x, { rowScaled, ...choice, scaleLayout });
+          const amaxes = storedTensors.amaxes.map((amax) => forms[name](amax, 6 * choice.e4m3Max));
+          const { readings } = identify(x, storedTensors, amaxes);
           expect(readings).toContainEqual(
             expect.objectContaining({ rowScaled, ...choice, tensorScale: name }),
           );
@@ -199,13 +206,13 @@ describe("row-scaled NVFP4", () => {
     fc.assert(
       fc.property(cases, fc.boolean(), ({ seed, size, dtype, choice }, isSpread) => {
         using _scope = new Scope();
-        const x = drawn(seed, size, dtype);
+        const x = drawMatrix(seed, size, dtype);
         const copy = quantizeRows(x, choice);
         const rows = quantizeRows(x, { rowScaled: true, ...choice });
         fc.pre(new Set(rows.amaxes).size > 1);
         const amax = copy.amaxes[0] as number;
-        const stored = new Float32Array(isSpread ? size[0] : 1).fill(amax);
-        const { readings, dialects } = identify(x, copy, stored);
+        const storedAmaxes = new Float32Array(isSpread ? size[0] : 1).fill(amax);
+        const { readings, dialects } = identify(x, copy, storedAmaxes);
         expect(readings.map(({ rowScaled }) => rowScaled)).not.toContain(true);
         expect(readings).toContainEqual(expect.objectContaining({ rowScaled: false, ...choice }));
         if (choice.fourOverSix === "none") expect(dialects).toContain("te");
@@ -216,10 +223,10 @@ describe("row-scaled NVFP4", () => {
 
   it("refuses amaxes that are neither one nor as many as rows", () => {
     using _scope = new Scope();
-    const x = drawn(5, [6, 32], "f32");
-    const stored = quantizeRows(x, { rowScaled: true });
-    expect(() => identify(x, stored, stored.amaxes.slice(1))).toThrow(ShapeError);
-    expect(() => identify(x, stored, stored.amaxes.slice(1))).toThrow(
+    const x = drawMatrix(5, [6, 32], "f32");
+    const storedTensors = quantizeRows(x, { rowScaled: true });
+    expect(() => identify(x, storedTensors, storedTensors.amaxes.slice(1))).toThrow(ShapeError);
+    expect(() => identify(x, storedTensors, storedTensors.amaxes.slice(1))).toThrow(
       /tensorScale is \[5\]; .* the rows, \[6\]/,
     );
   });

@@ -29,20 +29,20 @@ it("says how many codes differ, and the first of them", () => {
     const { data, scaleInv } = quantizerOf({ dialect }).quantize(x).copy("rowwise");
     const codes = Uint8Array.from(data.dataSync() as Uint8Array);
     // changes a code to one of its neighbours, which random bits could or could not have chosen
-    for (const at of places) codes[at] = (codes[at] as number) ^ 1;
+    for (const place of places) codes[place] = (codes[place] as number) ^ 1;
     const identification = identifyDialect(x, {
       codes: tensor(backend(), codes, SIZE, "u8"),
       scales: scaleInv,
     });
     const random = identification.readings.flatMap(({ elements }) =>
-      elements.filter((each) => each.rounding === "stochastic"),
+      elements.filter((element) => element.rounding === "stochastic"),
     );
     expect(random).toEqual([]);
     if (!identification.nearest) return;
     expect(identification.nearest.codes).toEqual({ different: places.length, of: codes.length });
-    const first = Math.min(...places);
+    const firstPlace = Math.min(...places);
     expect(identification.words).toContain(
-      `the code at [${Math.floor(first / SIZE[1])}, ${first % SIZE[1]}]`,
+      `the code at [${Math.floor(firstPlace / SIZE[1])}, ${firstPlace % SIZE[1]}]`,
     );
   });
   fc.assert(law, { numRuns: RUNS, seed: SEED });

@@ -26,8 +26,8 @@ const FEATURES = 16;
 const backends = useBackends(LAYERS);
 
 let folder = "";
-useFolder((made) => {
-  folder = made;
+useFolder((createdFolder) => {
+  folder = createdFolder;
 });
 
 /** The layers of one rank. Its module numbers them from 0; the model numbers them from `first`. */
@@ -38,14 +38,14 @@ class Stage {
 
   constructor(
     readonly group: ProcessGroup,
-    readonly first: number,
+    readonly firstLayer: number,
     count: number,
     seed: number,
   ) {
     const { backend } = group;
     this.random = new RandomState(BigInt(seed), 5n);
     const layers = Array.from({ length: count }, (_, i) => {
-      const random = new RandomState(BigInt(seed + 100 * (first + i)));
+      const random = new RandomState(BigInt(seed + 100 * (firstLayer + i)));
       return new Linear(backend, FEATURES, FEATURES, { dtype: "bf16", random });
     });
     this.model = new Sequential(backend, ...layers);
@@ -53,31 +53,31 @@ class Stage {
     using _scope = new Scope();
     for (const [i, layer] of layers.entries()) {
       // other amaxes and another number of steps for each layer
-      const x = new Float32Array(FEATURES * FEATURES).fill(seed + first + i);
+      const x = new Float32Array(FEATURES * FEATURES).fill(seed + firstLayer + i);
       const input = new Variable(tensor(backend, x, [FEATURES, FEATURES]));
       const recipe = new DelayedScaling({ amaxHistoryLen: 3 });
       autocast({ recipe }, () => layer.forward(input));
       for (const [name, slot] of this.optimizer.slots)
-        if (name.startsWith(`${i}.`)) slot.steps = 10 * seed + first + i;
+        if (name.startsWith(`${i}.`)) slot.steps = 10 * seed + firstLayer + i;
     }
   }
 
   nameOf(name: string): string {
-    return name.replace(/^\d+/, (index) => String(Number(index) + this.first));
+    return name.replace(/^\d+/, (index) => String(Number(index) + this.firstLayer));
   }
 
   /** The state of each parameter and quantization, by its name in the model. */
   state(): readonly (readonly [name: string, state: string])[] {
     const { model, optimizer } = this;
     const parameters = [...model.namedParameters()].map(
-      ([name, { tensor: own }]) => [name, String(own.dataSync())] as const,
+      ([name, { tensor: parameterTensor }]) => [name, String(parameterTensor.dataSync())] as const,
     );
     const slots = [...optimizer.slots].map(([name, { master, buffers, steps }]) => {
       const tensors = [...(master ? [master] : []), ...buffers.values()];
-      return [`${name} slot`, `${steps} ${tensors.map((each) => each.dataSync())}`] as const;
+      return [`${name} slot`, `${steps} ${tensors.map((slotTensor) => slotTensor.dataSync())}`] as const;
     });
     const scales = [...model.namedQuantizations()].map(
-      ([name, each]) => [`${name} scales`, JSON.stringify(each.snapshotSync())] as const,
+      ([name, quantization]) => [`${name} scales`, JSON.stringify(quantization.snapshotSync())] as const,
     );
     return [...parameters, ...slots, ...scales].map(([name, text]) => [this.nameOf(name), text] as const);
   }
@@ -88,12 +88,12 @@ class Stage {
   }
 }
 
-/** Divides the layers among ranks: `cuts` are the first layers of all ranks except the first. */
-function stagesOf(cuts: readonly number[], seed: number): readonly Stage[] {
-  const starts = [0, ...cuts];
+/** Divides the layers among ranks: `boundaries` are the first layers of all ranks except the first. */
+function stagesOf(boundaries: readonly number[], seed: number): readonly Stage[] {
+  const starts = [0, ...boundaries];
   return loopbackOver(backends.slice(0, starts.length), 20_000).map((group, rank) => {
-    const first = starts[rank] as number;
-    return new Stage(group, first, (starts[rank + 1] ?? LAYERS) - first, seed);
+    const firstLayer = starts[rank] as number;
+    return new Stage(group, firstLayer, (starts[rank + 1] ?? LAYERS) - firstLayer, seed);
   });
 }
 
@@ -111,36 +111,38 @@ const optionsOf = (stage: Stage, hasOptimizer: boolean) => ({
   group: stage.group,
   random: stage.random,
   ...(hasOptimizer ? { optimizer: stage.optimizer } : {}),
-  ...(stage.first === 0 ? {} : { nameOf: (name: string) => stage.nameOf(name) }),
+  ...(stage.firstLayer === 0 ? {} : { nameOf: (name: string) => stage.nameOf(name) }),
 });
 
 async function roundTrip(
-  before: readonly number[],
-  after: readonly number[],
+  boundariesBefore: readonly number[],
+  boundariesAfter: readonly number[],
   { optimizer, restoreRandom }: Loading,
 ): Promise<void> {
-  const [saved, loaded] = [stagesOf(before, 1), stagesOf(after, 2)];
-  const [expected, old] = [statesOf(saved), new Map(statesOf(loaded))];
-  await Promise.all(saved.map((stage) => saveShardedCheckpoint(folder, optionsOf(stage, true))));
+  const [savedStages, loadedStages] = [stagesOf(boundariesBefore, 1), stagesOf(boundariesAfter, 2)];
+  const [expected, statesBefore] = [statesOf(savedStages), new Map(statesOf(loadedStages))];
+  await Promise.all(savedStages.map((stage) => saveShardedCheckpoint(folder, optionsOf(stage, true))));
   await Promise.all(
-    loaded.map((stage) => loadShardedCheckpoint(folder, { ...optionsOf(stage, optimizer), restoreRandom })),
-  );
-  expect(statesOf(loaded)).toEqual(
-    expected.map(([name, state]) =>
-      optimizer || !name.endsWith(" slot") ? [name, state] : [name, old.get(name)],
+    loadedStages.map((stage) =>
+      loadShardedCheckpoint(folder, { ...optionsOf(stage, optimizer), restoreRandom }),
     ),
   );
-  for (const { random } of loaded) expect(random.seed).toBe(restoreRandom === false ? 2n : 1n);
-  for (const stage of [...saved, ...loaded]) stage.dispose();
+  expect(statesOf(loadedStages)).toEqual(
+    expected.map(([name, state]) =>
+      optimizer || !name.endsWith(" slot") ? [name, state] : [name, statesBefore.get(name)],
+    ),
+  );
+  for (const { random } of loadedStages) expect(random.seed).toBe(restoreRandom === false ? 2n : 1n);
+  for (const stage of [...savedStages, ...loadedStages]) stage.dispose();
 }
 
 it("parameters, masters, step counts, scales and random states are restored under any names", async () => {
-  const cuts = fc.subarray([1, 2, 3]);
+  const boundaries = fc.subarray([1, 2, 3]);
   const loading = fc.record({
     optimizer: fc.constantFrom(true, true, false),
     restoreRandom: fc.constantFrom(undefined, true, false),
   });
-  await fc.assert(fc.asyncProperty(cuts, cuts, loading, roundTrip), {
+  await fc.assert(fc.asyncProperty(boundaries, boundaries, loading, roundTrip), {
     numRuns: draws(24, 6),
     // the step counts of a rank whose names are not those of the model
     examples: [[[1], [2], { optimizer: true, restoreRandom: true }]],

@@ -32,8 +32,8 @@ const groupsOf = (size: number): ProcessGroup[] => loopbackOver(backends.slice(0
 
 let folder = "";
 let path = "";
-useFolder((made) => {
-  folder = made;
+useFolder((createdFolder) => {
+  folder = createdFolder;
   path = join(folder, "checkpoint.index.json");
 });
 
@@ -46,18 +46,21 @@ class Run extends Module {
 
   constructor(
     readonly group: ProcessGroup,
-    readonly first: number,
+    readonly firstValue: number,
   ) {
     super(group.backend, { dtype: "f32", random: new RandomState(9n) });
-    this.random = new RandomState(BigInt(first), 3n);
+    this.random = new RandomState(BigInt(firstValue), 3n);
     const { backend, rank, size } = group;
     const count = ROWS / size;
-    const own = Float32Array.from({ length: count * 2 }, (_, i) => first + 2 * rank * count + i);
-    const rows = this.addParameter("rows", new Parameter(wideTensor(backend, own, [count, 2], "f32")));
+    const ownValues = Float32Array.from({ length: count * 2 }, (_, i) => firstValue + 2 * rank * count + i);
+    const rows = this.addParameter("rows", new Parameter(wideTensor(backend, ownValues, [count, 2], "f32")));
     rows.part = partAlong([ROWS, 2], 0, [[rank * count, (rank + 1) * count]]);
-    this.addParameter("all", new Parameter(wideTensor(backend, Float32Array.of(first, 5, 7), [3], "bf16")));
+    this.addParameter(
+      "all",
+      new Parameter(wideTensor(backend, Float32Array.of(firstValue, 5, 7), [3], "bf16")),
+    );
     this.optimizer = new AdamW(this, { learningRate: 0.1 });
-    for (const slot of this.optimizer.slots.values()) slot.steps = first;
+    for (const slot of this.optimizer.slots.values()) slot.steps = firstValue;
   }
 
   get state() {
@@ -70,8 +73,8 @@ class Run extends Module {
     const slots = [...this.optimizer.slots].flatMap(([name, { master, buffers }]) =>
       [["master", master] as const, ...buffers].map(([field, x]) => [`${name} ${field}`, x] as const),
     );
-    const own = [...this.namedParameters()].map(([name, { tensor }]) => [name, tensor] as const);
-    return new Map([...own, ...slots]);
+    const ownParameters = [...this.namedParameters()].map(([name, { tensor }]) => [name, tensor] as const);
+    return new Map([...ownParameters, ...slots]);
   }
 
   bits(): string {
@@ -91,8 +94,9 @@ class Run extends Module {
   }
 }
 
-const runsOf = (size: number, first: number): Run[] => groupsOf(size).map((group) => new Run(group, first));
-const loaded = (runs: readonly Run[]) =>
+const runsOf = (size: number, firstValue: number): Run[] =>
+  groupsOf(size).map((group) => new Run(group, firstValue));
+const loadAll = (runs: readonly Run[]) =>
   Promise.all(
     runs.map((run) =>
       loadShardedCheckpoint(folder, run.state)
@@ -122,9 +126,9 @@ function textOf(index: object): string {
 }
 
 /** The objects and lists of all tensors except one. */
-function alike(tensors: ShardedIndex["tensors"]): ReadonlySet<Json> {
-  const others = Object.entries(tensors).filter(([name]) => name !== "module.rows");
-  return new Set(others.flatMap(([, value]) => placesOf({ value }).map(([object]) => object)));
+function equalRanges(tensors: ShardedIndex["tensors"]): ReadonlySet<Json> {
+  const otherTensors = Object.entries(tensors).filter(([name]) => name !== "module.rows");
+  return new Set(otherTensors.flatMap(([, value]) => placesOf({ value }).map(([object]) => object)));
 }
 
 /** The replacements for a value: other values of its kind, which are wrong in most positions. */
@@ -138,15 +142,15 @@ function othersOf(value: unknown): readonly unknown[] {
 async function outcome(size: number): Promise<"loaded" | "refused"> {
   const runs = runsOf(size, 80);
   try {
-    const before = runs.map((run) => run.bits());
-    const results = await loaded(runs);
+    const bitsBefore = runs.map((run) => run.bits());
+    const results = await loadAll(runs);
     if (results.every((result) => result === "loaded")) {
       const slots = runs.flatMap(({ optimizer }) => [...optimizer.slots.values()]);
       for (const { steps } of slots) expect(Number.isSafeInteger(steps) && steps >= 0).toBe(true);
       return "loaded";
     }
     for (const result of results) expect(result).toBeInstanceOf(FileError);
-    expect(runs.map((run) => run.bits())).toEqual(before);
+    expect(runs.map((run) => run.bits())).toEqual(bitsBefore);
     return "refused";
   } finally {
     for (const run of runs) run.end();
@@ -157,18 +161,20 @@ describe("a checkpoint that cannot be loaded", () => {
   it("changes nothing and throws FileError on all ranks, whatever its index says", async () => {
     await save();
     const text = readFileSync(path, "utf8");
-    const { sha256: _, ...saved } = JSON.parse(text) as ShardedIndex & { sha256: string };
-    for (const [at, [, , value]] of placesOf(saved).entries())
-      for (const [i, other] of ["dropped", null, ...othersOf(value)].entries()) {
-        const index = structuredClone(saved);
-        const [object, key] = placesOf(index)[at] as [Json, string, unknown];
-        if (alike(index.tensors).has(object)) continue;
-        if (i > 0) Object.assign(object, { [key]: other });
+    const { sha256: _, ...savedIndex } = JSON.parse(text) as ShardedIndex & { sha256: string };
+    for (const [placeIndex, [, , value]] of placesOf(savedIndex).entries())
+      for (const [i, otherValue] of ["dropped", null, ...othersOf(value)].entries()) {
+        const index = structuredClone(savedIndex);
+        const [object, key] = placesOf(index)[placeIndex] as [Json, string, unknown];
+        if (equalRanges(index.tensors).has(object)) continue;
+        if (i > 0) Object.assign(object, { [key]: otherValue });
         else if (Array.isArray(object)) object.splice(Number(key), 1);
         else delete object[key];
         writeFileSync(path, textOf(index));
-        await outcome(1 + ((at + i) % 3)).catch((cause: unknown) => {
-          throw new Error(`with ${key} as ${JSON.stringify(other)} in ${JSON.stringify(object)}`, { cause });
+        await outcome(1 + ((placeIndex + i) % 3)).catch((cause: unknown) => {
+          throw new Error(`with ${key} as ${JSON.stringify(otherValue)} in ${JSON.stringify(object)}`, {
+            cause,
+          });
         });
       }
   });
@@ -179,7 +185,7 @@ describe("a checkpoint that cannot be loaded", () => {
     ["file and its index", [6], true],
     ["file and its index", [3], true],
     ["file and its index", [6, 2], true],
-  ] as const)("changes nothing if a %s say that rows of [3, 2] are %j", async (_, shape, both) => {
+  ] as const)("changes nothing if a %s say that rows of [3, 2] are %j", async (_, shape, storedShapes) => {
     await save();
     const { sha256: __, ...index } = JSON.parse(readFileSync(path, "utf8")) as ShardedIndex & {
       sha256: string;
@@ -187,15 +193,15 @@ describe("a checkpoint that cannot be loaded", () => {
     const bytes = new Uint8Array(4 * elementCount(shape));
     const sha256 = createHash("sha256").update(bytes).digest("hex");
     const rows = index.tensors["module.rows"] as StoredTensor;
-    const [first, ...others] = rows.parts as [StoredPart, ...StoredPart[]];
+    const [firstPart, ...otherParts] = rows.parts as [StoredPart, ...StoredPart[]];
     const part = {
-      ...first,
-      ...(both ? { stored: shape } : {}),
-      copies: first.copies.map((copy) => ({ ...copy, sha256 })),
+      ...firstPart,
+      ...(storedShapes ? { stored: shape } : {}),
+      copies: firstPart.copies.map((copy) => ({ ...copy, sha256 })),
     };
     const tensors = {
       ...index.tensors,
-      "module.rows": { ...rows, parts: [part, ...others] },
+      "module.rows": { ...rows, parts: [part, ...otherParts] },
     };
     writeFileSync(path, textOf({ ...index, tensors }));
     const shard = shardPath(folder, index, 0);
@@ -210,8 +216,8 @@ describe("a checkpoint that cannot be loaded", () => {
     await writeSafetensors(
       shard,
       { tensors: plans.map(({ name, dtype, shape }) => ({ name, dtype, shape })) },
-      async (put) => {
-        for (const [name, each] of values) await put(name, each);
+      async (writeTensor) => {
+        for (const [name, tensorBytes] of values) await writeTensor(name, tensorBytes);
       },
     );
     for (const size of [1, 2, 3]) expect(await outcome(size)).toBe("refused");
@@ -219,19 +225,19 @@ describe("a checkpoint that cannot be loaded", () => {
 
   it("changes nothing if a tensor of the run was disposed of, on whichever rank", async () => {
     await save();
-    const [some] = runsOf(1, 0) as [Run];
-    const names = [...some.tensors().keys()];
-    some.end();
+    const [run] = runsOf(1, 0) as [Run];
+    const names = [...run.tensors().keys()];
+    run.end();
     expect(names).toHaveLength(8);
     for (const name of names)
       for (const rank of [0, 1]) {
         const runs = runsOf(2, 80);
         runs[rank]?.tensors().get(name)?.dispose();
-        const before = runs.map((run) => run.bits());
-        const results = await loaded(runs);
+        const bitsBefore = runs.map((run) => run.bits());
+        const results = await loadAll(runs);
         expect(results[rank]).toBeInstanceOf(DisposedError);
         expect(results[1 - rank]).toBeInstanceOf(FileError);
-        expect(runs.map((run) => run.bits())).toEqual(before);
+        expect(runs.map((run) => run.bits())).toEqual(bitsBefore);
         for (const run of runs) run.end();
       }
   });

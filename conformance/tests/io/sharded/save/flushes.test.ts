@@ -14,18 +14,18 @@ import { useFolder } from "../../folder.js";
 
 const unflushed = new Set<string>();
 /** The files and folders that were not yet flushed when an index appeared. */
-const found: string[][] = [];
+const unflushedFiles: string[][] = [];
 
 /** The file system module, which lists files and folders that have changed since they were flushed. */
-useFileSystem((real) => {
+useFileSystem((fileSystem) => {
   return {
     async mkdir(path: string, options: { recursive: true }) {
-      const made = await real.mkdir(path, options);
-      if (made !== undefined) unflushed.add(dirname(path));
-      return made;
+      const createdPath = await fileSystem.mkdir(path, options);
+      if (createdPath !== undefined) unflushed.add(dirname(path));
+      return createdPath;
     },
     async open(path: string, flags: string, mode?: number) {
-      const handle = await real.open(path, flags, mode);
+      const handle = await fileSystem.open(path, flags, mode);
       const [sync, write] = [handle.sync.bind(handle), handle.write.bind(handle)];
       handle.sync = async () => {
         await sync();
@@ -37,21 +37,21 @@ useFileSystem((real) => {
       }) as typeof handle.write;
       return handle;
     },
-    async rename(from: string, to: string) {
-      if (basename(to) === "checkpoint.index.json") found.push([...unflushed]);
-      await real.rename(from, to);
-      if (unflushed.delete(from)) unflushed.add(to);
-      unflushed.add(dirname(to));
+    async rename(source: string, target: string) {
+      if (basename(target) === "checkpoint.index.json") unflushedFiles.push([...unflushed]);
+      await fileSystem.rename(source, target);
+      if (unflushed.delete(source)) unflushed.add(target);
+      unflushed.add(dirname(target));
     },
   };
 });
 
 const backends = useBackends(3);
 let folder = "";
-useFolder((made) => {
-  folder = made;
+useFolder((createdFolder) => {
+  folder = createdFolder;
   unflushed.clear();
-  found.length = 0;
+  unflushedFiles.length = 0;
 });
 
 it.each([1, 2, 3])(
@@ -64,7 +64,7 @@ it.each([1, 2, 3])(
           await saveShardedCheckpoint(folder, { module, group });
         }),
       );
-    expect(found.map((paths) => paths.map((path) => relative(folder, path)))).toEqual([[], []]);
+    expect(unflushedFiles.map((paths) => paths.map((path) => relative(folder, path)))).toEqual([[], []]);
     expect([...unflushed].map((path) => relative(folder, path))).toEqual([]);
   },
 );

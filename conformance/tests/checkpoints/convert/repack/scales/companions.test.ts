@@ -7,10 +7,10 @@ import { sampleCases } from "../../../../harness/draws.js";
 import { useBackend } from "../../../../harness/suite.js";
 import {
   convertTo,
-  type Held,
   inFolder,
   readContents,
-  transposed,
+  type StoredTensor,
+  transpose,
   valuesIn,
   writeContents,
 } from "../../../files/checkpoints.js";
@@ -46,47 +46,50 @@ const CASES = FORMS.flatMap((form) =>
   ),
 );
 
-describe("the reported changes are those of the values", () => {
+describe("the reported changes equal the changes of the values", () => {
   it.each(CASES)("%s, a scale for each %s, with %s, to %s", async (_, __, companion, target, form) => {
     const options = { [companion]: true };
-    const tensors = new Map<string, Held>();
+    const tensors = new Map<string, StoredTensor>();
     addWeight(tensors, MODULE, form, [SIDE, SIDE], drawsFrom(1), options);
     await inFolder(async (folder) => {
       await writeContents(folder, contentsOf(tensors, configFor(form, options)));
       const out = join(folder, "out");
       const { changes } = await convertTo(backend(), folder, out, target);
-      const [before = []] = (await valuesIn(folder)).values();
-      const [after = []] = (await valuesIn(out)).values();
-      const differing = [...before].filter((value, i) => value !== after[i]);
-      expect(changes).toMatchObject([{ elements: SIDE * SIDE, changed: differing.length }]);
+      const [original = []] = (await valuesIn(folder)).values();
+      const [converted = []] = (await valuesIn(out)).values();
+      const differingValues = [...original].filter((value, i) => value !== converted[i]);
+      expect(changes).toMatchObject([{ elements: SIDE * SIDE, changed: differingValues.length }]);
     });
   });
 });
 
 /** Every form with each companion that its files have, with all of them, and with none. */
 const SETS = FORMS.flatMap((form) => {
-  const all = COMPANIONS.filter((companion) => hasCompanion(form, companion));
-  const sets = all.length > 1 ? [...all.map((companion) => [companion]), all] : [all];
+  const possibleCompanions = COMPANIONS.filter((companion) => hasCompanion(form, companion));
+  const sets =
+    possibleCompanions.length > 1
+      ? [...possibleCompanions.map((companion) => [companion]), possibleCompanions]
+      : [possibleCompanions];
   return [...sets, []].map((set) => [form.name, form.kind, set.join(", "), form] as const);
 });
 const [WITH, WITHOUT] = [SETS.filter(([, , set]) => set !== ""), SETS.filter(([, , set]) => set === "")];
 
-describe("wide values are those of codes, scales and companions", () => {
+describe("wide values are computed from codes, scales and companions", () => {
   it.each([...WITH, ...sampleCases(WITHOUT, 8)])(
     "%s, a scale for each %s, with %s",
     async (_, __, set, form) => {
       const options = Object.fromEntries(COMPANIONS.map((companion) => [companion, set.includes(companion)]));
-      const tensors = new Map<string, Held>();
+      const tensors = new Map<string, StoredTensor>();
       addWeight(tensors, MODULE, form, [SIDE, SIDE], drawsFrom(1), options);
       await inFolder(async (folder) => {
         await writeContents(folder, contentsOf(tensors, configFor(form, options)));
         const out = join(folder, "out");
         await convertTo(backend(), folder, out, "f32");
         const [values = []] = (await valuesIn(folder)).values();
-        const [wide] = (await readContents(out)).tensors.values();
+        const [wideTensor] = (await readContents(out)).tensors.values();
         const { transposedWide } = conventionOf(form.name);
-        const expected = Float32Array.from(transposedWide ? transposed(values, SIDE, SIDE) : values);
-        expect(Buffer.compare((wide as Held).bytes, new Uint8Array(expected.buffer))).toBe(0);
+        const expected = Float32Array.from(transposedWide ? transpose(values, SIDE, SIDE) : values);
+        expect(Buffer.compare((wideTensor as StoredTensor).bytes, new Uint8Array(expected.buffer))).toBe(0);
       });
     },
   );
