@@ -244,6 +244,7 @@ export {
   RMSNorm,
 } from "./modules/norm.js";
 export type { NormedCall } from "./modules/normed-call.js";
+export { type OffloadOptions, offloadActivations } from "./modules/offload-activations.js";
 export { constantInit, type InitMethod, normalInit, onMetaDevice, Parameter } from "./modules/parameter.js";
 export type {
   QuantizationSlots,

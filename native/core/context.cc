@@ -143,6 +143,8 @@ void Context::close() {
   }
   uploads_.clear();
   pinned_.clear();
+  hostCopies_.clear();
+  freeHostBlocks_.clear();
   forgetStamps();
   gemmPlans_.reset();
   if (blas_) cublasLtDestroy(blas_);
@@ -312,6 +314,7 @@ void Context::trim() {
   giveBack(main_);
   pinned_.clear();
   synchronize();
+  freeHostBlocks_.clear();
   if (exporters_ == 0) exported_.trim();
   check("cudaMemPoolTrimTo", cudaMemPoolTrimTo(pool_, 0));
 }

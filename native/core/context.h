@@ -151,6 +151,16 @@ class Context {
   void endRead(Download download);
   void synchronize();
 
+  // Enqueues a copy to pinned host memory and returns the number of the copy, which exists until freeHost. Throws Failure
+  // OUT_OF_MEMORY if no more host memory can be pinned, ARGUMENT during a capture.
+  uint64_t copyToHost(const void* from, uint64_t bytes);
+  // The size of a copy in bytes. Throws Failure ARGUMENT if there is no such copy.
+  uint64_t hostBytes(uint64_t copy) const;
+  // Enqueues a copy back to the device. Throws Failure ARGUMENT during a capture.
+  void restoreFromHost(uint64_t copy, void* to);
+  // Frees a copy after the work enqueued for it. The pinned memory is kept for later copies.
+  void freeHost(uint64_t copy);
+
   // beginCapture starts the capture of enqueued work into a CUDA graph. endCapture ends it and returns the number of
   // the graph; abortCapture discards the work. During a capture, functions that wait for the device throw Failure
   // ARGUMENT. beginCapture and endCapture throw Failure if the capture fails.
@@ -241,6 +251,16 @@ class Context {
   // The block of memory that `address` lies in, or sizes_.end().
   std::map<uint64_t, uint64_t>::const_iterator blockAt(uint64_t address) const;
 
+  // Pinned memory that holds a block of device memory.
+  struct HostBlock {
+    std::unique_ptr<PinnedBuffer> buffer;
+    uint64_t bytes = 0;
+    // The last copy from or to the memory.
+    Event copied;
+  };
+  // Returns free pinned memory of at least `bytes` bytes and at most twice as many, or else new memory.
+  HostBlock takeHostBlock(uint64_t bytes);
+
   struct Upload {
     std::unique_ptr<PinnedBuffer> buffer;
     Event done;
@@ -308,6 +328,10 @@ class Context {
   size_t readsPinned_ = 0;
   std::deque<Upload> uploads_;
   PinnedBuffers pinned_;
+  std::map<uint64_t, HostBlock> hostCopies_;
+  uint64_t hostCopiesMade_ = 0;
+  // Free pinned memory by its size. The last copy of a block may not have ended.
+  std::multimap<uint64_t, HostBlock> freeHostBlocks_;
   // The thread that opened the context. Only this thread may use it, except for awaitRead.
   std::thread::id owner_;
   std::mutex readsMutex_;

@@ -92,6 +92,58 @@ cudaError_t Context::awaitRead(Download& download, void* to) {
   return error;
 }
 
+Context::HostBlock Context::takeHostBlock(uint64_t bytes) {
+  const auto block = freeHostBlocks_.lower_bound(bytes);
+  if (block != freeHostBlocks_.end() && block->first / 2 <= bytes) {
+    HostBlock taken = std::move(block->second);
+    freeHostBlocks_.erase(block);
+    return taken;
+  }
+  HostBlock made;
+  try {
+    made.buffer = std::make_unique<PinnedBuffer>(bytes);
+  } catch (const Failure&) {
+    if (freeHostBlocks_.empty()) throw;
+    // all free blocks are smaller, or more than twice as large
+    for (const auto& [_, free] : freeHostBlocks_) check("copy", free.copied.wait());
+    freeHostBlocks_.clear();
+    made.buffer = std::make_unique<PinnedBuffer>(bytes);
+  }
+  return made;
+}
+
+uint64_t Context::copyToHost(const void* from, uint64_t bytes) {
+  requireNoCapture("memory is copied to the host");
+  HostBlock block = takeHostBlock(bytes);
+  block.bytes = bytes;
+  if (block.copied.handle()) check("cudaStreamWaitEvent", cudaStreamWaitEvent(stream(), block.copied.handle(), 0));
+  check("copy to the host", cudaMemcpyAsync(block.buffer->data(), from, bytes, cudaMemcpyDeviceToHost, stream()));
+  check("cudaEventRecord", block.copied.record(stream()));
+  hostCopies_.emplace(++hostCopiesMade_, std::move(block));
+  return hostCopiesMade_;
+}
+
+uint64_t Context::hostBytes(uint64_t copy) const {
+  const auto block = hostCopies_.find(copy);
+  if (block == hostCopies_.end()) throw Failure{"ARGUMENT", "copy is no copy on the host"};
+  return block->second.bytes;
+}
+
+void Context::restoreFromHost(uint64_t copy, void* to) {
+  requireNoCapture("memory is copied back from the host");
+  HostBlock& block = hostCopies_.at(copy);
+  check("cudaStreamWaitEvent", cudaStreamWaitEvent(stream(), block.copied.handle(), 0));
+  check("copy from the host", cudaMemcpyAsync(to, block.buffer->data(), block.bytes, cudaMemcpyHostToDevice, stream()));
+  check("cudaEventRecord", block.copied.record(stream()));
+}
+
+void Context::freeHost(uint64_t copy) {
+  auto freed = hostCopies_.extract(copy);
+  if (!freed) return;
+  const uint64_t size = freed.mapped().buffer->bytes();
+  freeHostBlocks_.emplace(size, std::move(freed.mapped()));
+}
+
 void Context::endRead(Download download) {
   if (download.buffer) {
     readsPinned_ -= download.bytes;

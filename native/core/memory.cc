@@ -237,6 +237,29 @@ Napi::Value Copy(const Napi::CallbackInfo& info) {
   return info.Env().Undefined();
 }
 
+// Arguments: device, address, bytes. Returns the number of the copy.
+Napi::Value HostCopy(const Napi::CallbackInfo& info) {
+  Context& context = contextIn(info[0]);
+  const uint64_t bytes = numberIn(info[2], "bytes");
+  const void* from = context.range("address", numberIn(info[1], "address"), bytes);
+  return Napi::Number::New(info.Env(), static_cast<double>(context.copyToHost(from, bytes)));
+}
+
+// Arguments: device, copy, address.
+Napi::Value HostRestore(const Napi::CallbackInfo& info) {
+  Context& context = contextIn(info[0]);
+  const uint64_t copy = numberIn(info[1], "copy");
+  const uint64_t bytes = context.hostBytes(copy);
+  context.restoreFromHost(copy, context.range("address", numberIn(info[2], "address"), bytes));
+  return info.Env().Undefined();
+}
+
+Napi::Value HostFree(const Napi::CallbackInfo& info) {
+  Context& context = anyContextIn(info[0]);
+  if (!context.closed()) context.freeHost(numberIn(info[1], "copy"));
+  return info.Env().Undefined();
+}
+
 Napi::Value CaptureBegin(const Napi::CallbackInfo& info) {
   contextIn(info[0]).beginCapture();
   return info.Env().Undefined();
@@ -333,6 +356,9 @@ void registerMemory(Napi::Env env, Napi::Object exports) {
   exports.Set("readSync", Napi::Function::New<guarded<ReadSync>>(env));
   exports.Set("synchronize", Napi::Function::New<guarded<Synchronize>>(env));
   exports.Set("copy", Napi::Function::New<guarded<Copy>>(env));
+  exports.Set("hostCopy", Napi::Function::New<guarded<HostCopy>>(env));
+  exports.Set("hostRestore", Napi::Function::New<guarded<HostRestore>>(env));
+  exports.Set("hostFree", Napi::Function::New<guarded<HostFree>>(env));
   exports.Set("captureBegin", Napi::Function::New<guarded<CaptureBegin>>(env));
   exports.Set("captureEnd", Napi::Function::New<guarded<CaptureEnd>>(env));
   exports.Set("captureAbort", Napi::Function::New<guarded<CaptureAbort>>(env));

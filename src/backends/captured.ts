@@ -49,11 +49,11 @@ export class HeldMemory {
   readonly #retained = new Set<Storage>();
 
   hold(storage: Storage): void {
-    if (!this.#retained.has(storage)) this.#retained.add(storage.retain());
+    if (!this.#retained.has(storage)) this.#retained.add(storage.retainFixed());
   }
 
   release(): void {
-    for (const storage of this.#retained) storage.release();
+    for (const storage of this.#retained) storage.releaseFixed();
     this.#retained.clear();
   }
 }

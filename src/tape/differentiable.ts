@@ -8,6 +8,7 @@ import { Tensor } from "../tensor/tensor.js";
 import { captures, gradEnabled, gradTracked } from "./grad-mode.js";
 import { HOOKS } from "./hooks.js";
 import { type Backward, type BackwardPass, GRAD_FN, type QuantizedGradients } from "./node.js";
+import { announceNode } from "./recorded-nodes.js";
 import { FORWARD_RUN, runOperation } from "./uses.js";
 import type { Gradient, Value } from "./value.js";
 import { Variable } from "./variable.js";
@@ -106,6 +107,7 @@ export function differentiable(
     quantized,
   };
   for (const result of results) result[GRAD_FN] = node;
+  announceNode(node);
   return results;
 }
 

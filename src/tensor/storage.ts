@@ -27,8 +27,28 @@ export interface Memory {
   readSync(address: number, bytes: number): Uint8Array;
   /** @internal As `readSync`, into existing memory. Absent if it would not be faster. */
   readInto?(address: number, into: Uint8Array): void;
+  /**
+   * @internal Copies `bytes` bytes to memory of the host, after the work enqueued before and without waiting for it. Absent if
+   * the host has no faster memory than that of `readSync`.
+   */
+  copyToHost?(address: number, bytes: number): HostCopy;
   /** @internal During a capture, receives each block whose address is requested. */
   readonly used?: ((block: Storage, address: number) => void) | undefined;
+}
+
+/** A copy of a block of memory that the host holds. */
+export interface HostCopy {
+  /** Copies the bytes to `address`, after the work enqueued before. */
+  restore(address: number): void;
+  /** Frees the copy, after the work enqueued before. */
+  free(): void;
+}
+
+/** Copies a block to the host. Without `copyToHost` this waits for the work enqueued before. */
+function copyToHost(memory: Memory, address: number, bytes: number): HostCopy {
+  if (memory.copyToHost) return memory.copyToHost(address, bytes);
+  const copy = memory.readSync(address, bytes);
+  return { restore: (to) => memory.write(to, copy), free: () => undefined };
 }
 
 /**
@@ -78,8 +98,14 @@ function warn(): void {
 
 /** A reference-counted block of memory. Views share it. It is freed when the last owner releases it. */
 export class Storage {
-  readonly #address: number;
+  #address: number;
   #owners = 1;
+  /** The bytes, while the host holds them. */
+  #hostCopy: HostCopy | undefined;
+  /** Called before the next use of the address. */
+  #beforeUse: (() => void) | undefined;
+  /** The number of owners for which the address must not change. */
+  #fixed = 0;
 
   constructor(
     readonly memory: Memory,
@@ -96,8 +122,56 @@ export class Storage {
   /** The address of the block in the backend's memory. Throws `DisposedError` if the block is freed. */
   get address(): number {
     if (this.#owners === 0) throw new DisposedError("a tensor's memory");
+    if (this.#beforeUse) this.#prepareUse();
     this.memory.used?.(this, this.#address);
     return this.#address;
+  }
+
+  #prepareUse(): void {
+    this.moveBack();
+    const beforeUse = this.#beforeUse;
+    this.#beforeUse = undefined;
+    beforeUse?.();
+  }
+
+  /**
+   * Moves the bytes to memory of the host. `moveBack`, or else the next use of the address, moves them back, perhaps to another
+   * address. `beforeUse` is called before the next use, also if the bytes are back by then. Does nothing for an empty block, for
+   * one whose address is fixed, and for one that was moved before and not used since.
+   */
+  moveToHost(beforeUse: () => void): void {
+    if (this.#owners === 0 || this.bytes === 0 || this.#fixed > 0 || this.#beforeUse) return;
+    this.#hostCopy = copyToHost(this.memory, this.#address, this.bytes);
+    this.#beforeUse = beforeUse;
+    this.memory.free(this.#address);
+  }
+
+  /** Moves the bytes back from the host. Throws `OutOfMemoryError` if there is no memory for them; the host holds them then. */
+  moveBack(): void {
+    const copy = this.#hostCopy;
+    if (!copy) return;
+    const address = this.memory.allocate(this.bytes);
+    try {
+      copy.restore(address);
+    } catch (error) {
+      this.memory.free(address);
+      throw error;
+    }
+    this.#address = address;
+    this.#hostCopy = undefined;
+    copy.free();
+  }
+
+  /** As `retain`, for an owner that keeps the address. Ends with `releaseFixed`. */
+  retainFixed(): this {
+    this.retain();
+    this.#fixed++;
+    return this;
+  }
+
+  releaseFixed(): void {
+    this.#fixed--;
+    this.release();
   }
 
   retain(): this {
@@ -109,6 +183,10 @@ export class Storage {
   release(): void {
     if (--this.#owners > 0) return;
     leaks.unregister(this);
-    this.memory.free(this.#address);
+    this.#beforeUse = undefined;
+    const copy = this.#hostCopy;
+    this.#hostCopy = undefined;
+    if (copy) copy.free();
+    else this.memory.free(this.#address);
   }
 }

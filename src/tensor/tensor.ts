@@ -49,6 +49,9 @@ export let isTensor: (x: unknown) => x is Tensor;
 /** Returns the memory in which a tensor lies. */
 export let memoryOfTensor: (x: Tensor) => Memory;
 
+/** Returns the block of memory of a tensor, which views share. */
+export let storageOf: (x: Tensor) => Storage;
+
 /**
  * Creates a tensor in `storage`, starting at byte `offset`. The caller has already retained `storage` for this tensor, and has
  * checked that it is large enough.
@@ -98,6 +101,7 @@ export class Tensor<D extends DType = DType> {
   static {
     isTensor = (x): x is Tensor => typeof x === "object" && x !== null && #storage in x;
     memoryOfTensor = (x) => x.#storage.memory;
+    storageOf = (x) => x.#storage;
     guardReceivers(this, isTensor, FREQUENT);
   }
 

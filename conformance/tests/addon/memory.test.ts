@@ -7,7 +7,7 @@ import { NATIVE_CALLS } from "../../../src/backends/cuda/native-calls.js";
 import { WRITERS } from "../../../src/backends/cuda/packing.gen.js";
 import { Slots } from "../../../src/backends/cuda/slots.js";
 import { OutOfMemoryError } from "../../../src/errors.js";
-import { Tensor } from "../../../src/tensor/tensor.js";
+import { storageOf, Tensor } from "../../../src/tensor/tensor.js";
 import { words } from "../../arbitraries/random.js";
 import { describeOnStandIn } from "../harness/addon/stand-in.js";
 
@@ -94,6 +94,33 @@ describeOnStandIn("memory of a device", (addon: AddonExports) => {
     expect(() => addon.write(device, address, source)).toThrow(/transferred/);
     addon.write(device, address, new Uint8Array(0));
     addon.close(device);
+    void gpu.dispose();
+  });
+
+  it("moved to the host comes back with its bytes, and pinned memory is reused for blocks of similar sizes", () => {
+    const gpu = openCuda(addon);
+    const sizes = fc.array(fc.integer({ min: 1, max: 9 * MIB }), { minLength: 1, maxLength: 4 });
+    fc.assert(
+      fc.property(fc.array(sizes, { minLength: 1, maxLength: 3 }), fc.nat(), (rounds, seed) => {
+        for (const round of rounds) {
+          const tensors = round.map((bytes, i) => {
+            const data = new Uint8Array(words(seed + i, Math.ceil(bytes / 4)).buffer, 0, bytes);
+            const x = new Tensor(gpu, "u8", [bytes]).write(data);
+            storageOf(x).moveToHost(() => undefined);
+            return { data, x };
+          });
+          expect(gpu.memoryUse()).toMatchObject({ live: 0, blocks: 0 });
+          for (const [i, { data, x }] of tensors.entries()) {
+            // some are disposed of on the host
+            if ((seed + i) % 3 > 0) expect(isSame(x.dataSync() as Uint8Array, data)).toBe(true);
+            x.dispose();
+          }
+        }
+        if (seed % 2 === 0) gpu.trim();
+        expect(gpu.memoryUse()).toMatchObject({ live: 0, blocks: 0 });
+      }),
+      { numRuns: 15, seed: 1 },
+    );
     void gpu.dispose();
   });
 

@@ -83,6 +83,13 @@ interface Direct {
   read(device: DeviceHandle, address: number, bytes: number): Promise<Uint8Array>;
   readSync(device: DeviceHandle, address: number, bytes: number): Uint8Array;
   copy(device: DeviceHandle, to: number, from: number, bytes: number): void;
+  /**
+   * Enqueues a copy of device memory to pinned host memory, and returns the number of the copy. It exists until `hostFree`.
+   */
+  hostCopy(device: DeviceHandle, address: number, bytes: number): number;
+  /** Enqueues a copy of all bytes of a host copy to device memory. */
+  hostRestore(device: DeviceHandle, copy: number, address: number): void;
+  hostFree(device: DeviceHandle, copy: number): void;
   synchronize(device: DeviceHandle): void;
   /**
    * Starts a capture: enqueued work is recorded instead of run, until `captureEnd` or `captureAbort`. `captureEnd` returns the

@@ -1,5 +1,5 @@
 /** Device memory of tensors. */
-import type { Memory, Storage } from "../../tensor/storage.js";
+import type { HostCopy, Memory, Storage } from "../../tensor/storage.js";
 import type { CapturedWork, MemoryUse } from "../backend.js";
 import { waits } from "../captured.js";
 import type { Addon, DeviceHandle } from "./addon.js";
@@ -48,35 +48,40 @@ export class DeviceMemory implements Memory {
   }
 
   #free(address: number): void {
+    this.#translating(() => this.#addon.free(this.#device, address));
+  }
+
+  /** Calls the addon. Its errors become errors of this library. */
+  #translating<R>(call: () => R): R {
     try {
-      this.#addon.free(this.#device, address);
+      return call();
     } catch (error) {
       throw libraryError(error, this.live);
     }
   }
 
   trim(): void {
-    try {
-      this.#addon.trim(this.#device);
-    } catch (error) {
-      throw libraryError(error, this.live);
-    }
+    this.#translating(() => this.#addon.trim(this.#device));
   }
 
   write(address: number, bytes: Uint8Array): void {
-    try {
-      this.#addon.write(this.#device, address, bytes);
-    } catch (error) {
-      throw libraryError(error, this.live);
-    }
+    this.#translating(() => this.#addon.write(this.#device, address, bytes));
   }
 
   copy(to: number, from: number, bytes: number): void {
-    try {
-      this.#addon.copy(this.#device, to, from, bytes);
-    } catch (error) {
-      throw libraryError(error, this.live);
-    }
+    this.#translating(() => this.#addon.copy(this.#device, to, from, bytes));
+  }
+
+  copyToHost(address: number, bytes: number): HostCopy {
+    if (this.capturing) throw waits("a tensor is moved to the host");
+    const copy = this.#translating(() => this.#addon.hostCopy(this.#device, address, bytes));
+    return {
+      restore: (to) => {
+        if (this.capturing) throw waits("a tensor is moved back from the host");
+        this.#translating(() => this.#addon.hostRestore(this.#device, copy, to));
+      },
+      free: () => this.#translating(() => this.#addon.hostFree(this.#device, copy)),
+    };
   }
 
   get capturing(): boolean {

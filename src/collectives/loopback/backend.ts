@@ -7,7 +7,7 @@ import type { OpArgs, OpName } from "../../backends/ops.js";
 import { registerRun, runChecked, runOn } from "../../backends/run.js";
 import type { GemmAlgorithm } from "../../formats/gemm-algorithm.js";
 import { checkedMemory, memoryOf, registerMemory } from "../../tensor/memory.js";
-import type { Memory } from "../../tensor/storage.js";
+import type { HostCopy, Memory } from "../../tensor/storage.js";
 import { retain } from "./retain.js";
 import type { Rank } from "./world.js";
 
@@ -126,6 +126,18 @@ class StreamMemory implements Memory {
     this.rank.requireNoFailure("read");
     this.rank.requireDone();
     return this.inner.readSync(address, bytes);
+  }
+
+  copyToHost(address: number, bytes: number): HostCopy {
+    this.rank.requireNoFailure("copyToHost");
+    let copy: Uint8Array | undefined;
+    this.#inOrder(() => {
+      copy = this.inner.readSync(address, bytes);
+    });
+    return {
+      restore: (to) => this.#inOrder(() => this.inner.write(to, copy as Uint8Array)),
+      free: () => undefined,
+    };
   }
 
   #inOrder(run: () => void): void {

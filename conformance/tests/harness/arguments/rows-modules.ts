@@ -607,6 +607,10 @@ export const MODULE_ROWS: Rows = {
     ],
     numbers: ATTENTION_NUMBERS,
   },
+  offloadActivations: {
+    calls: [(w) => [() => new Variable(w.tensor()), { minBytes: 1 }]],
+    numbers: { "options.minBytes": "count" },
+  },
   recompute: { calls: [(w) => [(x: Variable) => x, w.tensor()]], anyType: ["inputs"] },
   SGD: {
     calls: [

@@ -9,13 +9,15 @@ import { add, scaled } from "../../../../src/ops/elementwise/operators.gen.js";
 import { columnSum } from "../../../../src/ops/rows/norm.js";
 import { onSideStream } from "../../../../src/ops/side-stream.js";
 import { disown, Scope } from "../../../../src/tensor/scope.js";
-import type { Tensor } from "../../../../src/tensor/tensor.js";
+import { storageOf, type Tensor } from "../../../../src/tensor/tensor.js";
 
 const REGISTERS = 5;
 const WIDTH = 64;
 const LARGE_SIZE = 2 ** 20;
 
-type Action = "add" | "accumulate" | "copy" | "view" | "write" | "sum" | "renew" | "read" | "trim" | "slow";
+/** The actions that change no value of a register. */
+type StillAction = "read" | "trim" | "slow" | "to host" | "from host";
+type Action = StillAction | "add" | "accumulate" | "copy" | "view" | "write" | "sum" | "renew";
 
 /** One operation on registers: it reads `x` and `y`, and writes `target`. */
 interface Step {
@@ -44,7 +46,7 @@ export function streamProgram(rows: readonly number[]): fc.Arbitrary<StreamProgr
   const step = fc.record<Step>({
     action: fc.oneof(
       { weight: 8, arbitrary: fc.constantFrom<Action>("add", "accumulate", "copy", "view", "sum", "renew") },
-      { weight: 2, arbitrary: fc.constantFrom<Action>("write", "read", "slow") },
+      { weight: 3, arbitrary: fc.constantFrom<Action>("write", "read", "slow", "to host", "from host") },
       { weight: 1, arbitrary: fc.constant<Action>("trim") },
     ),
     target: register,
@@ -100,6 +102,8 @@ export async function runStreams(backend: Backend, { rows, parts }: StreamProgra
     else if (action === "renew") replaceRegister(target, newTensor(x + y));
     else if (action === "read") reads.push(targetTensor.data());
     else if (action === "trim") backend.trim();
+    else if (action === "to host" && !isReference) storageOf(a).moveToHost(() => undefined);
+    else if (action === "from host" && !isReference) storageOf(a).moveBack();
     else if (action === "slow" && !isReference)
       for (let i = 0; i < 20; i++) scaled(largeTensor, 1, { out: largeTensor });
   };
