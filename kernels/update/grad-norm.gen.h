@@ -4,21 +4,11 @@
 #include <cuda_runtime.h>
 
 #include <cstdint>
+#include <span>
 
 #include "kernels/core/contract.gen.h"
 
 namespace lockstep {
-
-struct SquareSumParams {
-  const void* x = nullptr;
-  Wide xType = Wide::kF32;
-  int64_t count = 0;
-  // The sum of each piece.
-  float* workspace = nullptr;
-  float* out = nullptr;
-};
-
-cudaError_t launchSquareSum(const SquareSumParams& p, cudaStream_t stream);
 
 struct PieceSumsParams {
   const void* x = nullptr;
@@ -46,5 +36,16 @@ struct ClipFactorParams {
 };
 
 cudaError_t launchClipFactor(const ClipFactorParams& p, cudaStream_t stream);
+
+struct SquareSumParams {
+  const void* x = nullptr;
+  Wide xType = Wide::kF32;
+  int64_t count = 0;
+  // The sum of each piece.
+  float* workspace = nullptr;
+  float* out = nullptr;
+};
+
+cudaError_t launchSquareSum(std::span<const SquareSumParams> list, cudaStream_t stream);
 
 }  // namespace lockstep

@@ -4,6 +4,7 @@
 #include <cuda_runtime.h>
 
 #include <cstdint>
+#include <span>
 
 #include "kernels/core/contract.gen.h"
 
@@ -31,7 +32,7 @@ struct SgdParams {
   bool first = false;
 };
 
-cudaError_t launchSgd(const SgdParams& p, cudaStream_t stream);
+cudaError_t launchSgd(std::span<const SgdParams> list, cudaStream_t stream);
 
 struct AdamwParams {
   const void* grad = nullptr;
@@ -57,6 +58,6 @@ struct AdamwParams {
   bool decoupled = false;
 };
 
-cudaError_t launchAdamw(const AdamwParams& p, cudaStream_t stream);
+cudaError_t launchAdamw(std::span<const AdamwParams> list, cudaStream_t stream);
 
 }  // namespace lockstep

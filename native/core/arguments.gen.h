@@ -896,17 +896,6 @@ struct GemmAlpha {
   };
 };
 
-struct SquareSum {
-  static constexpr const char* kName = "squareSum";
-  static constexpr Argument kArguments[] = {
-      {"x", Kind::kPointer, false},
-      {"xType", Kind::kWide, false},
-      {"count", Kind::kCount, false},
-      {"workspace", Kind::kPointer, false},
-      {"out", Kind::kPointer, false},
-  };
-};
-
 struct PieceSums {
   static constexpr const char* kName = "pieceSums";
   static constexpr Argument kArguments[] = {
@@ -1426,51 +1415,6 @@ struct Where {
   };
 };
 
-struct Sgd {
-  static constexpr const char* kName = "sgd";
-  static constexpr Argument kArguments[] = {
-      {"grad", Kind::kPointer, false},
-      {"gradType", Kind::kWide, false},
-      {"parameter", Kind::kPointer, false},
-      {"copy", Kind::kPointer, true},
-      {"copyType", Kind::kWide, true},
-      {"gradScale", Kind::kPointer, true},
-      {"noop", Kind::kPointer, true},
-      {"learningRate", Kind::kFloat, false},
-      {"weightDecay", Kind::kFloat, false},
-      {"count", Kind::kCount, false},
-      {"m", Kind::kPointer, true},
-      {"momentum", Kind::kFloat, false},
-      {"undamped", Kind::kFloat, false},
-      {"nesterov", Kind::kFlag, false},
-      {"first", Kind::kFlag, false},
-  };
-};
-
-struct Adamw {
-  static constexpr const char* kName = "adamw";
-  static constexpr Argument kArguments[] = {
-      {"grad", Kind::kPointer, false},
-      {"gradType", Kind::kWide, false},
-      {"parameter", Kind::kPointer, false},
-      {"copy", Kind::kPointer, true},
-      {"copyType", Kind::kWide, true},
-      {"gradScale", Kind::kPointer, true},
-      {"noop", Kind::kPointer, true},
-      {"learningRate", Kind::kFloat, false},
-      {"weightDecay", Kind::kFloat, false},
-      {"count", Kind::kCount, false},
-      {"m", Kind::kPointer, false},
-      {"v", Kind::kPointer, false},
-      {"beta1", Kind::kFloat, false},
-      {"beta2", Kind::kFloat, false},
-      {"correction1", Kind::kFloat, false},
-      {"correction2", Kind::kFloat, false},
-      {"epsilon", Kind::kFloat, false},
-      {"decoupled", Kind::kFlag, false},
-  };
-};
-
 struct RotaryEmbedding {
   static constexpr const char* kName = "rotaryEmbedding";
   static constexpr Argument kArguments[] = {
@@ -1614,6 +1558,62 @@ struct Topk {
       {"routingMap", Kind::kPointer, false},
       {"mask", Kind::kPointer, false},
       {"workspace", Kind::kPointer, false},
+  };
+};
+
+struct SquareSum {
+  static constexpr const char* kName = "squareSum";
+  static constexpr Argument kArguments[] = {
+      {"x", Kind::kPointer, false},
+      {"xType", Kind::kWide, false},
+      {"count", Kind::kCount, false},
+      {"workspace", Kind::kPointer, false},
+      {"out", Kind::kPointer, false},
+  };
+};
+
+struct Sgd {
+  static constexpr const char* kName = "sgd";
+  static constexpr Argument kArguments[] = {
+      {"grad", Kind::kPointer, false},
+      {"gradType", Kind::kWide, false},
+      {"parameter", Kind::kPointer, false},
+      {"copy", Kind::kPointer, true},
+      {"copyType", Kind::kWide, true},
+      {"gradScale", Kind::kPointer, true},
+      {"noop", Kind::kPointer, true},
+      {"learningRate", Kind::kFloat, false},
+      {"weightDecay", Kind::kFloat, false},
+      {"count", Kind::kCount, false},
+      {"m", Kind::kPointer, true},
+      {"momentum", Kind::kFloat, false},
+      {"undamped", Kind::kFloat, false},
+      {"nesterov", Kind::kFlag, false},
+      {"first", Kind::kFlag, false},
+  };
+};
+
+struct Adamw {
+  static constexpr const char* kName = "adamw";
+  static constexpr Argument kArguments[] = {
+      {"grad", Kind::kPointer, false},
+      {"gradType", Kind::kWide, false},
+      {"parameter", Kind::kPointer, false},
+      {"copy", Kind::kPointer, true},
+      {"copyType", Kind::kWide, true},
+      {"gradScale", Kind::kPointer, true},
+      {"noop", Kind::kPointer, true},
+      {"learningRate", Kind::kFloat, false},
+      {"weightDecay", Kind::kFloat, false},
+      {"count", Kind::kCount, false},
+      {"m", Kind::kPointer, false},
+      {"v", Kind::kPointer, false},
+      {"beta1", Kind::kFloat, false},
+      {"beta2", Kind::kFloat, false},
+      {"correction1", Kind::kFloat, false},
+      {"correction2", Kind::kFloat, false},
+      {"epsilon", Kind::kFloat, false},
+      {"decoupled", Kind::kFlag, false},
   };
 };
 

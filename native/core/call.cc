@@ -29,17 +29,41 @@ uint64_t bytesOf(uint64_t count, uint64_t bits) { return (product({count, bits})
 
 AnyCall::AnyCall(const Napi::CallbackInfo& info) : env_(info.Env()), context_(contextIn(info[0])) {}
 
-void AnyCall::readSlots(const Napi::CallbackInfo& info, std::span<double> slots) {
+namespace {
+
+// Returns the elements of a Float64Array; none if `value` is no Float64Array. A detached typed array has a null pointer.
+std::span<const double> numbersIn(Napi::Env env, napi_value value) {
   napi_typedarray_type type;
   size_t length = 0;
   void* data = nullptr;
-  const napi_status status = napi_get_typedarray_info(env_, info[1], &type, &length, &data, nullptr, nullptr);
-  // a detached typed array has a null pointer
-  if (status != napi_ok || type != napi_float64_array || length != slots.size() || !data) {
+  const napi_status status = napi_get_typedarray_info(env, value, &type, &length, &data, nullptr, nullptr);
+  if (status != napi_ok || type != napi_float64_array || !data) return {};
+  return {static_cast<const double*>(data), length};
+}
+
+}  // namespace
+
+void AnyCall::readSlots(const Napi::CallbackInfo& info, std::span<double> slots) {
+  const std::span<const double> numbers = numbersIn(env_, info[1]);
+  if (numbers.size() != slots.size()) {
     refuse("the arguments are not a Float64Array of " + std::to_string(slots.size()) + " slots");
   }
-  std::memcpy(slots.data(), data, slots.size_bytes());
+  std::memcpy(slots.data(), numbers.data(), slots.size_bytes());
   slots_ = slots.data();
+}
+
+std::vector<double> AnyCall::readSlotList(const Napi::CallbackInfo& info, size_t size) {
+  const std::span<const double> numbers = numbersIn(env_, info[1]);
+  if (numbers.empty() || numbers.size() % size != 0) {
+    refuse("the arguments are not a Float64Array of sets of " + std::to_string(size) + " slots");
+  }
+  return {numbers.begin(), numbers.end()};
+}
+
+void AnyCall::useSlots(const double* slots) const {
+  slots_ = slots;
+  taken_ = 0;
+  workspace_ = kMaxPointers;
 }
 
 double AnyCall::f64(Slot name) const {

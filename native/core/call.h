@@ -10,6 +10,7 @@
 #include <new>
 #include <span>
 #include <type_traits>
+#include <vector>
 
 #include "kernels/core/contract.gen.h"
 #include "native/core/arguments.h"
@@ -63,6 +64,11 @@ class AnyCall {
   // Copies info[1] to `slots`, where arguments are then read. info[1] is a Float64Array with one element per argument.
   void readSlots(const Napi::CallbackInfo& info, std::span<double> slots);
 
+  // Returns a copy of info[1], a Float64Array with a multiple of `size` elements.
+  std::vector<double> readSlotList(const Napi::CallbackInfo& info, size_t size);
+  // Reads arguments from `slots` from now on.
+  void useSlots(const double* slots) const;
+
   // Marks the next pointer to be read as the workspace.
   void expectWorkspace() const { workspace_ = taken_; }
 
@@ -77,7 +83,7 @@ class AnyCall {
 
   Napi::Env env_;
   Context& context_;
-  const double* slots_ = nullptr;
+  mutable const double* slots_ = nullptr;
   mutable std::array<Range, kMaxPointers> ranges_;
   mutable size_t taken_ = 0;
   // The index of the workspace among the pointers that were read; kMaxPointers if there is none.
@@ -92,6 +98,8 @@ class Call : public AnyCall {
   using Optional = OptionalName<Declared>;
   using Count = Name<Declared, Kind::kCount>;
   using Pointer = Name<Declared, Kind::kPointer>;
+
+  using Arguments = Declared;
 
   explicit Call(const Napi::CallbackInfo& info) : AnyCall(info) { readSlots(info, own_); }
   Call(const Call&) = delete;
@@ -142,8 +150,30 @@ class Call : public AnyCall {
     return pointer<T>("workspace", bytes);
   }
 
+ protected:
+  // A call whose slots are not read yet.
+  struct Unread {};
+  Call(const Napi::CallbackInfo& info, Unread) : AnyCall(info) {}
+
  private:
   std::array<double, kArgumentCount<Declared>> own_;
+};
+
+// A call with a list of argument sets, each as `Declared` declares. Its slots are those of all sets, one set after the other.
+template <typename Declared>
+class ListCall : public Call<Declared> {
+ public:
+  explicit ListCall(const Napi::CallbackInfo& info)
+      : Call<Declared>(info, typename Call<Declared>::Unread{}),
+        all_(this->readSlotList(info, kArgumentCount<Declared>)) {}
+
+  // The number of argument sets.
+  size_t size() const { return all_.size() / kArgumentCount<Declared>; }
+  // Makes a set the one from which arguments are read.
+  void select(size_t index) const { this->useSlots(&all_[index * kArgumentCount<Declared>]); }
+
+ private:
+  std::vector<double> all_;
 };
 
 // Returns the context that `value` holds. Throws Failure ARGUMENT if `value` holds none, and the failures of Context::enter.
@@ -175,13 +205,14 @@ Napi::Value guarded(const Napi::CallbackInfo& info) {
 template <auto body>
 struct Exposed;
 
-template <typename Declared, typename Result, Result (*body)(const Call<Declared>&)>
+// `AnyArguments` is Call or ListCall.
+template <typename AnyArguments, typename Result, Result (*body)(const AnyArguments&)>
 struct Exposed<body> {
-  static constexpr const char* kName = Declared::kName;
+  static constexpr const char* kName = AnyArguments::Arguments::kName;
 
   static Napi::Value run(const Napi::CallbackInfo& info) {
     return throwing(info.Env(), [&]() -> Napi::Value {
-      const Call<Declared> call(info);
+      const AnyArguments call(info);
       if constexpr (!std::is_void_v<Result>) return body(call);
       body(call);
       return info.Env().Undefined();

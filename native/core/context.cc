@@ -133,6 +133,7 @@ void Context::close() {
     ignore(cudaFreeAsync(reinterpret_cast<void*>(address), main_.stream));
   }
   sizes_.clear();
+  blocks_.clear();
   live_ = 0;
   for (void* snapshot : snapshots_) ignore(cudaFreeAsync(snapshot, main_.stream));
   snapshots_.clear();
@@ -168,7 +169,7 @@ uint64_t Context::allocate(uint64_t bytes) {
   // Makes the side stream wait for all work that used memory freed so far; exported memory requires it.
   void* data = isAside() && bytes >= exportedFrom_ ? exported_.allocate(bytes) : nullptr;
   const uint64_t address = reinterpret_cast<uint64_t>(data ? data : takeBlock(bytes));
-  sizes_.emplace(address, bytes);
+  blocks_.emplace(address, sizes_.emplace(address, bytes).first);
   live_ += bytes;
   if (isAside()) use(address);
   return address;
@@ -223,6 +224,7 @@ void Context::free(uint64_t address) {
   release(address);
   live_ -= bytes;
   sizes_.erase(found);
+  blocks_.erase(address);
   if (exported_.free(address)) return;
   if (const size_t list = spareList(bytes); list < kSpareLists) {
     forbidBeyond(address, 0, uint64_t{1} << (list + kSmallestShift));
@@ -334,6 +336,7 @@ void Context::trimAll() {
 }
 
 std::map<uint64_t, uint64_t>::const_iterator Context::blockAt(uint64_t address) const {
+  if (const auto block = blocks_.find(address); block != blocks_.end()) return block->second;
   const auto after = sizes_.upper_bound(address);
   return after == sizes_.begin() ? sizes_.end() : std::prev(after);
 }

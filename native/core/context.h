@@ -16,6 +16,7 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <unordered_map>
 #include <unordered_set>
 #include <utility>
 #include <vector>
@@ -312,6 +313,8 @@ class Context {
   std::shared_ptr<Attachment> communicators_;
   // The size of each allocation by its address. The map is ordered, because an argument may point into an allocation.
   std::map<uint64_t, uint64_t> sizes_;
+  // The entries of sizes_ by address. Most arguments begin where an allocation does, and a hash table is faster than a tree.
+  std::unordered_map<uint64_t, std::map<uint64_t, uint64_t>::const_iterator> blocks_;
   uint64_t live_ = 0;
   std::vector<Event> marks_;
   // The number of uses of the side stream since the first mark, and the waits for that work.

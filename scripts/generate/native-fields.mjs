@@ -45,18 +45,25 @@ function isComplete(call) {
 const isGenerated = ({ file }) => file.includes(".gen.");
 const byHand = (a, b) => Number(isGenerated(a)) - Number(isGenerated(b));
 
-/** The calls whose C++ can be generated, by their header: { file, header, calls: [{ name, fields }] }. */
+/** The calls whose C++ can be generated, by their header: { file, header, calls: [{ name, isList, fields }] }. */
 export async function declaredCalls() {
   const kinds = await importSource(`${FOLDER}/native-slots.ts`);
   const files = filesIn(FOLDER, ".ts").filter(
-    (file) => dirname(file) !== FOLDER && /^export const \w+_CALLS = /m.test(readFileSync(file, "utf8")),
+    (file) =>
+      dirname(file) !== FOLDER && /^export const \w+_(CALLS|LISTS) = /m.test(readFileSync(file, "utf8")),
   );
   const all = await Promise.all(
     files.map(async (file) => {
-      const exports = Object.entries(await importSource(file)).filter(([name]) => name.endsWith("_CALLS"));
-      const calls = exports.flatMap(([, declarations]) =>
+      const exports = Object.entries(await importSource(file)).filter(([name]) =>
+        /_(CALLS|LISTS)$/.test(name),
+      );
+      const calls = exports.flatMap(([exported, declarations]) =>
         Object.entries(declarations)
-          .map(([name, declaration]) => ({ name, fields: fieldsOf(declaration, kinds) }))
+          .map(([name, declaration]) => ({
+            name,
+            isList: exported.endsWith("_LISTS"),
+            fields: fieldsOf(declaration, kinds),
+          }))
           .filter(isComplete),
       );
       return { file, header: file.replace(FOLDER, "kernels").replace(/(\.gen)?\.ts$/, ".gen.h"), calls };

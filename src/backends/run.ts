@@ -10,26 +10,35 @@ import type { Backend } from "./backend.js";
 import type { OpArgs, OpName } from "./ops.js";
 
 type Run = <K extends OpName>(op: K, args: OpArgs[K]) => void;
+/** Runs an operation for each element of a list of arguments. */
+type RunEach = <K extends OpName>(op: K, list: readonly OpArgs[K][]) => void;
 
 const runs = new WeakMap<object, Run>();
+const listRuns = new WeakMap<object, RunEach>();
 
 /** The checked arguments that were passed to the `run` of a third-party backend, with their operation. */
 const checkedArgs = new WeakMap<object, OpName>();
 
-/** Registers the unchecked form of `run` of one of the library's own backends. */
-export function registerRun(backend: Backend, run: Run): void {
+/**
+ * Registers the unchecked form of `run` of one of the library's own backends, and of `runEach` if the backend runs lists in
+ * another way than one element after the other.
+ */
+export function registerRun(backend: Backend, run: Run, runEach?: RunEach): void {
   runs.set(backend, run);
+  if (runEach) listRuns.set(backend, runEach);
 }
 
 /**
  * Replaces the unchecked `run` of one of the library's own backends by `wrap(run)`, so that benchmarks and tests can observe
- * operations. Returns a function that restores the original.
+ * operations. The elements of lists are run one by one until then. Returns a function that restores the original.
  */
 export function interceptRun(backend: Backend, wrap: (run: Run) => Run): () => void {
   const run = runs.get(backend);
   if (!run) throw new ArgumentError(`interceptRun: ${describe(backend)} is not a backend of the library`);
+  const runEach = listRuns.get(backend);
   runs.set(backend, wrap(run));
-  return () => runs.set(backend, run);
+  listRuns.delete(backend);
+  return () => registerRun(backend, run, runEach);
 }
 
 /** Runs an operation whose arguments the library has checked. */
@@ -45,6 +54,16 @@ export function runOn<K extends OpName>(backend: Backend, op: K, args: OpArgs[K]
   });
   checkedArgs.set(args, op);
   backend.run(op, args);
+}
+
+/**
+ * Runs an operation for each element of a list, as one piece of work if the backend can. No element may write memory that another
+ * element uses.
+ */
+export function runEachOn<K extends OpName>(backend: Backend, op: K, list: readonly OpArgs[K][]): void {
+  const runEach = listRuns.get(backend);
+  if (runEach) runEach(op, list);
+  else for (const args of list) runOn(backend, op, args);
 }
 
 /**

@@ -2,7 +2,7 @@
 
 import type { Backend, Support } from "../backends/backend.js";
 import type { OpArgs, OpName } from "../backends/ops.js";
-import { runOn } from "../backends/run.js";
+import { runEachOn, runOn } from "../backends/run.js";
 import { ArgumentError, ShapeError, UnsupportedError } from "../errors.js";
 import { optionsOf } from "../options.js";
 import type { QuantizedTensor } from "../tensor/quantized.js";
@@ -27,6 +27,26 @@ export function execute<K extends OpName>(
   if (!support.ok) throw new UnsupportedError(op, support.reason);
   runOn(backend, op, args);
   return support;
+}
+
+/**
+ * Runs `op` for each element of a list, with the result of running one after the other. The caller has checked the tensors. If
+ * `areApart` is true, because no element writes memory that another one uses, the backend may run all as one piece of work. No
+ * element runs if one is refused.
+ */
+export function executeEach<K extends OpName>(
+  backend: Backend,
+  op: K,
+  list: readonly OpArgs[K][],
+  areApart: boolean,
+): void {
+  for (const args of list) {
+    if (!areApart) requireApart(op, args);
+    const support = backend.supports(op, args);
+    if (!support.ok) throw new UnsupportedError(op, support.reason);
+  }
+  if (areApart) runEachOn(backend, op, list);
+  else for (const args of list) runOn(backend, op, args);
 }
 
 /** Runs `op` as `execute` does, and returns its output `out`, a new tensor. If that throws, `out` is disposed of. */

@@ -49,6 +49,90 @@ export function requireApart(op: OpName, callArgs: object, names: Names = {}): v
   }
 }
 
+/**
+ * The memory that the calls of a list write and read. The arrays are reused by every list and hold no references to tensors: the
+ * address of each tensor, and its end.
+ */
+class ListMemory {
+  #outputs = new Float64Array(64);
+  #outputEnd = 0;
+  #inputs = new Float64Array(64);
+  #inputEnd = 0;
+  /** The outputs of the list that was sorted last, which a training step repeats. */
+  #sorted = new Float64Array(0);
+  #begins = new Float64Array(0);
+  #ends = new Float64Array(0);
+  #areDisjoint = true;
+
+  /** Begins a new list. */
+  clear(): void {
+    this.#outputEnd = 0;
+    this.#inputEnd = 0;
+  }
+
+  /** Adds a tensor that a call writes. Throws `DisposedError` if it is disposed. */
+  addOutput(x: Tensor): void {
+    const { address } = x;
+    if (this.#outputEnd === this.#outputs.length) this.#outputs = doubled(this.#outputs);
+    this.#outputs[this.#outputEnd++] = address;
+    this.#outputs[this.#outputEnd++] = address + x.byteLength;
+  }
+
+  /** Adds a tensor that a call only reads. Throws `DisposedError` if it is disposed. */
+  addInput(x: Tensor): void {
+    const { address } = x;
+    if (this.#inputEnd === this.#inputs.length) this.#inputs = doubled(this.#inputs);
+    this.#inputs[this.#inputEnd++] = address;
+    this.#inputs[this.#inputEnd++] = address + x.byteLength;
+  }
+
+  /** Whether no output shares memory with another tensor of the list. */
+  areApart(): boolean {
+    this.#sort();
+    if (!this.#areDisjoint) return false;
+    for (let i = 0; i < this.#inputEnd; i += 2) {
+      if (this.#overlapsOutput(this.#inputs[i] as number, this.#inputs[i + 1] as number)) return false;
+    }
+    return true;
+  }
+
+  #sort(): void {
+    const [outputs, sorted] = [this.#outputs, this.#sorted];
+    let same = 0;
+    if (sorted.length === this.#outputEnd)
+      while (same < sorted.length && sorted[same] === outputs[same]) same++;
+    if (same === this.#outputEnd && same === sorted.length) return;
+    this.#sorted = outputs.slice(0, this.#outputEnd);
+    // an empty tensor shares no memory
+    const isUsed = (i: number): boolean => this.#sorted[i & ~1] !== this.#sorted[i | 1];
+    this.#begins = this.#sorted.filter((_, i) => i % 2 === 0 && isUsed(i)).sort();
+    // the ends of disjoint ranges have the order of their addresses
+    this.#ends = this.#sorted.filter((_, i) => i % 2 === 1 && isUsed(i)).sort();
+    this.#areDisjoint = this.#begins.every((begin, i) => i === 0 || (this.#ends[i - 1] as number) <= begin);
+  }
+
+  #overlapsOutput(begin: number, end: number): boolean {
+    const ends = this.#ends;
+    let first = 0;
+    let last = ends.length;
+    while (first < last) {
+      const middle = (first + last) >> 1;
+      if ((ends[middle] as number) <= begin) first = middle + 1;
+      else last = middle;
+    }
+    return first < ends.length && (this.#begins[first] as number) < end && begin < end;
+  }
+}
+
+const doubled = (numbers: Float64Array<ArrayBuffer>): Float64Array<ArrayBuffer> => {
+  const copy = new Float64Array(2 * numbers.length);
+  copy.set(numbers);
+  return copy;
+};
+
+/** The memory of the list that is checked now. */
+export const listMemory = new ListMemory();
+
 function addAll(row: TensorRow, argument: Argument): void {
   if (isTensor(argument)) add(row, argument);
   else if (row.rule === "copy") addCopy(row, argument as CopyTensors);

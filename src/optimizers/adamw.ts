@@ -1,8 +1,13 @@
 /** The AdamW optimizer. */
 import { ArgumentError } from "../errors.js";
-import { ADAMW_OPTIONS, type AdamWStepOptions, adamw, requireAdamWOptions } from "../ops/update/optimizer.js";
+import {
+  ADAMW_OPTIONS,
+  type AdamWStepOptions,
+  adamwEach,
+  requireAdamWOptions,
+} from "../ops/update/optimizer.js";
 import { anyListOf, atLeastZero, needed, nested, type OptionTable, optionsOf, text } from "../options.js";
-import { type Optimized, Optimizer, type SlotStep, type StepTensors } from "./optimizer.js";
+import { type Optimized, Optimizer, type SlotStep } from "./optimizer.js";
 import { disposeUnless, type GroupedOptions, type ParameterGroup, SlotOptions } from "./parameter-groups.js";
 import {
   MASTER_OPTIONS,
@@ -67,10 +72,16 @@ export class AdamW extends Optimizer {
     disposeUnless(this, () => this.#slotOptions.requireGroups(ownOptions));
   }
 
-  /** Updates one parameter by the operation `adamw`, with its buffers `m` and `v`. */
-  protected override update(tensors: StepTensors, { slot, moments: { m, v }, step }: SlotStep): void {
-    if (!m || !v)
-      throw new ArgumentError("AdamW: a slot has no buffers m and v; leave `buffers` of the slots unchanged");
-    adamw({ ...tensors, m, v }, { ...this.#slotOptions.optionsOf(this.options, slot), step });
+  /** Updates parameters by the operation `adamw`, with their buffers `m` and `v`. */
+  protected override update(steps: readonly SlotStep[]): void {
+    const optionsOf = this.#slotOptions.ofSteps(this.options, (options, step) => ({ ...options, step }));
+    const listedSteps = steps.map(({ tensors, slot, moments: { m, v }, step }) => {
+      if (!m || !v)
+        throw new ArgumentError(
+          "AdamW: a slot has no buffers m and v; leave `buffers` of the slots unchanged",
+        );
+      return { tensors, m, v, options: optionsOf(slot, step) };
+    });
+    adamwEach(listedSteps);
   }
 }

@@ -23,8 +23,9 @@ import {
   optionsOf,
   text,
 } from "../options.js";
+import { Scope } from "../tensor/scope.js";
 import type { Shape } from "../tensor/shape.js";
-import { type Optimized, Optimizer, type SlotStep, type StepTensors } from "./optimizer.js";
+import { type Optimized, Optimizer, type SlotStep } from "./optimizer.js";
 import { disposeUnless, type GroupedOptions, type ParameterGroup, SlotOptions } from "./parameter-groups.js";
 
 /** Options of one step of `Muon`, in addition to the options of `newtonSchulz`. Numbers are rounded to f32. */
@@ -88,8 +89,14 @@ export class Muon extends Optimizer {
     });
   }
 
+  /** Updates one parameter after the other, because each takes temporary matrices. */
+  protected override update(steps: readonly SlotStep[]): void {
+    for (const step of steps) this.#updateOne(step);
+  }
+
   /** Updates one parameter, with its buffer `m`. */
-  protected override update(tensors: StepTensors, { slot, moments: { m } }: SlotStep): void {
+  #updateOne({ tensors, slot, moments: { m } }: SlotStep): void {
+    using _ = new Scope();
     if (!m) throw new ArgumentError("Muon: a slot has no buffer m; leave `buffers` of the slots unchanged");
     requireWholeMatrix("a parameter", slot.parameter);
     const { learningRate, momentum, nesterov, weightDecay, adjustLearningRate, ...iteration } =

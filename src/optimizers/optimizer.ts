@@ -13,7 +13,7 @@ import { QuantizedTensor } from "../tensor/quantized.js";
 import { requireScalar, requireTensor } from "../tensor/require.js";
 import { type Owned, orDispose, Scope } from "../tensor/scope.js";
 import { sameShape, type WideDType } from "../tensor/shape.js";
-import { hasType, Tensor } from "../tensor/tensor.js";
+import { hasType, isTensor, Tensor } from "../tensor/tensor.js";
 import {
   type MasterDType,
   type MasterOptions,
@@ -66,11 +66,13 @@ export interface StepTensors extends StepOptions {
   /** The gradient, in the parameter's shape. */
   readonly grad: Tensor<WideDType>;
   /** The bf16 or f16 parameter, which receives the new values rounded. Absent if the parameter has another type. */
-  readonly copy?: Tensor<"bf16" | "f16">;
+  readonly copy?: Tensor<"bf16" | "f16"> | undefined;
 }
 
 /** One update of one parameter. */
 export interface SlotStep {
+  /** The tensors of the step, without buffers. */
+  readonly tensors: StepTensors;
   /** The optimizer state of the parameter. */
   readonly slot: OptimizerSlot;
   /** The moving averages of the slot as f32 tensors, updated in place. Absent if the slot has no such buffer. */
@@ -129,31 +131,46 @@ export abstract class Optimizer {
    */
   step(options: StepOptions = {}): void {
     const ownOptions = checkStep("step", options);
-    const { noop } = ownOptions;
     for (const { parameter } of this.slots.values()) requireReduced("step", parameter);
+    const steps: SlotStep[] = [];
     // a backward pass completes the gradients of the last parameters first; their reductions on the side stream end first
     for (const slot of [...this.slots.values()].reverse()) {
-      using _ = new Scope();
       const { parameter } = slot;
-      const grad = parameter.requiresGrad ? gradientOf(parameter) : undefined;
-      if (!grad) continue;
+      if (!parameter.requiresGrad || !(parameter.mainGrad ?? parameter.grad)) continue;
       parameter.sharding?.discardPrefetched();
-      const { value } = parameter;
-      const isHalf = value instanceof Tensor && hasType(value, "bf16", "f16");
-      const copy = isHalf && !hasType(slot.master, "u16") ? { copy: value } : {};
-      const states = namedStates(slot).map(([name, state]) => ({ name, state, values: readState(state) }));
-      const { master, ...moments } = Object.fromEntries(states.map(({ name, values }) => [name, values]));
-      const tensors = { parameter: master as Tensor<"f32">, grad, ...copy, ...ownOptions };
-      this.update(tensors, { slot, moments, step: slot.steps + 1 });
-      slot.steps++;
-      if (value instanceof QuantizedTensor) value.quantize_(tensors.parameter, noop ? { noop } : {});
-      const groups = reductionGroups(parameter);
-      for (const { state, values } of states) storeState(state, values, { groups, noop });
+      const step = stepInPlace(slot, ownOptions);
+      if (step) steps.push(step);
+      else this.#stepWithTemporaries(slot, ownOptions);
     }
+    if (steps.length === 0) return;
+    this.update(steps);
+    for (const { slot } of steps) slot.steps++;
   }
 
-  /** Runs one update of one parameter. */
-  protected abstract update(tensors: StepTensors, step: SlotStep): void;
+  /**
+   * Updates a parameter whose step needs temporary tensors. It is not in one list with others, because the temporary tensors of
+   * all parameters would take as much memory as f32 states.
+   */
+  #stepWithTemporaries(slot: OptimizerSlot, options: StepOptions): void {
+    using _ = new Scope();
+    const { parameter } = slot;
+    const { noop } = options;
+    const { value } = parameter;
+    const isHalf = value instanceof Tensor && hasType(value, "bf16", "f16");
+    const copy = isHalf && !hasType(slot.master, "u16") ? { copy: value } : {};
+    const states = namedStates(slot).map(([name, state]) => ({ name, state, values: readState(state) }));
+    const { master, ...moments } = Object.fromEntries(states.map(({ name, values }) => [name, values]));
+    const grad = gradientOf(parameter) as Tensor<WideDType>;
+    const tensors = { parameter: master as Tensor<"f32">, grad, ...copy, ...options };
+    this.update([{ tensors, slot, moments, step: slot.steps + 1 }]);
+    slot.steps++;
+    if (value instanceof QuantizedTensor) value.quantize_(tensors.parameter, noop ? { noop } : {});
+    const groups = reductionGroups(parameter);
+    for (const { state, values } of states) storeState(state, values, { groups, noop });
+  }
+
+  /** Updates several parameters. */
+  protected abstract update(steps: readonly SlotStep[]): void;
 
   /** Releases all gradients (`grad`) and sets all `mainGrad` to zero. */
   zeroGrad(): void {
@@ -254,6 +271,26 @@ function namedStates({ parameter, master, buffers }: OptimizerSlot): readonly (r
 /** Returns the groups of ranks that have parts of a parameter. */
 function reductionGroups({ sharding, ranks }: Parameter): readonly ProcessGroup[] {
   return [sharding?.group, ranks?.group].flatMap((group) => (group && group.size > 1 ? [group] : []));
+}
+
+/**
+ * Returns the step of a slot whose tensors the step reads and writes in place: one gradient, and states of f32. Returns undefined
+ * for other slots.
+ */
+function stepInPlace(slot: OptimizerSlot, options: StepOptions): SlotStep | undefined {
+  const { parameter, master, buffers, steps } = slot;
+  const { mainGrad, value } = parameter;
+  const grad = mainGrad ?? parameter.grad;
+  if (!grad || (mainGrad && parameter.grad) || !isTensor(value) || master.dtype !== "f32") return undefined;
+  const moments: Record<string, Tensor<"f32">> = {};
+  for (const [name, buffer] of buffers) {
+    if (buffer.dtype !== "f32") return undefined;
+    moments[name] = buffer as Tensor<"f32">;
+  }
+  const { gradScale, noop } = options;
+  const copy = hasType(value, "bf16", "f16") ? value : undefined;
+  const tensors = { parameter: master as Tensor<"f32">, grad, copy, gradScale, noop };
+  return { tensors, slot, moments, step: steps + 1 };
 }
 
 type MasterState = State & { readonly codes: Tensor<MasterDType | "u16"> };

@@ -41,6 +41,9 @@ export type StateOptions = { readonly [name: string]: string | boolean };
  */
 export class SlotOptions<O extends object> {
   readonly #names: ReadonlyMap<OptimizerSlot, string>;
+  /** The patterns of groups that were matched last, and the number of each slot's set of groups. */
+  #patterns: readonly string[] | undefined;
+  #sets: ReadonlyMap<OptimizerSlot, number> = new Map();
   /** The groups that were checked last. */
   #checkedGroups: readonly ParameterGroup<O>[] | undefined;
 
@@ -61,6 +64,58 @@ export class SlotOptions<O extends object> {
     if (!stepOptions.groups) return "groups" in stepOptions ? mergeOptions(stepOptions, "") : stepOptions;
     if (stepOptions.groups !== this.#checkedGroups) this.requireGroups(stepOptions);
     return mergeOptions(stepOptions, this.#names.get(slot) ?? "");
+  }
+
+  /**
+   * Returns a function from a slot and the number of its update to what `stepOptions` makes of its options. Slots with the same
+   * groups and number get the same object.
+   */
+  ofSteps<S>(
+    options: GroupedOptions<O>,
+    stepOptions: (options: O, step: number) => S,
+  ): (slot: OptimizerSlot, step: number) => S {
+    const { groups, ...others } = this.#withoutStates(options);
+    if (groups && groups !== this.#checkedGroups) this.requireGroups(options);
+    const bySet = new Map<number, { readonly options: O; readonly bySteps: Map<number, S> }>();
+    const setOf = groups ? this.#groupSets(groups) : undefined;
+    return (slot, step) => {
+      const set = setOf?.get(slot) ?? 0;
+      let each = bySet.get(set);
+      if (!each) {
+        const name = this.#names.get(slot) ?? "";
+        each = {
+          options: mergeOptions({ ...others, groups } as GroupedOptions<O>, name),
+          bySteps: new Map(),
+        };
+        bySet.set(set, each);
+      }
+      let result = each.bySteps.get(step);
+      if (result === undefined) {
+        result = stepOptions(each.options, step);
+        each.bySteps.set(step, result);
+      }
+      return result;
+    };
+  }
+
+  /** The number of each slot's set of groups. The patterns of groups are matched again only if they change. */
+  #groupSets(groups: readonly ParameterGroup<O>[]): ReadonlyMap<OptimizerSlot, number> {
+    const patterns = groups.map((group) => group.parameters);
+    if (
+      patterns.length !== this.#patterns?.length ||
+      patterns.some((each, i) => each !== this.#patterns?.[i])
+    ) {
+      const sets = new Map<string, number>();
+      this.#sets = new Map(
+        [...this.#names].map(([slot, name]) => {
+          const key = patterns.map((pattern) => matchesGlob(pattern, name)).join();
+          if (!sets.has(key)) sets.set(key, sets.size);
+          return [slot, sets.get(key) as number];
+        }),
+      );
+      this.#patterns = patterns;
+    }
+    return this.#sets;
   }
 
   #withoutStates(options: GroupedOptions<O>): GroupedOptions<O> {

@@ -1,7 +1,7 @@
 /** The optimizer for stochastic gradient descent. */
-import { requireSGDOptions, SGD_OPTIONS, type SGDStepOptions, sgd } from "../ops/update/optimizer.js";
+import { requireSGDOptions, SGD_OPTIONS, type SGDStepOptions, sgdEach } from "../ops/update/optimizer.js";
 import { anyListOf, atLeastZero, needed, nested, optionsOf, text } from "../options.js";
-import { type Optimized, Optimizer, type SlotStep, type StepTensors } from "./optimizer.js";
+import { type Optimized, Optimizer, type SlotStep } from "./optimizer.js";
 import {
   disposeUnless,
   type GroupedOptions,
@@ -69,9 +69,17 @@ export class SGD extends Optimizer {
     disposeUnless(this, () => this.#slotOptions.requireGroups(ownOptions));
   }
 
-  /** Updates one parameter by the operation `sgd`, with its buffer `m` if momentum is used. */
-  protected override update(tensors: StepTensors, { slot, moments: { m }, step }: SlotStep): void {
-    const options = this.#slotOptions.optionsOf(this.options, slot);
-    sgd({ ...tensors, ...(m ? { m } : {}) }, { ...options, first: step === 1 });
+  /** Updates parameters by the operation `sgd`, with their buffers `m` if momentum is used. */
+  protected override update(steps: readonly SlotStep[]): void {
+    const optionsOf = this.#slotOptions.ofSteps(this.options, (options, step) => ({
+      ...options,
+      first: step === 1,
+    }));
+    const listedSteps = steps.map(({ tensors, slot, moments: { m }, step }) => ({
+      tensors,
+      m,
+      options: optionsOf(slot, step),
+    }));
+    sgdEach(listedSteps);
   }
 }

@@ -152,11 +152,13 @@ cudaError_t launchDequantize(const DequantizeParams& p, cudaStream_t stream) {
   return cudaSuccess;
 }
 
-cudaError_t launchSquareSum(const SquareSumParams& p, cudaStream_t stream) {
+cudaError_t launchSquareSum(std::span<const SquareSumParams> list, cudaStream_t stream) {
   on(stream);
-  readsWide(p.x, p.xType, p.count);
-  writesF32(p.workspace, squarePieces(p.count));
-  writesF32(p.out, 1);
+  for (const SquareSumParams& p : list) {
+    readsWide(p.x, p.xType, p.count);
+    writesF32(p.workspace, squarePieces(p.count));
+    writesF32(p.out, 1);
+  }
   return cudaSuccess;
 }
 
@@ -247,18 +249,22 @@ static void step(const Params& p) {
   writesWide(p.copy, p.copyType, p.count);
 }
 
-cudaError_t launchSgd(const SgdParams& p, cudaStream_t stream) {
+cudaError_t launchSgd(std::span<const SgdParams> list, cudaStream_t stream) {
   on(stream);
-  step(p);
-  writesF32(p.m, p.count);
+  for (const SgdParams& p : list) {
+    step(p);
+    writesF32(p.m, p.count);
+  }
   return cudaSuccess;
 }
 
-cudaError_t launchAdamw(const AdamwParams& p, cudaStream_t stream) {
+cudaError_t launchAdamw(std::span<const AdamwParams> list, cudaStream_t stream) {
   on(stream);
-  step(p);
-  writesF32(p.m, p.count);
-  writesF32(p.v, p.count);
+  for (const AdamwParams& p : list) {
+    step(p);
+    writesF32(p.m, p.count);
+    writesF32(p.v, p.count);
+  }
   return cudaSuccess;
 }
 

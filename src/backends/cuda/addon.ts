@@ -1,7 +1,7 @@
 /** The types of the native addon's exports. `npx lockstep build-cuda` builds the addon if a CUDA toolkit is installed. */
 import type { DeviceEnd } from "../exchange.js";
 import type { ArgumentsOf, Exactly } from "./native-arguments.js";
-import { NATIVE_CALLS, type NativeCall } from "./native-calls.js";
+import { NATIVE_CALLS, NATIVE_LISTS, type NativeCall, type NativeList } from "./native-calls.js";
 import { WRITERS } from "./packing.gen.js";
 import { Slots } from "./slots.js";
 
@@ -158,10 +158,15 @@ export type AddonExports = Direct & {
 
 /** The addon with named arguments. TypeScript rejects a missing argument and an unknown one. */
 export type Addon = Direct & {
-  readonly [K in NativeCall]: <A extends NativeArgs<K>>(
+  readonly [K in Exclude<NativeCall, NativeList>]: <A extends NativeArgs<K>>(
     device: DeviceHandle,
     args: A & Exactly<A, NativeArgs<K>>,
   ) => K extends keyof Answers ? Answers[K] : void;
+} & {
+  readonly [K in NativeList]: <A extends NativeArgs<K>>(
+    device: DeviceHandle,
+    list: readonly (A & Exactly<A, NativeArgs<K>>)[],
+  ) => void;
 };
 
 /** Wraps the exports of the addon, so that operations take named arguments. */
@@ -170,6 +175,11 @@ export function namingArguments(exports: AddonExports): Addon {
     const native = exports[name as NativeCall] as (device: DeviceHandle, slots: Float64Array) => unknown;
     const write = WRITERS[name as NativeCall] as (slots: Slots, args: object) => void;
     const slots = new Slots(declaration);
+    if (name in NATIVE_LISTS) {
+      const callList = (device: DeviceHandle, list: readonly object[]): unknown =>
+        native(device, slots.ofList(list, write));
+      return [name, callList];
+    }
     const call = (device: DeviceHandle, args: object): unknown => {
       write(slots, args);
       return native(device, slots.numbers);

@@ -88,7 +88,11 @@ class CudaBackend implements Backend {
     const memory = new DeviceMemory(addon, device);
     this.#memory = memory;
     registerMemory(this, memory);
-    registerRun(this, (op, args) => this.#run(op, args));
+    registerRun(
+      this,
+      (op, args) => this.#run(op, args),
+      (op, list) => this.#runEach(op, list),
+    );
     this.timeline = {
       mark: () => addon.mark(device),
       spans: () => addon.spans(device),
@@ -145,6 +149,19 @@ class CudaBackend implements Backend {
       if (writesNothing(op, args)) return;
       if (this.#memory.capturing) requireReplayable(op, args);
       LOWERINGS[op].run(this.#context, args);
+    } catch (error) {
+      throw libraryError(error, this.#memory.live);
+    }
+  }
+
+  #runEach<K extends OpName>(op: K, list: readonly OpArgs[K][]): void {
+    try {
+      const { run, runEach } = LOWERINGS[op];
+      const work = list.filter((args) => !writesNothing(op, args));
+      if (work.length === 0) return;
+      if (this.#memory.capturing) for (const args of work) requireReplayable(op, args);
+      if (runEach) runEach(this.#context, work);
+      else for (const args of work) run(this.#context, args);
     } catch (error) {
       throw libraryError(error, this.#memory.live);
     }

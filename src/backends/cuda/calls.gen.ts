@@ -36,8 +36,14 @@ import { ROTARY_EMBEDDING_CALLS } from "./rows/rotary-embedding.js";
 import { SOFTMAX_CALLS } from "./rows/softmax.js";
 import { TOPK_CALLS } from "./rows/topk.js";
 import { DELAYED_SCALING_CALLS } from "./update/delayed-scaling.js";
-import { GRAD_NORM_CALLS } from "./update/grad-norm.js";
-import { OPTIMIZER_CALLS } from "./update/optimizer.js";
+import { GRAD_NORM_CALLS, GRAD_NORM_LISTS } from "./update/grad-norm.js";
+import { OPTIMIZER_LISTS } from "./update/optimizer.js";
+
+/** The calls that take a list of argument sets, and return nothing. */
+export const LISTS = {
+  ...GRAD_NORM_LISTS,
+  ...OPTIMIZER_LISTS,
+} as const;
 
 /** The calls that return nothing. */
 export const CALLS = {
@@ -71,7 +77,6 @@ export const CALLS = {
   ...NORM_QUANTIZE_CALLS,
   ...NVFP4_CALLS,
   ...OPERATOR_CALLS,
-  ...OPTIMIZER_CALLS,
   ...ROTARY_EMBEDDING_CALLS,
   ...ROW_CALLS,
   ...SOFTMAX_CALLS,
@@ -79,6 +84,7 @@ export const CALLS = {
   ...SWEEP_CALLS,
   ...TENSOR_CALLS,
   ...TOPK_CALLS,
+  ...LISTS,
 } as const;
 
 /** The calls that return a value. */

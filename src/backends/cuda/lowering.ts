@@ -22,6 +22,13 @@ export interface LoweringContext {
 export interface Lowering<K extends OpName> {
   readonly supports?: (args: OpArgs[K], context: LoweringContext) => Support;
   readonly run: (context: LoweringContext, args: OpArgs[K]) => void;
+  /** Runs the operation for each element of a list that is not empty. Without it, elements are run one by one. */
+  readonly runEach?: (context: LoweringContext, list: readonly OpArgs[K][]) => void;
+}
+
+/** Returns the lowering of an operation whose calls take lists. */
+export function listLowering<K extends OpName>(runEach: NonNullable<Lowering<K>["runEach"]>): Lowering<K> {
+  return { run: (context, args) => runEach(context, [args]), runEach };
 }
 
 export type Lowerings = { readonly [K in OpName]: Lowering<K> };

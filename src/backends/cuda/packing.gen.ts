@@ -693,12 +693,6 @@ export const WRITERS: {
     slots.number(6, args.beta);
     slots.memory(7, args.out);
   },
-  squareSum(slots, args) {
-    slots.wide(0, args.x);
-    slots.number(2, args.count);
-    slots.number(3, args.workspace);
-    slots.memory(4, args.out);
-  },
   pieceSums(slots, args) {
     slots.wide(0, args.x);
     slots.number(2, args.count);
@@ -1098,39 +1092,6 @@ export const WRITERS: {
     slots.wide(6, args.out);
     slots.number(8, args.count);
   },
-  sgd(slots, args) {
-    slots.wide(0, args.grad);
-    slots.memory(2, args.parameter);
-    slots.wide(3, args.copy);
-    slots.memory(5, args.gradScale);
-    slots.memory(6, args.noop);
-    slots.number(7, args.learningRate);
-    slots.number(8, args.weightDecay);
-    slots.number(9, args.count);
-    slots.memory(10, args.m);
-    slots.number(11, args.momentum);
-    slots.number(12, args.undamped);
-    slots.flag(13, args.nesterov);
-    slots.flag(14, args.first);
-  },
-  adamw(slots, args) {
-    slots.wide(0, args.grad);
-    slots.memory(2, args.parameter);
-    slots.wide(3, args.copy);
-    slots.memory(5, args.gradScale);
-    slots.memory(6, args.noop);
-    slots.number(7, args.learningRate);
-    slots.number(8, args.weightDecay);
-    slots.number(9, args.count);
-    slots.memory(10, args.m);
-    slots.memory(11, args.v);
-    slots.number(12, args.beta1);
-    slots.number(13, args.beta2);
-    slots.number(14, args.correction1);
-    slots.number(15, args.correction2);
-    slots.number(16, args.epsilon);
-    slots.flag(17, args.decoupled);
-  },
   rotaryEmbedding(slots, args) {
     slots.number(0, args.rows);
     slots.number(1, args.heads);
@@ -1241,6 +1202,45 @@ export const WRITERS: {
     slots.memory(8, args.routingMap);
     slots.memory(9, args.mask);
     slots.number(10, args.workspace);
+  },
+  squareSum(slots, args) {
+    slots.wide(0, args.x);
+    slots.number(2, args.count);
+    slots.number(3, args.workspace);
+    slots.memory(4, args.out);
+  },
+  sgd(slots, args) {
+    slots.wide(0, args.grad);
+    slots.memory(2, args.parameter);
+    slots.wide(3, args.copy);
+    slots.memory(5, args.gradScale);
+    slots.memory(6, args.noop);
+    slots.number(7, args.learningRate);
+    slots.number(8, args.weightDecay);
+    slots.number(9, args.count);
+    slots.memory(10, args.m);
+    slots.number(11, args.momentum);
+    slots.number(12, args.undamped);
+    slots.flag(13, args.nesterov);
+    slots.flag(14, args.first);
+  },
+  adamw(slots, args) {
+    slots.wide(0, args.grad);
+    slots.memory(2, args.parameter);
+    slots.wide(3, args.copy);
+    slots.memory(5, args.gradScale);
+    slots.memory(6, args.noop);
+    slots.number(7, args.learningRate);
+    slots.number(8, args.weightDecay);
+    slots.number(9, args.count);
+    slots.memory(10, args.m);
+    slots.memory(11, args.v);
+    slots.number(12, args.beta1);
+    slots.number(13, args.beta2);
+    slots.number(14, args.correction1);
+    slots.number(15, args.correction2);
+    slots.number(16, args.epsilon);
+    slots.flag(17, args.decoupled);
   },
   gemmPlan(slots, args) {
     slots.number(0, args.m);

@@ -6,21 +6,45 @@ import { ABSENT, slotsOf } from "./native-slots.js";
 const ABSENT_LOW = Number(BigInt.asUintN(32, ABSENT));
 const ABSENT_HIGH = Number(ABSENT >> 32n);
 
-/** The slots of one call. Native code reads them before the call returns, so that the next call can use them again. */
+/**
+ * The slots of one call, or of a list of argument sets of one call. Native code reads them before the call returns, so that the
+ * next call can use them again.
+ */
 export class Slots {
-  readonly numbers: Float64Array;
+  numbers: Float64Array;
   /** The slots as 32-bit words, the low word first: a NaN that is written as a number might not keep its payload. */
-  readonly #words: Uint32Array;
+  #words: Uint32Array;
+  /** The first slot of the argument set that is written. */
+  #first = 0;
+  /** The number of slots of an argument set. */
+  readonly #size: number;
 
   constructor(declaration: Declaration) {
-    this.numbers = new Float64Array(slotsOf(declaration).length);
+    this.#size = slotsOf(declaration).length;
+    this.numbers = new Float64Array(this.#size);
     this.#words = new Uint32Array(this.numbers.buffer);
+  }
+
+  /** Writes each set of a list by `write`, and returns the slots of all sets, one set after the other. */
+  ofList<A>(list: readonly A[], write: (slots: this, args: A) => void): Float64Array {
+    const length = list.length * this.#size;
+    if (this.numbers.length < length) {
+      this.numbers = new Float64Array(length);
+      this.#words = new Uint32Array(this.numbers.buffer);
+    }
+    for (let i = 0; i < list.length; i++) {
+      this.#first = i * this.#size;
+      write(this, list[i] as A);
+    }
+    this.#first = 0;
+    return this.numbers.subarray(0, length);
   }
 
   /** Marks `count` arguments as absent. */
   absent(slot: number, count: number): void {
     const words = this.#words;
-    for (let word = 2 * slot; word < 2 * (slot + count); word += 2) {
+    const first = this.#first + slot;
+    for (let word = 2 * first; word < 2 * (first + count); word += 2) {
       words[word] = ABSENT_LOW;
       words[word + 1] = ABSENT_HIGH;
     }
@@ -28,17 +52,17 @@ export class Slots {
 
   number(slot: number, value: number | undefined): void {
     if (value === undefined) this.absent(slot, 1);
-    else this.numbers[slot] = value;
+    else this.numbers[this.#first + slot] = value;
   }
 
   flag(slot: number, value: boolean | undefined): void {
     if (value === undefined) this.absent(slot, 1);
-    else this.numbers[slot] = value ? 1 : 0;
+    else this.numbers[this.#first + slot] = value ? 1 : 0;
   }
 
   memory(slot: number, value: Located | undefined): void {
     if (value === undefined) this.absent(slot, 1);
-    else this.numbers[slot] = value.address;
+    else this.numbers[this.#first + slot] = value.address;
   }
 
   /** Writes an address, and the number of the dtype into the next slot. */
@@ -47,7 +71,7 @@ export class Slots {
       this.absent(slot, 2);
       return;
     }
-    this.numbers[slot] = value.address;
-    this.numbers[slot + 1] = WIDE[value.dtype];
+    this.numbers[this.#first + slot] = value.address;
+    this.numbers[this.#first + slot + 1] = WIDE[value.dtype];
   }
 }

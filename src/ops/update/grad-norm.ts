@@ -4,7 +4,7 @@ import { atLeastZero, needed, optionsOf, ownList } from "../../options.js";
 import { requireF32, requireWide } from "../../tensor/require.js";
 import { Scope } from "../../tensor/scope.js";
 import { Tensor } from "../../tensor/tensor.js";
-import { commonBackend, compute, execute } from "../execute.js";
+import { commonBackend, compute, execute, executeEach } from "../execute.js";
 
 /** Options of `gradNorm`. */
 export interface GradNormOptions {
@@ -55,7 +55,12 @@ export function squareSums(grads: readonly Tensor[]): Tensor<"f32"> {
   const backend = commonBackend("gradNorm", ...sources);
   using scope = new Scope();
   const sums = new Tensor(backend, "f32", [sources.length]);
-  for (const [i, x] of sources.entries()) execute(backend, "squareSum", { x, out: sums.view(i, [1]) });
+  executeEach(
+    backend,
+    "squareSum",
+    sources.map((x, i) => ({ x, out: sums.view(i, [1]) })),
+    true,
+  );
   return scope.keep(sums);
 }
 

@@ -1,5 +1,6 @@
 /** Optimizer steps on f32 master parameters, in place. */
 import type { Backend } from "../../backends/backend.js";
+import type { OpArgs } from "../../backends/ops.js";
 import { ArgumentError } from "../../errors.js";
 import {
   atLeastZero,
@@ -14,8 +15,8 @@ import {
 import { requireF32, requireHalf, requireScalar, requireWide } from "../../tensor/require.js";
 import type { WideDType } from "../../tensor/shape.js";
 import type { Tensor } from "../../tensor/tensor.js";
-import { commonBackend, execute, requireShape } from "../execute.js";
-import { requireApart } from "../overlap.js";
+import { commonBackend, execute, executeEach, requireBackendOf, requireShape } from "../execute.js";
+import { listMemory, requireApart } from "../overlap.js";
 
 /**
  * The tensors of one optimizer step. All but `gradScale` and `noop` have the shape of `parameter`. A tensor that is updated
@@ -48,6 +49,14 @@ export interface AdamWInputs extends StepInputs {
   readonly m: Tensor<"f32">;
   /** The moving average of the squared gradient, updated in place. Initialize it with zeros. */
   readonly v: Tensor<"f32">;
+}
+
+/** @shared A step of several, with the tensors of one step of `sgd` or `adamw` and its options. */
+export interface ListedStep<O> {
+  readonly tensors: StepInputs;
+  readonly m?: Tensor<"f32"> | undefined;
+  readonly v?: Tensor<"f32"> | undefined;
+  readonly options: O;
 }
 
 /** Options of one step of `sgd`. Numbers are rounded to f32. */
@@ -130,19 +139,68 @@ const checkAdamWOptions = optionsOf(ADAMW_OPTIONS);
  */
 export function sgd(inputs: SGDInputs, options: SGDStepOptions): void {
   const ownInputs = checkSGDInputs("sgd", inputs);
-  const ownOptions = checkSGDStep("sgd", options);
-  const { nesterov = false, first = false } = ownOptions;
-  const { learningRate, momentum, undamped, weightDecay } = sgdNumbers("sgd", ownOptions);
-  if (momentum !== 0 && !ownInputs.m)
-    throw new ArgumentError(`sgd: momentum is ${momentum}; it needs a buffer, m`);
-  const backend = requireStep("sgd", ownInputs, ownInputs.m, ownInputs.v);
+  const { m, v } = ownInputs;
+  const args = sgdArgs(
+    { tensors: ownInputs, m, v, options },
+    sgdNumbers("sgd", checkSGDStep("sgd", options)),
+  );
   // v, and without momentum m, are not used, but must not overlap the outputs either
   requireApart("adamw", ownInputs, { adamw: "sgd" });
-  const m = momentum === 0 ? undefined : ownInputs.m;
-  const { parameter, copy, gradScale, noop } = ownInputs;
-  const grad = ownInputs.grad as Tensor<WideDType>;
+  execute(args.parameter.backend, "sgd", args);
+}
+
+/**
+ * Runs several steps of `sgd`, with the result of running one after the other; on a GPU as one kernel. The options of a step are
+ * checked once for all steps that share the object. Throws as `sgd` does, before a tensor changes.
+ *
+ * @shared
+ */
+export function sgdEach(steps: readonly ListedStep<SGDStepOptions>[]): void {
+  runSteps("sgd", steps, (options) => sgdNumbers("sgd", checkSGDStep("sgd", options)), sgdArgs);
+}
+
+/**
+ * Runs steps by the operation `op`, the steps of one backend as one list. `numbersOf` checks options, and `argsOf` checks the
+ * tensors of a step and returns its arguments.
+ */
+function runSteps<K extends "sgd" | "adamw", O extends object, N>(
+  op: K,
+  steps: readonly ListedStep<O>[],
+  numbersOf: (options: O) => N,
+  argsOf: (step: ListedStep<unknown>, numbers: N) => OpArgs[K],
+): void {
+  listMemory.clear();
+  const numbers = new Map<O, N>();
+  const lists = new Map<Backend, OpArgs[K][]>();
+  for (const step of steps) {
+    let ownNumbers = numbers.get(step.options);
+    if (ownNumbers === undefined) {
+      ownNumbers = numbersOf(step.options);
+      numbers.set(step.options, ownNumbers);
+    }
+    const args = argsOf(step, ownNumbers);
+    const { backend } = args.parameter;
+    const list = lists.get(backend);
+    if (list) list.push(args);
+    else lists.set(backend, [args]);
+  }
+  const areApart = listMemory.areApart();
+  for (const [backend, list] of lists) executeEach(backend, op, list, areApart);
+}
+
+function sgdArgs(
+  { tensors, m: buffer, v }: ListedStep<unknown>,
+  numbers: ReturnType<typeof sgdNumbers>,
+): OpArgs["sgd"] {
+  const { learningRate, momentum, undamped, weightDecay, nesterov, first } = numbers;
+  if (momentum !== 0 && !buffer)
+    throw new ArgumentError(`sgd: momentum is ${momentum}; it needs a buffer, m`);
+  requireStep("sgd", tensors, buffer, v);
+  const { parameter, copy, gradScale, noop } = tensors;
+  const grad = tensors.grad as Tensor<WideDType>;
+  const m = momentum === 0 ? undefined : buffer;
   // the fields are listed one by one, because spreading an object of this size costs more than all the checks
-  execute(backend, "sgd", {
+  return {
     parameter,
     grad,
     copy,
@@ -155,7 +213,7 @@ export function sgd(inputs: SGDInputs, options: SGDStepOptions): void {
     weightDecay,
     nesterov,
     first,
-  });
+  };
 }
 
 /** @shared Returns a copy of options of SGD. Throws `ArgumentError` for an invalid one or an invalid combination. */
@@ -168,9 +226,10 @@ export function requireSGDOptions(
   return ownOptions;
 }
 
-/** Returns the numbers of a step of SGD, rounded to f32. */
-function sgdNumbers(user: string, options: Omit<SGDStepOptions, "first">) {
-  const { learningRate, momentum = 0, dampening = 0, weightDecay = 0, nesterov = false } = options;
+/** Returns the options of a step of SGD, with numbers rounded to f32. */
+function sgdNumbers(user: string, options: SGDStepOptions) {
+  const { learningRate, momentum = 0, dampening = 0, weightDecay = 0 } = options;
+  const { nesterov = false, first = false } = options;
   const undamped = Math.fround(1 - dampening);
   atLeastZero(user, "1 - dampening", undamped);
   if (nesterov && (Math.fround(momentum) === 0 || undamped !== 1)) {
@@ -183,6 +242,8 @@ function sgdNumbers(user: string, options: Omit<SGDStepOptions, "first">) {
     momentum: Math.fround(momentum),
     undamped,
     weightDecay: Math.fround(weightDecay),
+    nesterov,
+    first,
   };
 }
 
@@ -194,21 +255,26 @@ function sgdNumbers(user: string, options: Omit<SGDStepOptions, "first">) {
  * `DTypeError` for a tensor of a wrong shape or dtype, `DisposedError` for a disposed tensor.
  */
 export function adamw(inputs: AdamWInputs, options: AdamWStepOptions): void {
-  const ownInputs = checkAdamWInputs("adamw", inputs);
-  const ownOptions = checkAdamWStep("adamw", options);
-  const { step, decoupled = true, beta1 = 0.9, beta2 = 0.999 } = ownOptions;
-  const { learningRate, eps = 1e-8, weightDecay = 0 } = ownOptions;
-  const { parameter, copy, gradScale, noop, m, v } = ownInputs;
-  const grad = ownInputs.grad as Tensor<WideDType>;
-  const backend = requireStep("adamw", ownInputs, m, v);
-  execute(backend, "adamw", {
-    parameter,
-    grad,
-    copy,
-    gradScale,
-    noop,
-    m,
-    v,
+  const tensors = checkAdamWInputs("adamw", inputs);
+  const { m, v } = tensors;
+  const args = adamwArgs({ tensors, m, v, options }, adamwNumbers(options));
+  execute(args.parameter.backend, "adamw", args);
+}
+
+/**
+ * Runs several steps of `adamw`, as `sgdEach` does. Throws as `adamw` does, before a tensor changes.
+ *
+ * @shared
+ */
+export function adamwEach(steps: readonly ListedStep<AdamWStepOptions>[]): void {
+  runSteps("adamw", steps, adamwNumbers, adamwArgs);
+}
+
+/** Returns the options of a step of AdamW, with numbers rounded to f32. */
+function adamwNumbers(options: AdamWStepOptions) {
+  const { step, decoupled = true, ...numbers } = checkAdamWStep("adamw", options);
+  const { learningRate, beta1 = 0.9, beta2 = 0.999, eps = 1e-8, weightDecay = 0 } = numbers;
+  return {
     learningRate: Math.fround(learningRate),
     beta1: Math.fround(beta1),
     beta2: Math.fround(beta2),
@@ -217,7 +283,35 @@ export function adamw(inputs: AdamWInputs, options: AdamWStepOptions): void {
     correction1: correction(Math.fround(beta1), step),
     correction2: correction(Math.fround(beta2), step),
     decoupled,
-  });
+  };
+}
+
+function adamwArgs(
+  { tensors, m, v }: ListedStep<unknown>,
+  numbers: ReturnType<typeof adamwNumbers>,
+): OpArgs["adamw"] {
+  if (!m || !v) throw new ArgumentError("adamw: it needs the buffers m and v");
+  const { parameter, copy, gradScale, noop } = tensors;
+  const { learningRate, beta1, beta2, eps, weightDecay, correction1, correction2, decoupled } = numbers;
+  const grad = tensors.grad as Tensor<WideDType>;
+  requireStep("adamw", tensors, m, v);
+  return {
+    parameter,
+    grad,
+    copy,
+    gradScale,
+    noop,
+    m,
+    v,
+    learningRate,
+    beta1,
+    beta2,
+    eps,
+    weightDecay,
+    correction1,
+    correction2,
+    decoupled,
+  };
 }
 
 /** @shared Returns a copy of options of AdamW. Throws `ArgumentError` for an invalid one. */
@@ -228,15 +322,40 @@ export function requireAdamWOptions(
   return checkAdamWOptions(user, options);
 }
 
-/** Checks the tensors of a step and returns their backend. `m` and `v` are the optimizer's buffers. */
-function requireStep(op: string, inputs: StepInputs, m: Tensor | undefined, v: Tensor | undefined): Backend {
+/** The copy and the buffers with which a parameter was checked last. The dtype and the shape of a tensor do not change. */
+const checkedTensors = new WeakMap<Tensor, readonly (Tensor | undefined)[]>();
+
+function addToList(
+  { parameter, grad, copy, gradScale, noop }: StepInputs,
+  m: Tensor | undefined,
+  v: Tensor | undefined,
+): void {
+  listMemory.addOutput(parameter);
+  if (copy) listMemory.addOutput(copy);
+  if (m) listMemory.addOutput(m);
+  if (v) listMemory.addOutput(v);
+  listMemory.addInput(grad);
+  if (gradScale) listMemory.addInput(gradScale);
+  if (noop) listMemory.addInput(noop);
+}
+
+/** Checks the tensors of a step, and adds them to `listMemory`. `m` and `v` are the optimizer's buffers. */
+function requireStep(op: string, inputs: StepInputs, m: Tensor | undefined, v: Tensor | undefined): void {
   const { parameter, grad, copy, gradScale, noop } = inputs;
   const { shape } = parameter;
-  requireShape(op, "grad", grad, shape);
-  if (copy) requireShape(op, "copy", copy, shape);
-  if (m) requireShape(op, "m", m, shape);
-  if (v) requireShape(op, "v", v, shape);
-  return commonBackend(op, parameter, copy, m, v, grad, gradScale, noop);
+  addToList(inputs, m, v);
+  requireShape(op, "grad", requireWide(op, "grad", grad), shape);
+  requireBackendOf(op, parameter, grad);
+  if (gradScale) requireBackendOf(op, parameter, gradScale);
+  if (noop) requireBackendOf(op, parameter, noop);
+  const last = checkedTensors.get(parameter);
+  if (last && last[0] === copy && last[1] === m && last[2] === v) return;
+  requireF32(op, "parameter", parameter);
+  if (copy) requireShape(op, "copy", requireHalf(op, "copy", copy), shape);
+  if (m) requireShape(op, "m", requireF32(op, "m", m), shape);
+  if (v) requireShape(op, "v", requireF32(op, "v", v), shape);
+  commonBackend(op, parameter, copy, m, v);
+  checkedTensors.set(parameter, [copy, m, v]);
 }
 
 /**
