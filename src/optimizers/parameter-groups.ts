@@ -79,7 +79,7 @@ export class SlotOptions<O extends object> {
     const bySet = new Map<number, { readonly options: O; readonly bySteps: Map<number, S> }>();
     const setOf = groups ? this.#groupSets(groups) : undefined;
     return (slot, step) => {
-      const set = setOf?.get(slot) ?? 0;
+      const set = setOf ? (setOf.get(slot) ?? -1) : 0;
       let each = bySet.get(set);
       if (!each) {
         const name = this.#names.get(slot) ?? "";
