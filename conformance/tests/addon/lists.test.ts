@@ -5,6 +5,7 @@ import type { AddonExports, DeviceHandle } from "../../../src/backends/cuda/addo
 import { openCuda } from "../../../src/backends/cuda/backend.js";
 import { NATIVE_CALLS, NATIVE_LISTS, type NativeCall } from "../../../src/backends/cuda/native-calls.js";
 import { slotsOf } from "../../../src/backends/cuda/native-slots.js";
+import { WIDE } from "../../../src/formats/contract.gen.js";
 import { Parameter } from "../../../src/modules/parameter.js";
 import { zeros } from "../../../src/ops/create.js";
 import { AdamW } from "../../../src/optimizers/adamw.js";
@@ -73,13 +74,13 @@ describeOnStandIn("a list of argument sets", (addon) => {
     const device = new addon.Device(0);
     const [x, out] = [addon.allocate(device, 256), addon.allocate(device, 256)];
     const set = (values: Readonly<Record<string, number>>) => [
-      ...inSlots("squareSum", { x, count: 8, workspace: out, out: x, ...values }),
+      ...inSlots("squareSum", { x, count: 8, workspace: out, out: x, ...values }, WIDE.f32),
     ];
     const call = (...numbers: readonly number[]) => native("squareSum")(device, Float64Array.from(numbers));
     const other = { out: out + 64 };
     expect(() => call()).toThrow("sets of 5 slots");
     expect(() => call(...set(other), 0)).toThrow("sets of 5 slots");
-    expect(() => call(...set(other), ...set({ x: out + 256 + 16 }))).toThrow("no live tensor");
+    expect(() => call(...set(other), ...set({ x: 4096 }))).toThrow("no live tensor");
     expect(() => call(...set(other), ...set({ workspace: x }))).toThrow("share memory");
     addon.free(device, x);
     addon.free(device, out);
