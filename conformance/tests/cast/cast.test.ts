@@ -100,9 +100,9 @@ describe("stochastic rounding", () => {
   testInScope("does not depend on the shape, only on the element's index", () => {
     const x = fromCodes("f32", [4096], words(6, 4096));
     const options = { format: "e5m2", rounding: "stochastic", seed: 1n } as const;
-    const uploaded = upload(backend(), x);
-    expect(encode(uploaded.reshape([4, 16, 64]), options).dataSync()).toEqual(
-      encode(uploaded, options).dataSync(),
+    const uploadedTensor = upload(backend(), x);
+    expect(encode(uploadedTensor.reshape([4, 16, 64]), options).dataSync()).toEqual(
+      encode(uploadedTensor, options).dataSync(),
     );
   });
 });

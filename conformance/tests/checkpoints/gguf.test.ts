@@ -30,7 +30,7 @@ import { ggufBytes, TYPE } from "./gguf/files.js";
 
 const backend = useBackend({ threads: 1, datapath: "hopper" });
 
-interface Recorded {
+interface RecordedTensor {
   readonly type: string;
   readonly shape: readonly number[];
   readonly f32: string;
@@ -40,7 +40,7 @@ interface Recorded {
 interface Witness {
   readonly package: string;
   readonly version: string;
-  readonly files: Readonly<Record<string, Readonly<Record<string, Recorded>>>>;
+  readonly files: Readonly<Record<string, Readonly<Record<string, RecordedTensor>>>>;
 }
 const WITNESS: Witness = JSON.parse(readFileSync(join(GGUF, "gguf.json"), "utf8"));
 const COMPARED = { "gguf-model": 6, "gguf-codes": 3, "gguf-packed": 22 } as const;
@@ -132,13 +132,13 @@ it("inspect and verify list each tensor with its shape, and find no error in a s
 it("inspect says how packed tensors are stored, and counts their own bytes", async () => {
   const report = await reportOf(pathOf("gguf-packed"));
   expect(errorsIn(report.findings)).toEqual([]);
-  const packed = report.unquantized.filter(({ layout }) => layout !== undefined);
-  expect(packed.map(({ layout }) => layout)).toEqual(
+  const packedTensors = report.unquantized.filter(({ layout }) => layout !== undefined);
+  expect(packedTensors.map(({ layout }) => layout)).toEqual(
     Object.values(WITNESS.files["gguf-packed"] ?? {})
       .filter(({ type }) => type !== "F32")
       .map(({ type }) => `gguf:${type.toLowerCase()}`),
   );
-  const blocks = packed.map(({ layout = "gguf:q4_0" }) => PACKED_LAYOUTS[layout]);
+  const blocks = packedTensors.map(({ layout = "gguf:q4_0" }) => PACKED_LAYOUTS[layout]);
   const bytes = blocks.reduce((sum, { elements, bytes: size }) => sum + (768 / elements) * size, 4 * 256);
   expect(report.bitsPerWeight).toBeCloseTo((8 * bytes) / (21 * 768 + 256), 10);
 });
@@ -213,7 +213,7 @@ it("a configuration of another model beside the file claims nothing", () =>
     );
   }));
 
-/** The element of a block for each code, by the layout of ggml: byte j of h holds elements j and j + h. */
+/** The element of a block for each code, by the layout of ggml: byte j of a half of h bytes holds elements j and j + h. */
 function expectedCodes(block: Uint8Array, scales: number): number[] {
   const bytesPerHalf = (block.length - scales) / scales;
   const codes: number[] = [];
@@ -261,17 +261,17 @@ it("any blocks have their codes in order, and any range of bytes is read", () =>
           data.slice(i * type.bytes, (i + 1) * type.bytes),
         );
         const codes = split.flatMap((block) => expectedCodes(block, type.scales));
-        const packed = Uint8Array.from(
+        const packedBytes = Uint8Array.from(
           { length: codes.length / 2 },
           (_, i) => (codes[2 * i] ?? 0) | ((codes[2 * i + 1] ?? 0) << 4),
         );
         const file = await GgufFile.open(path);
-        expect(await file.read(file.entry("x"))).toEqual(packed);
+        expect(await file.read(file.entry("x"))).toEqual(packedBytes);
         expect(await file.read(file.entry("x.block_scales"))).toEqual(
           Uint8Array.from(split.flatMap((block) => [...block.slice(0, type.scales)])),
         );
         const [begin, end] = range.toSorted((a, b) => a - b);
-        expect(await file.read(file.entry("x"), begin, end)).toEqual(packed.slice(begin, end));
+        expect(await file.read(file.entry("x"), begin, end)).toEqual(packedBytes.slice(begin, end));
         await file.close();
         expect([...(await valuesIn(path)).values()][0]?.length).toBe(codes.length);
       }),

@@ -151,7 +151,7 @@ describe("of a weight of NVFP4", () => {
       [["ct-nvfp4", "modelopt-fp8"], "fused-scales-differ"],
       [["modelopt-fp8", "modelopt-fp8"], "fused-scales-vary"],
     ] as const) {
-      const fused = new FusedScales();
+      const fusedScales = new FusedScales();
       for (const [i, fixture] of fixtures.entries()) {
         const checkpoint = await openCheckpointFiles(join(VECTORS, fixture));
         const weight = (await surveyFiles(checkpoint)).weights.find(
@@ -160,10 +160,10 @@ describe("of a weight of NVFP4", () => {
         if (!weight) throw new Error("there is a weight");
         const values = Float32Array.of(1 + i);
         const scales = { ...(await readScales(weight)), values };
-        fused.add({ ...weight, name: `layer.${i === 0 ? "q" : "k"}_proj.weight` }, scales);
+        fusedScales.add({ ...weight, name: `layer.${i === 0 ? "q" : "k"}_proj.weight` }, scales);
         await checkpoint.close();
       }
-      expect(fused.findings().map((finding) => finding.name)).toEqual([name]);
+      expect(fusedScales.findings().map((finding) => finding.name)).toEqual([name]);
     }
   });
 });

@@ -24,7 +24,7 @@ import { valueOfCode } from "../../../src/formats/derive.js";
 import { MemorySource } from "../../../src/io/source.js";
 import { draws } from "../harness/draws.js";
 import { bf16, countChanges, encodeAs, hasErrorOf, toCounts } from "./files/plain.js";
-import { float, floats, KINDS, ofByte, weightOf, weights } from "./files/weights.js";
+import { bitsOfByte, float, floats, KINDS, weightOf, weights } from "./files/weights.js";
 
 describe("a weight becomes a wide type", () => {
   it.each(KINDS)("$convention, scales $scale by $kind", async (kind) => {
@@ -246,15 +246,15 @@ async function statisticsFor(
 describe("scales under a global scale of another role, or under a new global scale", () => {
   const group = { rows: 1, columns: 32, lead: 1, seed: 1 };
   // 1 times the reciprocal of the largest f32, which is rounded down, is infinite
-  const infinite = { ...group, palette: [ofByte(0x38)], global: float(0x7f7fffff), numCodes: 1 };
+  const infinite = { ...group, palette: [bitsOfByte(0x38)], global: float(0x7f7fffff), numCodes: 1 };
   // the reciprocal is beyond f32, and the largest f32 is not near it
-  const beyondRange = { ...group, palette: [ofByte(1)], global: float(0x00080000), numCodes: 16 };
+  const beyondRange = { ...group, palette: [bitsOfByte(1)], global: float(0x00080000), numCodes: 16 };
   // the smallest e8m0 scale is 2^-127; the divisor that gives 2^8 is beyond f32, the divisor that gives 2^-1 is not
-  const smallestScale = { ...group, palette: [ofByte(0)], global: undefined, numCodes: 16 };
+  const smallestScale = { ...group, palette: [bitsOfByte(0)], global: undefined, numCodes: 16 };
   // the quotient of the smaller scale by the factor of the larger one is 0 in f32
   const distantScales = {
     ...group,
-    palette: [ofByte(0xfe), ofByte(0)],
+    palette: [bitsOfByte(0xfe), bitsOfByte(0)],
     columns: 320,
     global: undefined,
     numCodes: 16,

@@ -13,7 +13,7 @@ import { matricesOf, type QuantizedWeight } from "../../../src/checkpoints/store
 import { fileBytes } from "../../../src/io/dtypes.js";
 import { MemorySource } from "../../../src/io/source.js";
 import { draws } from "../harness/draws.js";
-import { type Drawn, floats, KINDS, ofByte, weightOf, weights } from "./files/weights.js";
+import { bitsOfByte, type Drawn, floats, KINDS, weightOf, weights } from "./files/weights.js";
 
 const count = <T>(items: Iterable<T>, test: (item: T) => boolean): number => [...items].filter(test).length;
 const largest = (elements: readonly number[]): number =>
@@ -153,7 +153,7 @@ function countScales(values: readonly number[]) {
 }
 
 /** A weight with its scales in swizzled order, if its grid has whole tiles. */
-function swizzled({ weight }: Drawn, isSwizzled: boolean): QuantizedWeight {
+function withSwizzledScales({ weight }: Drawn, isSwizzled: boolean): QuantizedWeight {
   return { ...weight, geometry: { ...weight.geometry, swizzled: isSwizzled } };
 }
 
@@ -163,7 +163,7 @@ describe("statistics by the bytes of scales", () => {
     rows: fc.constant(128),
     columns: fc.integer({ min: 1, max: 2 }),
     lead: fc.integer({ min: 1, max: 3 }),
-    palette: fc.array(fc.integer({ min: 0, max: 255 }).map(ofByte), { minLength: 1, maxLength: 6 }),
+    palette: fc.array(fc.integer({ min: 0, max: 255 }).map(bitsOfByte), { minLength: 1, maxLength: 6 }),
     seed: fc.integer({ min: 1, max: 2 ** 31 - 1 }),
     global: floats,
     globals: fc.array(floats, { minLength: 3, maxLength: 3 }),
@@ -178,48 +178,57 @@ describe("statistics by the bytes of scales", () => {
       const kernels = await Kernels.open();
       const hasGlobal = conventionOf(kind.convention).global !== undefined;
       await fc.assert(
-        fc.asyncProperty(choices, async ({ isSwizzled, isStacked, globals, columns, global, ...rest }) => {
-          const drawnWeight = weightOf(kind, {
-            ...rest,
-            columns: columns * 4 * kind.block[1],
-            global: hasGlobal ? global : undefined,
-          });
-          const stack = isStacked && rest.lead > 1 && hasGlobal ? globals.slice(0, rest.lead) : undefined;
-          const bytes = new Uint8Array(Float32Array.from(stack ?? []).buffer);
-          const shard = new MemorySource("globals", [
-            {
-              name: "global",
-              dtype: "F32",
-              shape: [rest.lead],
-              bytes: stack ? bytes : new Uint8Array(4 * rest.lead),
-            },
-          ]);
-          const weight = {
-            ...swizzled(drawnWeight, isSwizzled),
-            ...(stack ? { global: { shard, entry: shard.entry("global") } } : {}),
-          };
-          const byValue = await statisticsOf(kernels, weight, await readScales(weight));
-          const scales = await readByteScales(kernels, weight);
-          if (!scales) throw new Error("these scales are bytes");
-          expect(scales.oppositeLayout).toBeDefined();
-          const statistics = await statisticsOf(kernels, weight, scales);
-          const exact = ({
-            rms,
-            inverse,
-            correlation,
-            oppositeCorrelation,
-            tallies: _,
-            ...otherStatistics
-          }: Statistics) => ({
-            ...otherStatistics,
-            amaxes: [inverse.amax, correlation.count, oppositeCorrelation?.count],
-          });
-          expect(exact(statistics)).toEqual(exact(byValue));
-          expect(isNear(statistics.rms, byValue.rms)).toBe(true);
-          expect(isNear(statistics.inverse.rms, byValue.inverse.rms)).toBe(true);
-          for (const key of ["correlation", "oppositeCorrelation"] as const)
-            expect(statistics[key]?.coefficient ?? 0).toBeCloseTo(byValue[key]?.coefficient ?? 0, 6);
-        }),
+        fc.asyncProperty(
+          choices,
+          async ({ isSwizzled, isStacked, globals, columns, global, ...otherChoices }) => {
+            const drawnWeight = weightOf(kind, {
+              ...otherChoices,
+              columns: columns * 4 * kind.block[1],
+              global: hasGlobal ? global : undefined,
+            });
+            const stack =
+              isStacked && otherChoices.lead > 1 && hasGlobal
+                ? globals.slice(0, otherChoices.lead)
+                : undefined;
+            const bytes = new Uint8Array(Float32Array.from(stack ?? []).buffer);
+            const shard = new MemorySource("globals", [
+              {
+                name: "global",
+                dtype: "F32",
+                shape: [otherChoices.lead],
+                bytes: stack ? bytes : new Uint8Array(4 * otherChoices.lead),
+              },
+            ]);
+            const weight = {
+              ...withSwizzledScales(drawnWeight, isSwizzled),
+              ...(stack ? { global: { shard, entry: shard.entry("global") } } : {}),
+            };
+            const statisticsByValue = await statisticsOf(kernels, weight, await readScales(weight));
+            const scales = await readByteScales(kernels, weight);
+            if (!scales) throw new Error("these scales are bytes");
+            expect(scales.oppositeLayout).toBeDefined();
+            const statistics = await statisticsOf(kernels, weight, scales);
+            const exact = ({
+              rms,
+              inverse,
+              correlation,
+              oppositeCorrelation,
+              tallies: _,
+              ...otherStatistics
+            }: Statistics) => ({
+              ...otherStatistics,
+              amaxes: [inverse.amax, correlation.count, oppositeCorrelation?.count],
+            });
+            expect(exact(statistics)).toEqual(exact(statisticsByValue));
+            expect(isNear(statistics.rms, statisticsByValue.rms)).toBe(true);
+            expect(isNear(statistics.inverse.rms, statisticsByValue.inverse.rms)).toBe(true);
+            for (const key of ["correlation", "oppositeCorrelation"] as const)
+              expect(statistics[key]?.coefficient ?? 0).toBeCloseTo(
+                statisticsByValue[key]?.coefficient ?? 0,
+                6,
+              );
+          },
+        ),
         { numRuns: draws(20) },
       );
     },
@@ -229,13 +238,13 @@ describe("statistics by the bytes of scales", () => {
 describe("statistics of scales", () => {
   it("do not depend on their order", () => {
     const zeros = fc.constantFrom(0, -0);
-    const shuffled = fc
+    const shuffledPairs = fc
       .array(fc.oneof(floats, zeros), { maxLength: 12 })
       .chain((elements) =>
         fc.tuple(fc.constant(elements), fc.shuffledSubarray(elements, { minLength: elements.length })),
       );
     fc.assert(
-      fc.property(shuffled, ([elements, shuffledElements]) => {
+      fc.property(shuffledPairs, ([elements, shuffledElements]) => {
         expect(countScales(shuffledElements)).toEqual(countScales(elements));
       }),
       {
@@ -267,9 +276,11 @@ describe("a correlation", () => {
         expect(correlation.count).toBe(finitePairs.length);
         const coefficient = pearson(finitePairs);
         expect(correlation.coefficient).toBeCloseTo(coefficient, 9);
-        const clamped = Math.max(-0.999999, Math.min(0.999999, coefficient));
+        const clampedCoefficient = Math.max(-0.999999, Math.min(0.999999, coefficient));
         const t =
-          finitePairs.length > 2 ? clamped * Math.sqrt((finitePairs.length - 2) / (1 - clamped ** 2)) : 0;
+          finitePairs.length > 2
+            ? clampedCoefficient * Math.sqrt((finitePairs.length - 2) / (1 - clampedCoefficient ** 2))
+            : 0;
         expect(correlation.significance).toBeCloseTo(t, 1);
       }),
     );

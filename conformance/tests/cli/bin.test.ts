@@ -82,12 +82,12 @@ describe.skipIf(!isBuilt)(`the program, as ${programTitle}`, () => {
       let stderr = "";
       child.stderr.on("data", (text) => (stderr += text));
       await setTimeout(1500);
-      const running = child.exitCode === null;
+      const isRunning = child.exitCode === null;
       const killedAt = performance.now();
       child.kill(signal);
-      const [status, exitSignal] = running ? await once(child, "close") : [child.exitCode, null];
+      const [status, exitSignal] = isRunning ? await once(child, "close") : [child.exitCode, null];
       // a command that has already ended cannot be interrupted; its status shows that it ended
-      if (running) {
+      if (isRunning) {
         expect(performance.now() - killedAt).toBeLessThan(PROMPT_MS);
         expect(exitSignal ?? status).toBe(exitSignal ? signal : SIGNALS[signal]);
         expect(w.names.filter((name) => name.endsWith(".tmp"))).toEqual([]);

@@ -40,7 +40,7 @@ async function convert(target: string): Promise<{ readonly missing?: Readonly<Re
   return JSON.parse(await w.succeed("convert", "@model.gguf", "-o", "@out", "--to", target, "--json"));
 }
 
-async function generated(path: string): Promise<object> {
+async function generate(path: string): Promise<object> {
   const args = ["--prompt", "abc", "--max-tokens", "5", "--json"];
   return { ...JSON.parse(await w.succeed("generate", path, ...args)), tokensPerSecond: 0 };
 }
@@ -49,7 +49,7 @@ describe("the folder of a converted GGUF file", () => {
   it.each(["llama", "qwen3_moe"] as const)("generates the text of the file, %s", async (family) => {
     await writeGguf(w.path("model.gguf"), tinyModel({ ...TINY, family }), "BF16", TOKENIZER);
     expect(await convert("bf16")).toMatchObject({ missing: {} });
-    expect(await generated("@out")).toEqual(await generated("@model.gguf"));
+    expect(await generate("@out")).toEqual(await generate("@model.gguf"));
   });
 
   it.each(["gemma3_text", "gpt_oss", "deepseek_v3"] as const)(
@@ -60,7 +60,7 @@ describe("the folder of a converted GGUF file", () => {
       const extra = family === "gemma3_text" ? PIECES : TOKENIZER;
       await writeFamily(w.path("model.gguf"), model, "BF16", { extra });
       expect(await convert("bf16")).toMatchObject({ missing: {} });
-      expect(await generated("@out")).toEqual(await generated("@model.gguf"));
+      expect(await generate("@out")).toEqual(await generate("@model.gguf"));
     },
   );
 
@@ -72,7 +72,7 @@ describe("the folder of a converted GGUF file", () => {
       model_type: "llama",
       quantization_config: { quant_method: "compressed-tensors" },
     });
-    const report = { ...(await generated("@out")) };
+    const report = { ...(await generate("@out")) };
     const args = ["--prompt", "abc", "--max-tokens", "5", "--weights", "ct-mxfp4", "--json"];
     const formReport = JSON.parse(await w.succeed("generate", "@model.gguf", ...args));
     expect(report).toEqual({ ...formReport, tokensPerSecond: 0 });

@@ -110,10 +110,10 @@ describe("usage", () => {
       `conform --law sorted --path ${path}`,
       new RegExp(`--path: "${path}" is not a failure's path, integers from 0 between colons, such as 4:0:1`),
     ]),
-  ])("%s exits 2 with one line and no file", async (line, says) => {
+  ])("%s exits 2 with one line and no file", async (line, message) => {
     await w.write("in", [f32("x", [32, 33], ramp(32 * 33)), raw("n", "I64", [1], new Array(8).fill(7))]);
     const { status, stdout, stderr } = await w.run(...line.split(" ").filter(Boolean));
-    expect(stderr).toMatch(says);
+    expect(stderr).toMatch(message);
     expect(stderr).toMatch(/^lockstep[^\n]*\n$/);
     expect({ status, stdout }).toEqual({ status: 2, stdout: "" });
     expect(w.names).toEqual(["in"]);
@@ -199,8 +199,8 @@ describe("encode and decode", () => {
       expect(values).toMatchObject({ dtype: "F32", shape: [2, count / 2] });
       await w.succeed("encode", "@values", "-o", "@again", "--format", format, "--overflow", "nonfinite");
       await w.succeed("decode", "@again", "-o", "@twice", "--format", format);
-      const reencoded = (await w.read("again")).tensors.x!;
-      expect(reencoded).toMatchObject({ dtype: storedTensor.dtype, shape: storedTensor.shape });
+      const reencodedTensor = (await w.read("again")).tensors.x!;
+      expect(reencodedTensor).toMatchObject({ dtype: storedTensor.dtype, shape: storedTensor.shape });
       expect((await w.run("compare", "@values", "@twice")).status).toBe(0);
     },
   );

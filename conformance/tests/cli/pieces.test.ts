@@ -9,7 +9,7 @@ import { encodeHeader, minHeaderBytes, planEntries } from "../../../src/io/heade
 import { MAX_HEADER_BYTES } from "../../../src/io/limits.js";
 import { TensorSource } from "../../../src/io/source.js";
 
-/** A file of empty tensors that exist one at a time. */
+/** A file of empty tensors whose entries are created one at a time. */
 class ManyTensors extends TensorSource {
   constructor(count: number) {
     const entryOf = (i: number): TensorEntry => ({

@@ -174,7 +174,7 @@ describe("--as", () => {
     const expectedTensors = (await w.read("plain/model.safetensors")).tensors;
     let [numTaken, numRefused] = [0, 0];
     for (const convention of ["modelopt-nvfp4", "ct-nvfp4", "ct-mxfp4", "ct-float"]) {
-      const verified = await w.run("verify", path, "--as", convention);
+      const verifyRun = await w.run("verify", path, "--as", convention);
       const { status } = await w.run(
         "convert",
         path,
@@ -186,7 +186,7 @@ describe("--as", () => {
         convention,
         "--force",
       );
-      expect([convention, status === 0]).toEqual([convention, verified.status === 0]);
+      expect([convention, status === 0]).toEqual([convention, verifyRun.status === 0]);
       if (status !== 0) numRefused++;
       else {
         numTaken++;

@@ -60,7 +60,7 @@ describe("conform --subject", () => {
     const [, replay] = /replay: lockstep (conform .*)/.exec(stdout) ?? [];
     expect(replay).toContain(fault);
     const path = /--path (\S+)/.exec(replay ?? "")?.[1] ?? "";
-    const replayed = await conform(
+    const replayRun = await conform(
       fault,
       "--seed",
       "1",
@@ -69,8 +69,8 @@ describe("conform --subject", () => {
       "--path",
       path,
     );
-    expect(replayed.status).toBe(1);
-    expect(replayed.stdout).toMatch(message);
+    expect(replayRun.status).toBe(1);
+    expect(replayRun.stdout).toMatch(message);
   });
 
   it.each(

@@ -20,16 +20,16 @@ const backends = useBackends(MOST);
 
 /** Runs all programs, one call at a time; `turns` says which rank is next. */
 async function run(groups: readonly ProcessGroup[], { programs }: Case, turns: readonly number[]) {
-  const running = groups.map((group, rank) => {
+  const pendingCalls = groups.map((group, rank) => {
     const program = programs[rank];
     if (!program) throw new Error(`rank ${rank} has no program`);
     return runCalls({ empty, add, onSideStream }, group, program);
   });
-  const results: (Promise<(string | undefined)[]> | undefined)[] = running.map(() => undefined);
+  const results: (Promise<(string | undefined)[]> | undefined)[] = pendingCalls.map(() => undefined);
   for (let iteration = 0; results.includes(undefined); iteration++) {
     // programs that the drawn order leaves unfinished run at the end
-    const rank = (turns[iteration] ?? iteration) % running.length;
-    const next = results[rank] ? undefined : running[rank]?.next();
+    const rank = (turns[iteration] ?? iteration) % pendingCalls.length;
+    const next = results[rank] ? undefined : pendingCalls[rank]?.next();
     if (next?.done) results[rank] = next.value;
   }
   return Promise.all(results as Promise<(string | undefined)[]>[]);
@@ -53,9 +53,9 @@ describe("ranks of one process", () => {
   it("equal the oracle to the bit for any operation, size, dtype, shards, plan, mesh and order of turns", async () => {
     const turns = fc.array(fc.nat(MOST - 1), { minLength: 1, maxLength: 16 });
     await fc.assert(
-      fc.asyncProperty(distributedCase(MOST), turns, async (distributed, order) => {
-        const groups = loopbackOver(backends.slice(0, distributed.programs.length), 5000);
-        assertExpected(distributed, await run(groups, distributed, order));
+      fc.asyncProperty(distributedCase(MOST), turns, async (drawnCase, order) => {
+        const groups = loopbackOver(backends.slice(0, drawnCase.programs.length), 5000);
+        assertExpected(drawnCase, await run(groups, drawnCase, order));
       }),
       { numRuns: draws(600), seed: derivedSeed(1) },
     );
@@ -77,14 +77,14 @@ describe("ranks of one process", () => {
     const unusedTensor = empty(rank0.backend, "u8", [512]);
     expect(rank0.backend.memoryUse().blocks).toBe(6);
     const y = empty(rank1.backend, "u8", [512]).write(new Uint8Array(512).fill(4));
-    const last = rank1.allGather(y);
+    const lastGather = rank1.allGather(y);
     expect((await pendingRead).every((byte) => byte === 3)).toBe(true);
     expect((await copy.data()).every((byte) => byte === 3)).toBe(true);
     expect((await writtenTensor.data()).every((byte) => byte === 5)).toBe(true);
     const gatheredValues = await gatheredTensor.data();
     expect(gatheredValues.every((byte, i) => byte === (i < 512 ? 3 : 4))).toBe(true);
-    expect(await last.data()).toEqual(gatheredValues);
-    for (const tensorToFree of [gatheredTensor, copy, writtenTensor, unusedTensor, y, last])
+    expect(await lastGather.data()).toEqual(gatheredValues);
+    for (const tensorToFree of [gatheredTensor, copy, writtenTensor, unusedTensor, y, lastGather])
       tensorToFree.dispose();
   });
 

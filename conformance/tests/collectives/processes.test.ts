@@ -64,8 +64,8 @@ async function job(
 
 describe("ranks that are processes", () => {
   it.each(sampleCases([2, 3, 4], 1))("give the bits of ranks in one process: %i of them", async (size) => {
-    const ofSize = distributedCase(4).filter(({ programs }) => programs.length === size);
-    const cases = fc.sample(ofSize, { numRuns: draws(40), seed: size });
+    const casesOfSize = distributedCase(4).filter(({ programs }) => programs.length === size);
+    const cases = fc.sample(casesOfSize, { numRuns: draws(40), seed: size });
     const file = join(folder, `programs-${size}.json`);
     const programs = Array.from({ length: size }, (_, rank) =>
       cases.map((testCase) => testCase.programs[rank]),
@@ -76,13 +76,13 @@ describe("ranks that are processes", () => {
       groups.map(async (group, rank) => {
         const reports: unknown[] = [];
         for (const testCase of cases) {
-          const running = runCalls(
+          const pendingCalls = runCalls(
             { empty, add, onSideStream },
             group,
             testCase.programs[rank] as (typeof testCase.programs)[0],
           );
-          let next = running.next();
-          while (!next.done) next = running.next();
+          let next = pendingCalls.next();
+          while (!next.done) next = pendingCalls.next();
           reports.push(await next.value);
         }
         return reports;
@@ -244,12 +244,12 @@ describe("a job", () => {
     const messagesHeard: Message[] = [];
     const place = { rank: 0, size: 3, address: "127.0.0.1", port, token: TOKEN, timeoutMs: 20_000 };
     const hub = new Hub(place, (message) => messagesHeard.push(message));
-    const opening = hub.open();
+    const pendingOpen = hub.open();
     const dealers = [1, 2, undefined].map((rank) => ({ dealer: connectDealer(port), rank }));
     for (const { dealer, rank } of dealers)
       if (rank !== undefined)
         await dealer.send(JSON.stringify({ kind: "hello", protocol: PROTOCOL, rank, size: 3 }));
-    expect(await opening).toBeUndefined();
+    expect(await pendingOpen).toBeUndefined();
     const unauthorizedDealer = dealers[2]?.dealer as Dealer;
     await unauthorizedDealer.send(JSON.stringify({ kind: "hello", protocol: 0, rank: 1, size: 3 }));
     await unauthorizedDealer.receive();

@@ -9,10 +9,10 @@ const { cases } = JSON.parse(readText("conformance/vectors/torch-batches.json"))
 };
 const page = readText("docs/referee.md");
 
-/** The number of invariant cases whose names match, and of all that match. */
+/** The number of invariant cases whose names match, and the number of all cases whose names match. */
 function countVerdicts(pattern: RegExp): readonly [invariant: number, all: number] {
-  const matching = Object.entries(cases).filter(([name]) => pattern.test(name));
-  return [matching.filter(([, groups]) => groups.length === 1).length, matching.length];
+  const matchingCases = Object.entries(cases).filter(([name]) => pattern.test(name));
+  return [matchingCases.filter(([, groups]) => groups.length === 1).length, matchingCases.length];
 }
 
 it("has the numbers of all cases", () => {

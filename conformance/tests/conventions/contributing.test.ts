@@ -100,12 +100,12 @@ describe("an operation", () => {
   });
 
   it("has no other file of its own if its lowerings are declared", () => {
-    const generated = (operation: string) =>
+    const isGenerated = (operation: string) =>
       ["wasm", "cuda"].every((backend) => !existsSync(join(ROOT, `src/backends/${backend}/${operation}.ts`)));
-    const declared = OPERATIONS.filter(
-      (operation) => existsSync(join(ROOT, `src/ops/${operation}.ts`)) && generated(operation),
+    const declaredOperations = OPERATIONS.filter(
+      (operation) => existsSync(join(ROOT, `src/ops/${operation}.ts`)) && isGenerated(operation),
     );
-    expect(declared).toContain("rows/gather");
+    expect(declaredOperations).toContain("rows/gather");
     const files = pathsOf("rows/gather").filter((path) => path !== OPTIONAL);
     expect(files.sort()).toEqual(ownFiles.sort());
   });

@@ -317,7 +317,7 @@ describe("references", () => {
     expect(brokenReferences).toEqual([]);
   });
 
-  const linked = [
+  const linkedDocuments = [
     "README.md",
     "CONTRIBUTING.md",
     "native/README.md",
@@ -330,7 +330,7 @@ describe("references", () => {
     target === "" ? path : join(dirname(path), target);
 
   it("between the documents lead to files that exist", () => {
-    const brokenLinks = linked.flatMap((path) =>
+    const brokenLinks = linkedDocuments.flatMap((path) =>
       Array.from(readDocument(path).matchAll(/\]\((?!http)([^)#]+)/g), ([, target]) => target as string)
         .filter((target) => !existsSync(ROOT + targetOf(path, target)))
         .map((target) => `${path}: ${target}`),
@@ -346,7 +346,7 @@ describe("references", () => {
           .replace(/[^\p{L}\p{N} _-]/gu, "")
           .replaceAll(" ", "-"),
       );
-    const brokenLinks = linked
+    const brokenLinks = linkedDocuments
       .flatMap((path) =>
         Array.from(
           readDocument(path).matchAll(/\]\(([\w./-]+\.md)?#([^)]+)\)/g),

@@ -77,7 +77,7 @@ it("the search finds every way to decide by a name", () => {
 });
 
 it("only the tables' rows decide by the name of a quantizer, a recipe, a format or a chip", () => {
-  const deciding = sources.flatMap((path) => {
+  const decidingFiles = sources.flatMap((path) => {
     if (ROOMS.some((room) => path.startsWith(room))) return [];
     const allowedNames = EXCEPTIONS[path] ?? [];
     const names = findDecisions(readFileSync(path, "utf8"), WATCHED).filter(
@@ -85,7 +85,7 @@ it("only the tables' rows decide by the name of a quantizer, a recipe, a format 
     );
     return names.length > 0 ? [`${path}: ${names.join(", ")}`] : [];
   });
-  expect(deciding).toEqual([]);
+  expect(decidingFiles).toEqual([]);
 });
 
 it("every exception is used", () => {

@@ -29,11 +29,11 @@ interface Run {
   readonly losses: readonly number[];
   readonly digests: readonly string[];
 }
-interface Recorded {
+interface FinetuneRecord {
   readonly host: string;
   readonly runs: Readonly<Record<string, Run>>;
 }
-const record = JSON.parse(readFileSync(path("examples/finetune/recorded.json"), "utf8")) as Recorded;
+const record = JSON.parse(readFileSync(path("examples/finetune/recorded.json"), "utf8")) as FinetuneRecord;
 
 /** The first steps of the tiny model under each recipe. */
 const TINY_RUNS: Readonly<Record<string, Run>> = {
@@ -84,7 +84,7 @@ async function outputOf(
 }
 
 /** The recorded lines of the steps behind `begin` up to `end`. */
-function expected({ runs }: Model, recipe: string, begin: number, end: number): readonly string[] {
+function expectedLines({ runs }: Model, recipe: string, begin: number, end: number): readonly string[] {
   const { losses = [], digests = [] } = runs[recipe] ?? {};
   const lines = losses.map((loss, i) => `${recipe} ${i + 1} ${loss} ${digests[i]}`).slice(begin, end);
   expect(lines).toHaveLength(end - begin);
@@ -93,21 +93,21 @@ function expected({ runs }: Model, recipe: string, begin: number, end: number): 
 
 /** Repeats a run that is interrupted, saved and continued by another process. */
 async function runInterrupted(model: Model, recipe: string): Promise<void> {
-  const last = model.lastOf(recipe);
-  const middleStep = last / 2;
+  const lastStep = model.lastOf(recipe);
+  const middleStep = lastStep / 2;
   const file = join(folder, `${recipe}.safetensors`);
   const args = ["--recipe", recipe, "--steps"];
   const firstOutput = await outputOf([MAIN], [...args, `${middleStep}`, "--save", file], model.env());
-  expect(firstOutput).toEqual(expected(model, recipe, 0, middleStep));
-  const secondOutput = await outputOf([MAIN], [...args, `${last}`, "--resume", file], model.env());
-  expect(secondOutput).toEqual(expected(model, recipe, middleStep, last));
+  expect(firstOutput).toEqual(expectedLines(model, recipe, 0, middleStep));
+  const secondOutput = await outputOf([MAIN], [...args, `${lastStep}`, "--resume", file], model.env());
+  expect(secondOutput).toEqual(expectedLines(model, recipe, middleStep, lastStep));
 }
 
 /** Repeats a run as two processes, each with one of the windows of a step. */
 async function runDivided(model: Model, recipe: string): Promise<void> {
-  const last = model.lastOf(recipe);
-  const lines = await outputOf(LAUNCH, ["--recipe", recipe, "--steps", `${last}`], model.env());
-  expect(lines).toEqual(expected(model, recipe, 0, last));
+  const lastStep = model.lastOf(recipe);
+  const lines = await outputOf(LAUNCH, ["--recipe", recipe, "--steps", `${lastStep}`], model.env());
+  expect(lines).toEqual(expectedLines(model, recipe, 0, lastStep));
 }
 
 const CASES = Object.keys(record.runs).flatMap((recipe) => [

@@ -17,8 +17,8 @@ const HAS_NUMPY = spawnSync("python3", ["-I", "-c", "import numpy"]).status === 
 
 /** The words of a command, one of which may be quoted. Paths in the repository become absolute. */
 function wordsOf(command: string): readonly string[] {
-  return Array.from(command.matchAll(/"([^"]*)"|(\S+)/g), ([, quoted, bareWord]) =>
-    (quoted ?? bareWord ?? "").replace(/(conformance|examples)\//, `${ROOT}$&`),
+  return Array.from(command.matchAll(/"([^"]*)"|(\S+)/g), ([, quotedWord, bareWord]) =>
+    (quotedWord ?? bareWord ?? "").replace(/(conformance|examples)\//, `${ROOT}$&`),
   ).slice(2);
 }
 

@@ -48,7 +48,7 @@ const STATEMENTS: readonly (readonly [says: RegExp, source: () => readonly strin
   [/TypeScript ([\d.]+) or later/, () => ["5.2"]],
   [/\(Node (\d+) or later\)/, () => [oldestNode()]],
   [/needs Node (\d+) or later/, () => [oldestNode()]],
-  // a format that is not compared over all inputs makes this fail
+  // the number is smaller if a format is not compared over all inputs
   [/For all (\d+) formats/, () => [String(exhaustiveFormats.length)]],
   [/\*all\* (2\^\d+)\s+inputs/, () => [`2^${Math.log2(vectors("sweep-digests").inputs)}`]],
   [/digests of all (\d+)\s+encodings/, () => [String(ENCODINGS.length)]],
@@ -73,7 +73,7 @@ it("has the numbers of their sources", () => {
 });
 
 it("has no number without a source", () => {
-  const remainingProse = STATEMENTS.reduce((prose, [says]) => prose.replace(says, ""), PROSE);
+  const remainingProse = STATEMENTS.reduce((prose, [statement]) => prose.replace(statement, ""), PROSE);
   expect(Array.from(remainingProse.matchAll(NUMBER), ([number]) => number)).toEqual([]);
 });
 

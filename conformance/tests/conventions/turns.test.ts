@@ -27,7 +27,7 @@ beforeAll(async () => {
 const OPENED = "\u2991";
 
 /** The source with its marks removed. */
-function unmarked(text: string): string {
+function removeMarks(text: string): string {
   return text
     .replace(/\{ int lockstepTurn\d+ = 0;\n/g, OPENED)
     .replace(/\{ ::lockstep::turns::turn\(\d+, lockstepTurn\d+\); /g, OPENED)
@@ -48,12 +48,12 @@ describe.each(sampleCases(FILES, 24))("%s", (file) => {
   it("is changed only by added marks", () => {
     const source = sourceOf(file);
     const { text, sites } = instrument(parser, source, { branches: true });
-    const numOpened = [...unmarked(text)].filter((c) => c === OPENED).length;
+    const numOpened = [...removeMarks(text)].filter((c) => c === OPENED).length;
     // each mark also adds closing characters: " }" or "))"
     expect(text.length - source.length).toBeGreaterThanOrEqual(2 * sites.length);
     let position = 0;
     let closings = "";
-    for (const c of unmarked(text).replaceAll(OPENED, "")) {
+    for (const c of removeMarks(text).replaceAll(OPENED, "")) {
       if (c === source[position]) position++;
       else closings += c;
     }

@@ -155,13 +155,13 @@ describe("diffDialects", () => {
         expect(diff.scales).toEqual(count(resultA.scales, resultB.scales));
         expect(diff.values).toEqual(count(resultA.values, resultB.values));
         expect(diff.codes).toEqual(count(resultA.codes, resultB.codes));
-        const ofEqualScales = scaleOf.filter(
+        const codesOfEqualScales = scaleOf.filter(
           (scale, i) =>
             resultA.codes[i] !== resultB.codes[i] &&
             Object.is(resultA.scales[scale], resultB.scales[scale]) &&
             Object.is(resultA.tensorScale, resultB.tensorScale),
         );
-        expect(diff.codesOfEqualScales).toBe(ofEqualScales.length);
+        expect(diff.codesOfEqualScales).toBe(codesOfEqualScales.length);
         const values = castTo(x as Tensor<"f32">, "f32").dataSync() as Float32Array;
         for (const [side, result] of [[diff.errors.a, resultA] as const, [diff.errors.b, resultB] as const]) {
           const { max, sqnr } = errorsOf(values, result.values);
@@ -237,11 +237,11 @@ describe("diffDialects", () => {
     using _scope = new Scope();
     const x = drawPatterns(4, "f32");
     const options = { a: "te", b: "torchao-mxfp8-floor", quantizer: "mxfp8" } as const;
-    const byAlias = Object.entries(FORMAT_ALIASES).flatMap(([alias, format]) =>
+    const aliases = Object.entries(FORMAT_ALIASES).flatMap(([alias, format]) =>
       format === "e5m2" ? [alias] : [],
     );
-    expect(byAlias.length).toBeGreaterThan(0);
-    for (const format of byAlias)
+    expect(aliases.length).toBeGreaterThan(0);
+    for (const format of aliases)
       expect(diffDialects(x, { ...options, format: format as "e5m2" })).toEqual(
         diffDialects(x, { ...options, format: "e5m2" }),
       );
@@ -317,15 +317,15 @@ describe("dequantizeAs", () => {
         source,
         wideDtype,
         fc.nat(),
-        (dialect, dtype, dtypeAsked, seed) => {
+        (dialect, dtype, requestedDtype, seed) => {
           using _scope = new Scope();
           const type = rowOf(dialect).values?.type;
           const quantizedTensor = quantizerOf({ dialect }).quantize(drawPatterns(seed, dtype));
           const values = dequantizeAs(quantizedTensor, { dialect });
           expect(values.dtype).toBe(type === "source" ? dtype : type);
-          const otherTensor = dequantizeAs(quantizedTensor, { dialect, dtype: dtypeAsked });
-          expect(otherTensor.dtype).toBe(dtypeAsked);
-          expect(otherTensor.dataSync()).toEqual(castTo(values, dtypeAsked).dataSync());
+          const otherTensor = dequantizeAs(quantizedTensor, { dialect, dtype: requestedDtype });
+          expect(otherTensor.dtype).toBe(requestedDtype);
+          expect(otherTensor.dataSync()).toEqual(castTo(values, requestedDtype).dataSync());
         },
       ),
     );

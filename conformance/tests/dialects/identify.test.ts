@@ -40,7 +40,7 @@ const SIZE = [128, 256] as const;
  * Numbers that distinguish rules: magnitudes of all binades by rows, ties of every format, both zeros, and subnormals. bf16
  * distinguishes types and the rounding to them; f32 distinguishes single ulps.
  */
-function deciding(seed: number, dtype: "f32" | "bf16"): Tensor {
+function drawDecidingValues(seed: number, dtype: "f32" | "bf16"): Tensor {
   const next = splitmix32(seed);
   const values = Float32Array.from({ length: SIZE[0] * SIZE[1] }, (_, i) => {
     const block = Math.floor(i / 16);
@@ -103,8 +103,8 @@ function isReproducedBy(row: Row, x: Tensor, storedTensors: StoredTensors): bool
 }
 
 const INPUTS = [
-  ["bf16 that decides", () => deciding(1, "bf16")],
-  ["f32 that decides", () => deciding(2, "f32")],
+  ["bf16 that decides", () => drawDecidingValues(1, "bf16")],
+  ["f32 that decides", () => drawDecidingValues(2, "f32")],
   ["ordinary numbers", () => ordinary(3)],
 ] as const;
 
@@ -145,7 +145,7 @@ it.each(sampleCases<(typeof ROUNDINGS)[number]>(ROUNDINGS))(
     const row = ROWS.find(
       (candidate) => candidate.dialect === dialect && candidate.quantizer === quantizer,
     ) as Row;
-    const x = deciding(4, "bf16");
+    const x = drawDecidingValues(4, "bf16");
     const { readings } = identifyDialect(x, quantizeBy(row, x));
     expect(readings[0]?.elements[0]).toMatchObject({ ...rule, overflow: "saturate" });
   },
@@ -188,10 +188,10 @@ const NAME = "$dialect $quantizer $format $tile";
 describe("names the dialect, and how it is stored otherwise", () => {
   it.each(sampleCases(OF_NIBBLES))(`swapped nibbles, in bytes without a type: ${NAME}`, (row) => {
     using _scope = new Scope();
-    const x = deciding(4, "bf16");
+    const x = drawDecidingValues(4, "bf16");
     const storedTensors = quantizeBy(row, x);
-    const swapped = Uint8Array.from(bytes(storedTensors.codes), swapNibbles);
-    const codes = tensor(backend(), swapped, [SIZE[0], SIZE[1] / 2], "u8");
+    const swappedBytes = Uint8Array.from(bytes(storedTensors.codes), swapNibbles);
+    const codes = tensor(backend(), swappedBytes, [SIZE[0], SIZE[1] / 2], "u8");
     const { dialects, readings, words } = identifyDialect(x, { ...storedTensors, codes });
     expect(dialects).toContain(row.dialect);
     expect(readings[0]).toMatchObject({ packing: "high nibble first", arrangement: "plain", form: "scale" });
@@ -200,7 +200,7 @@ describe("names the dialect, and how it is stored otherwise", () => {
 
   it.each(sampleCases(OF_BYTES))(`swizzled scales: ${NAME}`, (row) => {
     using _scope = new Scope();
-    const x = deciding(5, "bf16");
+    const x = drawDecidingValues(5, "bf16");
     const { dialects, readings, words } = identifyDialect(x, quantizeBy(row, x, "swizzled"));
     expect(dialects).toContain(row.dialect);
     expect(readings[0]).toMatchObject({ arrangement: "swizzled", form: "scale" });
@@ -209,7 +209,7 @@ describe("names the dialect, and how it is stored otherwise", () => {
 
   it.each(sampleCases(OF_LINES))(`transposed scales, in a buffer of either shape: ${NAME}`, (row) => {
     using _scope = new Scope();
-    const x = deciding(6, "bf16");
+    const x = drawDecidingValues(6, "bf16");
     const storedTensors = quantizeBy(row, x);
     const transposedScales = transpose(storedTensors.scales);
     for (const scales of [
@@ -226,7 +226,7 @@ describe("names the dialect, and how it is stored otherwise", () => {
     `transposed codes: ${NAME}`,
     (row) => {
       using _scope = new Scope();
-      const x = deciding(7, "bf16");
+      const x = drawDecidingValues(7, "bf16");
       const storedTensors = quantizeBy(row, x);
       const { dialects, readings } = identifyDialect(x, {
         ...storedTensors,
@@ -266,7 +266,7 @@ describe.each(RAGGED)("a matrix of %i rows", (rows) => {
   )(`is identified from its rowwise copy, also with swizzled scales: ${NAME}`, (row) => {
     using _scope = new Scope();
     const columns = SIZE[0] * 2;
-    const x = deciding(13, "bf16").slice(0, [rows, columns]);
+    const x = drawDecidingValues(13, "bf16").slice(0, [rows, columns]);
     for (const layout of OF_BYTES.includes(row)
       ? (["logical", "swizzled"] as const)
       : (["logical"] as const)) {
@@ -282,7 +282,7 @@ it.each(sampleCases(BLOCKS, 1))(
   `names none for codes of which one was changed, and the place: ${NAME}`,
   (row) => {
     using _scope = new Scope();
-    const x = deciding(9, "bf16");
+    const x = drawDecidingValues(9, "bf16");
     const storedTensors = quantizeBy(row, x);
     const alteredCodes = bytes(storedTensors.codes).slice();
     const alteredIndex = (5 * alteredCodes.length) / 8;
@@ -298,7 +298,7 @@ it.each(sampleCases(BLOCKS, 1))(
 );
 
 /** Codes under e8m0Floor scales and a rounding that no dialect uses. */
-function floorScaled(
+function quantizeByFloor(
   x: Tensor,
   quantizer: "mxfp8" | "mxfp4",
   rounding: "tiesToAway" | "towardZero",
@@ -326,8 +326,8 @@ describe("codes or scales of no dialect", () => {
     "%s with %s is FLOOR scales and elements %s",
     (quantizer, rounding, expected) => {
       using _scope = new Scope();
-      const x = deciding(10, "f32");
-      const { dialects, readings, words } = identifyDialect(x, floorScaled(x, quantizer, rounding));
+      const x = drawDecidingValues(10, "f32");
+      const { dialects, readings, words } = identifyDialect(x, quantizeByFloor(x, quantizer, rounding));
       expect(dialects).toEqual([]);
       expect(readings[0]).toMatchObject({ scaleRule: "e8m0Floor" });
       expect(readings[0]?.elements.map((rule) => rule.rounding)).toEqual([rounding]);
@@ -338,20 +338,20 @@ describe("codes or scales of no dialect", () => {
 
   it("FLOOR scales, elements half away from zero, nibbles swapped, scales swizzled: all at once", () => {
     using _scope = new Scope();
-    const x = deciding(11, "f32");
-    const { codes } = floorScaled(x, "mxfp4", "tiesToAway");
-    const swizzled = quantizeBy(
+    const x = drawDecidingValues(11, "f32");
+    const { codes } = quantizeByFloor(x, "mxfp4", "tiesToAway");
+    const swizzledTensors = quantizeBy(
       { dialect: "ocp-mxfp4", quantizer: "mxfp4", format: "e2m1", tile: "1x32" },
       x,
       "swizzled",
     );
-    const swapped = tensor(
+    const swappedBytes = tensor(
       backend(),
       Uint8Array.from(bytes(codes), swapNibbles),
       [SIZE[0], SIZE[1] / 2],
       "u8",
     );
-    const { words } = identifyDialect(x, { codes: swapped, scales: swizzled.scales });
+    const { words } = identifyDialect(x, { codes: swappedBytes, scales: swizzledTensors.scales });
     expect(words).toBe(
       "no dialect of the table; e8m0Floor scales of mxfp4 e2m1 1x32, elements x * m, half away from zero, nibbles swapped (the even column in the high one), scales swizzled; 1 other readings explain them too",
     );

@@ -12,7 +12,7 @@ import { ArgumentError, ShapeError } from "../../../src/errors.js";
 import { valueOfCode } from "../../../src/formats/derive.js";
 import { draws, sampleCases } from "../harness/draws.js";
 
-interface Recorded {
+interface RecordedLayout {
   readonly layout: string;
   readonly elements: number;
   readonly bytes: number;
@@ -22,7 +22,7 @@ interface Recorded {
 }
 const RECORD: {
   readonly origin: Readonly<Record<string, string>>;
-  readonly layouts: readonly Recorded[];
+  readonly layouts: readonly RecordedLayout[];
 } = JSON.parse(readFileSync(new URL("../../vectors/packed-layouts.json", import.meta.url), "utf8"));
 
 const BLOCKS = 4096;

@@ -60,8 +60,8 @@ describe.each(rows.filter(([, { tensors }]) => tensors.length > 0))(
       const [codes, scales, tensorScale] = tensors.filter(({ role }) => role !== "logicalShape");
       const elementBits = codes?.dtype === "I32" ? 32 : 8;
       expect(codes).toMatchObject({ role: "codes" });
-      const packed = elementCount(sizesOf(codes?.shape ?? "", size));
-      expect([(data.size * bits) / elementBits, data.size]).toContain(packed);
+      const numCodes = elementCount(sizesOf(codes?.shape ?? "", size));
+      expect([(data.size * bits) / elementBits, data.size]).toContain(numCodes);
       expect(elementCount(sizesOf(scales?.shape ?? "", size))).toBe(
         isTensorWide(quantizedTensor.spec.tile) ? 1 : scaleInv.size,
       );

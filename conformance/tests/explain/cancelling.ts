@@ -68,14 +68,14 @@ function atEdges(operand: OperandCase, seed: number, powers: boolean): OperandCa
 }
 
 /** The product with cancelling terms at a distance that `seed` selects, and in every second case with extreme scales. */
-export function cancelling(drawnCase: GemmCase, seed: number): GemmCase {
+export function withCancellingTerms(drawnCase: GemmCase, seed: number): GemmCase {
   const distance = DISTANCES[seed % DISTANCES.length] as number;
   // Blackwell multiplies operands with f32 scales if these are powers of two
-  const edged = (operand: OperandCase, edge: number) =>
+  const withEdges = (operand: OperandCase, edge: number) =>
     (seed >>> 4) % 2 === 0 ? operand : atEdges(operand, edge, drawnCase.datapath === "blackwell");
   return {
     ...drawnCase,
-    a: edged(repeatCodes(drawnCase.a, distance, seed, false), seed + 1),
-    b: edged(repeatCodes(drawnCase.b, distance, seed, true), seed + 2),
+    a: withEdges(repeatCodes(drawnCase.a, distance, seed, false), seed + 1),
+    b: withEdges(repeatCodes(drawnCase.b, distance, seed, true), seed + 2),
   };
 }

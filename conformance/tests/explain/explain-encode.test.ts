@@ -18,7 +18,7 @@ const COUNT = 8;
 const floatOf = (bits: number): number => new Float32Array(Uint32Array.of(bits).buffer)[0] as number;
 
 /** Any f32, often near values of a narrow format, near its limits, or on a tie. */
-const single = fc.oneof(
+const f32Value = fc.oneof(
   fc.integer({ min: 0, max: 2 ** 32 - 1 }).map(floatOf),
   fc
     .record({
@@ -75,19 +75,19 @@ function requireTrue(x: number, options: ExplainEncodeOptions & { readonly forma
   // the index of a code among the codes of its sign, from zero up, and the last index
   const place = (code: number) =>
     isIntegral(specials) && code >= signBit ? 2 * signBit - code : code % signBit;
-  const last = maxCode + (specials === "integer" && x < 0 ? 1 : 0);
+  const lastCode = maxCode + (specials === "integer" && x < 0 ? 1 : 0);
   expect(Math.abs(lower.value)).toBeLessThanOrEqual(magnitude);
   expect(lower.value).toBe(valueOfCode(format, lower.code));
   if (!upper) {
-    expect([place(lower.code), fraction]).toEqual([last, 0]);
-    if (last === maxCode) expect(Math.abs(lower.value)).toBe(max);
+    expect([place(lower.code), fraction]).toEqual([lastCode, 0]);
+    if (lastCode === maxCode) expect(Math.abs(lower.value)).toBe(max);
     expect(decision).toMatch(/^beyond the largest value: /);
     return;
   }
   // the neighbours are adjacent codes, and the number lies at the stated fraction between them
   expect(Math.abs(upper.value)).toBeGreaterThan(magnitude);
   expect(Math.abs(lower.value) + fraction * (Math.abs(upper.value) - Math.abs(lower.value))).toBe(magnitude);
-  if (upper.code === undefined) expect(place(lower.code)).toBe(last);
+  if (upper.code === undefined) expect(place(lower.code)).toBe(lastCode);
   else {
     expect(place(upper.code) - place(lower.code)).toBe(1);
     expect(upper.value).toBe(valueOfCode(format, upper.code));
@@ -105,7 +105,7 @@ function requireTrue(x: number, options: ExplainEncodeOptions & { readonly forma
 
 describe("explanations of roundings", () => {
   it("have the code of encode for every format, rounding and overflow, and say nothing that is not so", () => {
-    const values = fc.array(single, { minLength: COUNT, maxLength: COUNT });
+    const values = fc.array(f32Value, { minLength: COUNT, maxLength: COUNT });
     fc.assert(
       fc.property(values, settings, (xs, options) => {
         using _scope = new Scope();
@@ -176,7 +176,7 @@ describe("explanations of roundings", () => {
   it("have the code of encode for random bits around the carry", () => {
     const distances = [-(2 ** 16), -1, 0, 1, 2 ** 16];
     fc.assert(
-      fc.property(single, settings, fc.nat(2 ** 32 - 1), (x, { format, overflow }, anyBits) => {
+      fc.property(f32Value, settings, fc.nat(2 ** 32 - 1), (x, { format, overflow }, anyBits) => {
         using _scope = new Scope();
         const options = { format, overflow, rounding: "stochastic" } as const;
         const { random } = explainEncode(x, { ...options, randomBits: 0 });

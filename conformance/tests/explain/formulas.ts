@@ -16,7 +16,7 @@ function toFormat(x: number, format: ScalarFormat, rounding: "tiesToEven" | "tie
   return encode(bitsOf(x), SCALAR_FORMATS[format], rounding, "saturate", 0);
 }
 
-const decoded = (code: number, format: ScalarFormat): number => decode(code, SCALAR_FORMATS[format]);
+const decodeCode = (code: number, format: ScalarFormat): number => decode(code, SCALAR_FORMATS[format]);
 
 /** Rounds a number to a tensor type. */
 export function roundTo(x: number, dtype: string): number {
@@ -37,7 +37,7 @@ type Get = (name: string) => number;
 const WORDS: readonly (readonly [RegExp, (get: Get, matchedText: string) => number])[] = [
   [/^m without its mantissa: a power of two$/, (get) => fromBits(bitsOf(get("m")) & 0x7f800000)],
   [/^the epsilon of (\w+), since s is 0$/, (_, dtype) => EPSILONS[dtype] as number],
-  [/^the e4m3 value of the code$/, (get) => decoded(get("code"), "e4m3")],
+  [/^the e4m3 value of the code$/, (get) => decodeCode(get("code"), "e4m3")],
   [
     /^e4m3\(raw\), half up; 126 from 120 on$/,
     (get) => {
@@ -139,8 +139,8 @@ const FUNCTIONS: Readonly<Record<string, (...values: readonly number[]) => numbe
   ceil: (x = 0) => Math.ceil(x),
   max: Math.max,
   fma: (a = 0, b = 0, c = 0) => fma(a, b, c),
-  e4m3: (x = 0) => decoded(toFormat(x, "e4m3", "tiesToEven"), "e4m3"),
-  ue5m3: (x = 0) => decoded(toFormat(x, "ue5m3", "tiesToEven"), "ue5m3"),
+  e4m3: (x = 0) => decodeCode(toFormat(x, "e4m3", "tiesToEven"), "e4m3"),
+  ue5m3: (x = 0) => decodeCode(toFormat(x, "ue5m3", "tiesToEven"), "ue5m3"),
 };
 
 /** An expression of numbers, names, functions and operators. */

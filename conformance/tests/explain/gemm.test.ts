@@ -37,15 +37,15 @@ const backend = useBackend();
 function optionsOf(drawnCase: GemmCase): Omit<ExplainGemmOptions, "at"> {
   const { a, b, layout, c, bias } = drawnCase;
   const directions = directionsOf(layout);
-  const uploaded = (x: PlainTensor<"f32" | "bf16" | "f16"> | undefined) => x && upload(backend(), x);
+  const uploadIfDefined = (x: PlainTensor<"f32" | "bf16" | "f16"> | undefined) => x && upload(backend(), x);
   const { datapath, useSplitAccumulator, splitK, alpha, beta, outDtype, outScale } = drawnCase;
   return {
     a: uploadOperand(backend(), a, directions.a),
     b: uploadOperand(backend(), b, directions.b),
     layout,
     ...{ datapath, useSplitAccumulator, splitK, alpha, outDtype, outScale },
-    ...(c ? { c: uploaded(c), beta } : {}),
-    bias: uploaded(bias),
+    ...(c ? { c: uploadIfDefined(c), beta } : {}),
+    bias: uploadIfDefined(bias),
   };
 }
 
@@ -232,10 +232,10 @@ describe("explanations of products", () => {
           const [x, w] = [operandOf(operands, seed), operandOf(operands, seed + 1)];
           const totals = totalsOf(explainGemm({ x, w, at: [0, 0], ...options }).sum);
           const [end, total] = totals[drawnIndex % totals.length] as readonly [number, number];
-          const masked = { x: masking(x, end), w, ...options };
-          const explanation = explainGemm({ ...masked, at: [0, 0] });
+          const maskedOptions = { x: maskAfter(x, end), w, ...options };
+          const explanation = explainGemm({ ...maskedOptions, at: [0, 0] });
           expect(total).toBe(explanation.sum.value);
-          expect(explanation.out.code).toBe(download(gemm(masked).out).codes[0]);
+          expect(explanation.out.code).toBe(download(gemm(maskedOptions).out).codes[0]);
           expect(totals.at(-1)).toEqual([DEPTH, explainGemm({ x, w, at: [0, 0], ...options }).sum.value]);
         }),
         { numRuns: draws(30) },
@@ -328,7 +328,7 @@ function operandOf(
 }
 
 /** The operand with zeros from an index of K on. */
-function masking(x: Tensor | QuantizedTensor, end: number): Tensor | QuantizedTensor {
+function maskAfter(x: Tensor | QuantizedTensor, end: number): Tensor | QuantizedTensor {
   const data = x instanceof QuantizedTensor ? x.copy("rowwise").data : x;
   const codes = data.dataSync();
   const bytes = new Uint8Array(codes.buffer, codes.byteOffset, codes.byteLength).slice();

@@ -38,14 +38,14 @@ import type { OracleOperand } from "../../oracle/gemm/gemm.js";
 import { download } from "../../values/plain.js";
 import { derivedSeed, draws } from "../harness/draws.js";
 import { useBackend } from "../harness/suite.js";
-import { cancelling } from "./cancelling.js";
+import { withCancellingTerms } from "./cancelling.js";
 
 const backend = useBackend();
 const ZERO = rational(0n);
 const TF32 = { fractionBits: 10, minExponent: -126, maxExponent: 127 };
 
 /** Truncates toward zero to a multiple of 2^grid. */
-const truncated = (a: Rational, grid: number): Rational =>
+const truncateTo = (a: Rational, grid: number): Rational =>
   times(rational(truncate(times(a, powerOfTwo(-grid)))), powerOfTwo(grid));
 
 /** The exponent of a number; undefined for zero. */
@@ -61,7 +61,7 @@ function factorOf(operand: OracleOperand, line: number, k: number, staging: Prod
     Number.isFinite(element) && Number.isFinite(scale)
       ? times(ofNumber(element), ofNumber(scale))
       : undefined;
-  const ofScale = exponentOf(scale, operand.scaleMinExponent ?? -127) ?? 0;
+  const scaleExponent = exponentOf(scale, operand.scaleMinExponent ?? -127) ?? 0;
   const elementExponent = exponentOf(element, operand.minExponent);
   switch (staging) {
     case "plain":
@@ -78,11 +78,11 @@ function factorOf(operand: OracleOperand, line: number, k: number, staging: Prod
       const value = product ? toNumber(product) : element * scale;
       return {
         value,
-        exponent: elementExponent === undefined || value === 0 ? undefined : elementExponent + ofScale,
+        exponent: elementExponent === undefined || value === 0 ? undefined : elementExponent + scaleExponent,
       };
     }
     case "grouped":
-      return { value: product ? toNumber(product) : element * scale, exponent: ofScale };
+      return { value: product ? toNumber(product) : element * scale, exponent: scaleExponent };
   }
 }
 
@@ -112,8 +112,8 @@ function requireTerm(term: ExplainedTerm, grid: number): void {
   const hasNonzero = products.some(({ product }) => product !== 0);
   const firstExponent = (firstProduct?.x.exponent ?? Number.NaN) + (firstProduct?.w.exponent ?? Number.NaN);
   expect(exponent).toBe(hasNonzero ? firstExponent : undefined);
-  expect(compare(ofNumber(kept), truncated(exact, grid))).toBe(0);
-  expect(compare(ofNumber(cut), minus(exact, truncated(exact, grid)))).toBe(0);
+  expect(compare(ofNumber(kept), truncateTo(exact, grid))).toBe(0);
+  expect(compare(ofNumber(cut), minus(exact, truncateTo(exact, grid)))).toBe(0);
 }
 
 /** Fails unless a step adds its terms to the accumulator by the rule. */
@@ -141,23 +141,23 @@ function requireStep(step: ExplainedDotAdd, rule: DotAdd): void {
     requireTerm(term, grid);
   }
   const c = ofNumber(accumulator.value);
-  expect(compare(ofNumber(accumulator.kept), truncated(c, grid))).toBe(0);
-  expect(compare(ofNumber(accumulator.cut), minus(c, truncated(c, grid)))).toBe(0);
+  expect(compare(ofNumber(accumulator.kept), truncateTo(c, grid))).toBe(0);
+  expect(compare(ofNumber(accumulator.cut), minus(c, truncateTo(c, grid)))).toBe(0);
   const total = [c, ...terms.map(({ value }) => ofNumber(value))]
-    .map((addend) => truncated(addend, grid))
+    .map((addend) => truncateTo(addend, grid))
     .reduce(plus);
   expect(compare(ofNumber(sum), total)).toBe(0);
-  expect(result).toBe(accumulated(total, rule.fractionBits));
+  expect(result).toBe(roundAccumulator(total, rule.fractionBits));
   const exactSum = [c, ...terms.map(({ value }) => ofNumber(value))].reduce(plus);
   const distance = magnitude(minus(exactSum, ofNumber(exact)));
   expect(compare(distance, times(magnitude(exactSum), powerOfTwo(-53)))).toBeLessThanOrEqual(0);
 }
 
 /** A sum in an accumulator with this many fraction bits. */
-function accumulated(sum: Rational, fractionBits: number): number {
+function roundAccumulator(sum: Rational, fractionBits: number): number {
   if (sum.num === 0n) return 0;
   if (compare(magnitude(sum), powerOfTwo(128)) >= 0) return sum.num < 0n ? -Infinity : Infinity;
-  return toNumber(truncated(sum, Math.max(floorLog2(sum), -126) - fractionBits));
+  return toNumber(truncateTo(sum, Math.max(floorLog2(sum), -126) - fractionBits));
 }
 
 interface Context {
@@ -165,19 +165,19 @@ interface Context {
   readonly w: OracleOperand;
   readonly row: number;
   readonly column: number;
-  readonly serving: ProductRule;
+  readonly productRules: ProductRule;
 }
 
 /** Fails unless each number of a sum follows from the operands. */
-function requireSum(sum: ExplainedSum, { x, w, row, column, serving }: Context): void {
-  const { staging, rule, promotion } = serving;
+function requireSum(sum: ExplainedSum, { x, w, row, column, productRules }: Context): void {
+  const { staging, rule, promotion } = productRules;
   const scaleOf = (operand: OracleOperand, line: number, k: number) => operand.scale?.(line, k);
-  const requireFactors = (k: number, ofX: ExplainedFactor, ofW: ExplainedFactor) => {
-    requireFactor(ofX, factorOf(x, row, k, staging), scaleOf(x, row, k));
-    requireFactor(ofW, factorOf(w, column, k, staging), scaleOf(w, column, k));
+  const requireFactors = (k: number, factorOfX: ExplainedFactor, factorOfW: ExplainedFactor) => {
+    requireFactor(factorOfX, factorOf(x, row, k, staging), scaleOf(x, row, k));
+    requireFactor(factorOfW, factorOf(w, column, k, staging), scaleOf(w, column, k));
   };
   if (sum.kind !== "tensorCore") {
-    for (const { k, x: ofX, w: ofW } of sum.products) requireFactors(k, ofX, ofW);
+    for (const { k, x: factorOfX, w: factorOfW } of sum.products) requireFactors(k, factorOfX, factorOfW);
     expect(sum.value).toBe(sum.products.at(-1)?.total ?? 0);
     return;
   }
@@ -189,7 +189,7 @@ function requireSum(sum: ExplainedSum, { x, w, row, column, serving }: Context):
       for (const step of chain.dotAdds) {
         expect(step.accumulator.value).toBe(previousEnd);
         for (const { products } of step.terms)
-          for (const { k, x: ofX, w: ofW } of products) requireFactors(k, ofX, ofW);
+          for (const { k, x: factorOfX, w: factorOfW } of products) requireFactors(k, factorOfX, factorOfW);
         requireStep(step, rule as DotAdd);
         previousEnd = step.result;
       }
@@ -230,7 +230,12 @@ function compareProduct(drawnCase: GemmCase, drawnIndices: readonly number[]): b
   };
   const out = tryGemm(options);
   if (!out) return undefined;
-  const serving = productRule(datapath, multiplied(b), multiplied(a), useSplitAccumulator) as ProductRule;
+  const productRules = productRule(
+    datapath,
+    multiplied(b),
+    multiplied(a),
+    useSplitAccumulator,
+  ) as ProductRule;
   const [x, w] = [oracleOperand(b), oracleOperand(a)];
   const columns = out.shape.at(-1) as number;
   const { codes } = download(out);
@@ -246,7 +251,7 @@ function compareProduct(drawnCase: GemmCase, drawnIndices: readonly number[]): b
     const explanation = explainGemm({ ...options, at: position.toReversed() });
     expect(explanation.out.code).toBe(codes[index]);
     const [row, column] = [Math.floor(index / columns), index % columns];
-    requireSum(explanation.sum, { x, w, row, column, serving });
+    requireSum(explanation.sum, { x, w, row, column, productRules });
     const steps =
       explanation.sum.kind === "tensorCore" ? explanation.sum.splits.flatMap(({ chains }) => chains) : [];
     cancels ||= steps.some(({ dotAdds }) =>
@@ -271,7 +276,7 @@ describe("the explanation of a sum", () => {
   it("shows numbers that follow from the operands, where groups, steps and chains cancel and scales are extreme", () => {
     fc.assert(
       fc.property(gemmCase(), fc.nat(), indexDraws, (drawnCase, seed, drawnIndices) => {
-        compareProduct(cancelling(drawnCase, seed), drawnIndices);
+        compareProduct(withCancellingTerms(drawnCase, seed), drawnIndices);
       }),
       { numRuns: draws(50) },
     );
@@ -282,7 +287,7 @@ describe("the explanation of a sum", () => {
     const fp4 = gemmCase({ supported: { datapath: ["blackwell"], "b.source.spec.format": ["e2m1"] } });
     fc.assert(
       fc.property(fp4, fc.nat(), indexDraws, (drawnCase, seed, drawnIndices) => {
-        if (compareProduct(cancelling(drawnCase, seed), drawnIndices)) count++;
+        if (compareProduct(withCancellingTerms(drawnCase, seed), drawnIndices)) count++;
       }),
       { numRuns: draws(30, 16), seed: derivedSeed(21) },
     );
@@ -300,7 +305,7 @@ describe("the explanation of a sum", () => {
       let count = 0;
       fc.assert(
         fc.property(gemmCase({ supported }), fc.nat(), indexDraws, (drawnCase, seed, drawnIndices) => {
-          if (compareProduct(cancelling(drawnCase, seed | 16), drawnIndices) !== undefined) count++;
+          if (compareProduct(withCancellingTerms(drawnCase, seed | 16), drawnIndices) !== undefined) count++;
         }),
         { numRuns: draws(30) },
       );

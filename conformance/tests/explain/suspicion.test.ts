@@ -35,7 +35,7 @@ it("is the rounding that takes the other neighbour", () => {
             scale: 127,
           }),
         ) as [{ code: number; scale: number }, { code: number; scale: number }];
-        const suspected = isUp
+        const suspectedCause = isUp
           ? fraction === 0.5
             ? "ties toward zero"
             : "truncation"
@@ -45,7 +45,7 @@ it("is the rounding that takes the other neighbour", () => {
         const sentence = isFirst
           ? suspicions.describe(0, column, rightCode, wrongCode)
           : suspicions.describe(0, column, wrongCode, rightCode);
-        expect(sentence).toMatch(new RegExp(`; ${suspected}\\?$`));
+        expect(sentence).toMatch(new RegExp(`; ${suspectedCause}\\?$`));
         expect(suspicions.difference(0, column, rightCode, wrongCode)).not.toContain("?");
         expect(suspicions.isTie(0, column, rightCode.code, wrongCode.code)).toBe(fraction === 0.5);
       },

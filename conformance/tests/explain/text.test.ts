@@ -35,9 +35,9 @@ function requireNumber(text: string, x: number): void {
   const halfExponent = Math.trunc(Number(exponent) / 2);
   const magnitude = (1 + fraction) * 2 ** halfExponent * 2 ** (Number(exponent) - halfExponent);
   expect(sign === "-" ? -magnitude : magnitude, text).toBe(x);
-  const parsed = Number(decimal);
+  const parsedNumber = Number(decimal);
   const isF32 = Math.fround(x) === x;
-  expect(isF32 ? Math.fround(parsed) : parsed, text).toBe(x);
+  expect(isF32 ? Math.fround(parsedNumber) : parsedNumber, text).toBe(x);
   const count = decimal
     .replace(/e.*/, "")
     .replace(/[-.]/g, "")
@@ -106,12 +106,12 @@ function readDotAdd(reader: Reader, step: ExplainedDotAdd, isShown: boolean): vo
     numCut > 0 ? `, ${numCut} of ${terms.length} terms lose bits` : "",
     accumulator.kept === accumulator.value ? "" : ", c loses bits",
   ].join("");
-  const aligned =
+  const alignmentText =
     grid === undefined ? "infinity or NaN" : `largest exponent ${exponent}, multiples of 2^${grid}${loses}`;
   reader.requireFragments(
     `  ${rangeOf(step)}: c = `,
     accumulator.value,
-    `, ${aligned}, sum `,
+    `, ${alignmentText}, sum `,
     sum,
     ", c = ",
     result,

@@ -20,7 +20,7 @@ import { scalarLayout } from "../../arbitraries/formats.js";
 import { decode } from "../../oracle/core/scalar.js";
 import { derivedSeed, draws } from "../harness/draws.js";
 
-interface Published {
+interface PublishedLimits {
   readonly source: string;
   readonly max: number;
   readonly minNormal: number;
@@ -37,7 +37,7 @@ const ML_DTYPES = "ml_dtypes, finfo";
 const IEEE = "IEEE 754-2019, table 3.5";
 
 /** The values as published; powers of two are written as such. */
-const PUBLISHED: Readonly<Record<ScalarFormat, Published>> = {
+const PUBLISHED: Readonly<Record<ScalarFormat, PublishedLimits>> = {
   e4m3: { source: OFP8, max: 448, minNormal: 2 ** -6, minPositive: 2 ** -9, infinity: false, nans: 2 },
   e5m2: { source: OFP8, max: 57344, minNormal: 2 ** -14, minPositive: 2 ** -16, infinity: true, nans: 6 },
   e2m1: { source: MX_ELEMENTS, max: 6, minNormal: 1, minPositive: 0.5, infinity: false, nans: 0 },
@@ -161,9 +161,11 @@ describe("published limits", () => {
     it(`${name}: all codes decoded in one call have the same values`, () => {
       const { bits, maxCode, maxExponent } = factsOf(name);
       const values = Array.from({ length: 2 ** bits }, (_, code) => decode(code, SCALAR_FORMATS[name]));
-      const finite = values.filter(Number.isFinite);
-      expect(finite.reduce((largest, value) => Math.max(largest, value))).toBe(max);
-      expect(finite.reduce((min, value) => (value > 0 ? Math.min(min, value) : min), max)).toBe(minPositive);
+      const finiteValues = values.filter(Number.isFinite);
+      expect(finiteValues.reduce((largest, value) => Math.max(largest, value))).toBe(max);
+      expect(finiteValues.reduce((min, value) => (value > 0 ? Math.min(min, value) : min), max)).toBe(
+        minPositive,
+      );
       expect(values.filter(Number.isNaN)).toHaveLength(nans);
       expect(values.includes(Infinity)).toBe(infinity);
       expect(values[maxCode]).toBe(max);

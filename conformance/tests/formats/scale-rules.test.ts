@@ -75,10 +75,10 @@ function scalesOf(
   return storedCodes.slice(0, patterns.length);
 }
 
-/** Values of bf16: all of them in a full run. */
+/** Bit patterns of bf16: all of them in a full run, else a sample. */
 const PATTERNS = Uint16Array.from(sampleCases([...new Array(1 << 16).keys()]));
 
-/** The steps of scales: around numbers of few bits in each binade. */
+/** f32 bit patterns next to numbers with few significant bits, in each binade: scales change there. */
 function stepPatterns(): Uint32Array {
   const steps: number[] = [];
   for (let exponent = -149; exponent < 128; exponent++) {

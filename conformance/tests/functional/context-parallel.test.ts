@@ -148,11 +148,11 @@ function part(
     firstPosition * (allValues.size / (testCase.ranks * testCase.length)),
     shape,
   );
-  return testCase.layout === "sbhd" ? ownValues : swapped(ownValues);
+  return testCase.layout === "sbhd" ? ownValues : swapFirstAxes(ownValues);
 }
 
 /** Exchanges the first two dimensions. */
-function swapped(x: Tensor): Tensor {
+function swapFirstAxes(x: Tensor): Tensor {
   const [a, b, ...otherSizes] = x.shape as readonly [number, number, number, number];
   const unit = otherSizes[0] * otherSizes[1];
   const out = x.clone().reshape([b, a, ...otherSizes]);
@@ -211,11 +211,11 @@ function run(
   const sinks = testCase.sinks ? new Variable(tensor(b, logits, [heads]), true) : undefined;
   const out = attention(q, k, v, { ...optionsOf(b, testCase), ...(sinks ? { sinks } : {}), ...options });
   out.backward(grads(part(b, testCase, "grad", firstPosition, positions)));
-  const order = (x: Tensor): Tensor => (testCase.layout === "sbhd" ? x.clone() : swapped(x));
+  const order = (x: Tensor): Tensor => (testCase.layout === "sbhd" ? x.clone() : swapFirstAxes(x));
   const results = [out.tensor, q.grad, k.grad, v.grad].map((x) => scope.keep(order(x as Tensor)));
-  const ofSinks = sinks?.grad && scope.keep(sinks.grad.clone());
+  const gradOfSinks = sinks?.grad && scope.keep(sinks.grad.clone());
   for (const leaf of [q, k, v, ...(sinks ? [sinks] : [])]) leaf.zeroGrad();
-  return [...results, ofSinks] as unknown as Results;
+  return [...results, gradOfSinks] as unknown as Results;
 }
 
 const bits = async (x: Tensor): Promise<number[]> => [...(await x.data())].map(Number);
@@ -270,9 +270,9 @@ describe("context parallelism", () => {
           using expected = isByHeads
             ? (expectedResults[4] as Tensor).clone()
             : sinksOf(backends[0] as Backend, testCase, rank);
-          const ofRank = (i: number) => !isByHeads || Math.floor((i * ranks) / heads) === rank;
+          const isHeadOfRank = (i: number) => !isByHeads || Math.floor((i * ranks) / heads) === rank;
           expect(await bits(dsinks), `sinks of rank ${rank} of ${JSON.stringify(testCase)}`).toEqual(
-            (await bits(expected)).map((x, i) => (ofRank(i) ? x : 0)),
+            (await bits(expected)).map((x, i) => (isHeadOfRank(i) ? x : 0)),
           );
         }
         for (const tensorToFree of [expectedResults, ...results].flat()) tensorToFree?.dispose();

@@ -116,10 +116,10 @@ it("divide: the gradients are grad / y and -(grad * ((x / y) / y)), each operati
       const grad = mapElements(x.dtype, [upstream], (value) => value);
       const result = divide(xLeaf, yLeaf);
       result.backward(upload(backend(), grad));
-      const ofY = (g = 0, a = 0, b = 0) => mul(mul(g, div(div(a, b), b)), -1);
+      const gradientOfY = (g = 0, a = 0, b = 0) => mul(mul(g, div(div(a, b), b)), -1);
       expect(download(result.tensor)).toEqual(mapElements(x.dtype, [x, y], div));
       expect(gradOf(xLeaf)).toEqual(mapElements(x.dtype, [grad, y], div));
-      expect(gradOf(yLeaf)).toEqual(mapElements(y.dtype, [grad, x, y], ofY));
+      expect(gradOf(yLeaf)).toEqual(mapElements(y.dtype, [grad, x, y], gradientOfY));
       for (const leafToClear of [xLeaf, yLeaf]) leafToClear.zeroGrad();
     }),
     withExamples<[(typeof ORDINARY)[number]]>(ORDINARY.map((example) => [example])),
@@ -146,14 +146,14 @@ const expandable: fc.Arbitrary<readonly [shape: Shape, small: Shape]> = fc
   )
   .filter(([shape, smallShape]) => String(shape) !== String(smallShape));
 
-interface Expanded {
+interface ExpandedOperation {
   readonly x: PlainTensor<WideDType>;
   readonly y: PlainTensor<WideDType>;
   readonly upstream: PlainTensor<WideDType>;
 }
 
 /** The gradients 1 + 2^-8 + 2^-10 and -2^-9. Their sum rounds to 1 in bf16, and the sum of the rounded gradients to 1 + 2^-7. */
-const ROUNDED_UP: Expanded = {
+const ROUNDED_UP: ExpandedOperation = {
   x: fromCodes("f32", [2], [0x3f800000, 0x3f800000]),
   y: fromCodes("bf16", [1], [0x3f80]),
   upstream: fromCodes("f32", [2], [0x3f80a000, 0xbb000000]),

@@ -129,11 +129,17 @@ it("split refuses sizes that do not add up", () => {
 
 it("concatenate: the gradient of each tensor is its slice of the gradient; a constant has none", () => {
   const cases = fc.nat({ max: 2 }).chain((dim) => {
-    const total = SHAPE.map((size, axis) => (axis === dim ? 2 * size + 1 : size));
+    const totalShape = SHAPE.map((size, axis) => (axis === dim ? 2 * size + 1 : size));
     const constantShape = SHAPE.map((size, axis) => (axis === dim ? 1 : size));
     return wideType().chain((dtype) => {
       const tensor = (shape: Shape) => wideTensor(shape, { dtype });
-      return fc.tuple(fc.constant(dim), tensor(SHAPE), tensor(constantShape), tensor(SHAPE), tensor(total));
+      return fc.tuple(
+        fc.constant(dim),
+        tensor(SHAPE),
+        tensor(constantShape),
+        tensor(SHAPE),
+        tensor(totalShape),
+      );
     });
   });
   fc.assert(
@@ -184,8 +190,8 @@ it("permute: a rotation of three dimensions is inverted by the gradient", () => 
   const source = leaf(x);
   const result = permute(source, [2, 0, 1]);
   expect(result.shape).toEqual([4, 3, 5]);
-  const rotated = permute(upload(backend(), upstream), [2, 0, 1]);
-  result.backward(rotated.tensor);
+  const permutedGrad = permute(upload(backend(), upstream), [2, 0, 1]);
+  result.backward(permutedGrad.tensor);
   expect(gradOf(source)).toEqual(upstream);
   source.zeroGrad();
 });

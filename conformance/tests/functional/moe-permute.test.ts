@@ -20,7 +20,7 @@ const COLUMNS = 9;
 /** How tokens choose among experts. */
 const ROUTINGS = {
   spread: (token: number, slot: number, experts: number) => (token + slot) % experts,
-  allToOne: (_t: number, k: number, experts: number) => (experts - 1 + k) % experts,
+  allToOne: (_token: number, slot: number, experts: number) => (experts - 1 + slot) % experts,
   oneWithout: (token: number, slot: number, experts: number) =>
     (((token + slot) % Math.max(experts - 1, 1)) + 1) % experts,
 } as const;
@@ -56,12 +56,12 @@ const floats = (seed: number, shape: readonly number[], dtype: "f32" | "bf16") =
     ),
   );
 
-function permutes(row: (typeof ROWS)[number]): void {
+function testPermutation(row: (typeof ROWS)[number]): void {
   using _scope = new Scope();
   const { mapType, tokens, experts, alignSize, dtype, probsType } = row;
   const topk = Math.min(row.topk, experts);
   const expertsPerToken = Array.from({ length: tokens }, (_, token) =>
-    Array.from({ length: topk }, (_, k) => ROUTINGS[row.routing](token, k, experts)),
+    Array.from({ length: topk }, (_, slot) => ROUTINGS[row.routing](token, slot, experts)),
   );
   const map =
     mapType === "index"
@@ -98,7 +98,7 @@ function permutes(row: (typeof ROWS)[number]): void {
     ...{ mapType, numOutTokens, alignSize },
     numExperts: mapType === "index" ? experts : undefined,
   };
-  const permuted = functional.moePermuteWithProbs(...leaves, routingMap, options);
+  const permutation = functional.moePermuteWithProbs(...leaves, routingMap, options);
   const withoutProbs = functional.moePermute(leaves[0], routingMap, options);
 
   const takenRows = oracle.takeRows(rowsOf(x), COLUMNS, expected.sources, {
@@ -108,15 +108,15 @@ function permutes(row: (typeof ROWS)[number]): void {
   const weights = rowsOf(probs).flat();
   const shares = expected.sources.map((source) => (source < 0 ? 0 : (weights[source] as number)));
   const output = rounded(dtype, [numOutTokens, COLUMNS], takenRows.flat());
-  expect(download(permuted.output.tensor)).toEqual(output);
+  expect(download(permutation.output.tensor)).toEqual(output);
   expect(download(withoutProbs.output.tensor)).toEqual(output);
-  expect(download(permuted.permutedProbs.tensor)).toEqual(rounded(probsType, [numOutTokens], shares));
-  expect([...permuted.rowIdMap.tokensPerExpert.dataSync()]).toEqual(expected.tokensPerExpert);
+  expect(download(permutation.permutedProbs.tensor)).toEqual(rounded(probsType, [numOutTokens], shares));
+  expect([...permutation.rowIdMap.tokensPerExpert.dataSync()]).toEqual(expected.tokensPerExpert);
 
   // the output of the experts: other values than their input
   const experts1 = floats(3, [numOutTokens, COLUMNS], dtype);
   const outputs = new Variable(upload(backend(), experts1), true);
-  const mergedOutput = functional.moeUnpermute(outputs, permuted.rowIdMap, { mergingProbs: leaves[1] });
+  const mergedOutput = functional.moeUnpermute(outputs, permutation.rowIdMap, { mergingProbs: leaves[1] });
   const sums = oracle.combineRows(rowsOf(experts1), COLUMNS, rows, rowsOf(probs));
   expect(download(mergedOutput.tensor)).toEqual(rounded(dtype, [tokens, COLUMNS], sums.flat()));
 
@@ -131,7 +131,7 @@ function permutes(row: (typeof ROWS)[number]): void {
   leaves[1].zeroGrad();
 
   const gradOutput = floats(5, [numOutTokens, COLUMNS], dtype);
-  permuted.output.backward(upload(backend(), gradOutput));
+  permutation.output.backward(upload(backend(), gradOutput));
   const combinedRows = oracle.combineRows(rowsOf(gradOutput), COLUMNS, rows, undefined);
   expect(download(leaves[0].grad as Tensor)).toEqual(rounded(dtype, [tokens, COLUMNS], combinedRows.flat()));
   for (const leaf of [...leaves, outputs]) leaf.zeroGrad();
@@ -140,14 +140,16 @@ function permutes(row: (typeof ROWS)[number]): void {
   const probsGrad = floats(6, [numOutTokens], probsType);
   secondCall.permutedProbs.backward(upload(backend(), probsGrad));
   const gradients = rowsOf(probsGrad).flat();
-  const ofProbs = rows.flat().map((rowIndex) => (rowIndex < 0 ? 0 : (gradients[rowIndex] as number)));
-  expect(download(leaves[1].grad as Tensor)).toEqual(rounded(probsType, [tokens, width], ofProbs));
+  const expectedProbsGrad = rows
+    .flat()
+    .map((rowIndex) => (rowIndex < 0 ? 0 : (gradients[rowIndex] as number)));
+  expect(download(leaves[1].grad as Tensor)).toEqual(rounded(probsType, [tokens, width], expectedProbsGrad));
   for (const leaf of leaves) leaf.zeroGrad();
 }
 
 describe("permutations and their gradients equal the oracle", () => {
   it(`over ${ROWS.length} routings, which have every three options`, () => {
-    for (const row of ROWS) permutes(row);
+    for (const row of ROWS) testPermutation(row);
   });
 });
 

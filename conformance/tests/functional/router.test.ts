@@ -121,12 +121,12 @@ function scores(
   const oracleLoss = oracle.auxLoss(values, [...wideValues(counts)], numbers);
   expect(download(loss.tensor)).toEqual(rounded("f32", [], [oracleLoss.loss]));
   loss.backward(tensor(backend(), [1.5], []));
-  const ofScores = oracleLoss.backward(1.5);
+  const gradOfScores = oracleLoss.backward(1.5);
   expect(download(leaf.grad as Tensor)).toEqual(
     rounded(
       dtype,
       shape,
-      expected.flatMap((token) => token.backward(ofScores)),
+      expected.flatMap((token) => token.backward(gradOfScores)),
     ),
   );
   leaf.zeroGrad();

@@ -116,9 +116,9 @@ describe("a run resumed from a checkpoint", () => {
     using run = new DrawnRun(backend(), { ...PLAN, recipe: "nvfp4" });
     run.train(0, 1);
     const stateBefore = run.state();
-    const saving = save(run);
+    const pendingSave = save(run);
     run.train(1, 2);
-    await saving;
+    await pendingSave;
     await load(run);
     expect(run.state()).toBe(stateBefore);
   });
@@ -397,7 +397,7 @@ describe("a checkpoint that does not fit the run", () => {
     async (count) => {
       using _run = await savedRun(PLAN);
       using run = otherRun(PLAN, 1);
-      await recordChanged("lockstep.checkpoint", ({ steps, ...record }) => {
+      await rewriteRecord("lockstep.checkpoint", ({ steps, ...record }) => {
         const [name] = Object.keys(steps as object) as [string];
         return { ...record, steps: { ...(steps as object), [name]: count } };
       });
@@ -411,7 +411,7 @@ describe("a checkpoint that does not fit the run", () => {
   ])("is refused if its record has %s", async (_what, extraFields, message) => {
     using _run = await savedRun(PLAN);
     using run = otherRun(PLAN, 1);
-    await recordChanged("lockstep.checkpoint", ({ steps, ...record }) => ({
+    await rewriteRecord("lockstep.checkpoint", ({ steps, ...record }) => ({
       ...record,
       ...(extraFields ? { steps: { ...(steps as object), ...extraFields } } : {}),
     }));
@@ -435,7 +435,7 @@ describe("a checkpoint that does not fit the run", () => {
     using _run = await savedRun(plan);
     using run = otherRun(plan, 1);
     let stateBefore: unknown;
-    await recordChanged("lockstep.module.0.weight", (record) => {
+    await rewriteRecord("lockstep.module.0.weight", (record) => {
       stateBefore = record[field];
       return { ...record, [field]: value };
     });
@@ -448,7 +448,7 @@ describe("a checkpoint that does not fit the run", () => {
     const plan: DrawnPlan = { ...PLAN, recipe: "mxfp8", layers: ["bare", "linear"] };
     using _run = await savedRun(plan);
     using run = otherRun(plan, 1);
-    await recordChanged("lockstep.module.1.weight", (record) => ({ ...record, version: "0" }));
+    await rewriteRecord("lockstep.module.1.weight", (record) => ({ ...record, version: "0" }));
     await expectRefusal(run, /contents have changed since it was saved/);
   });
 
@@ -477,7 +477,7 @@ describe("a checkpoint that does not fit the run", () => {
     });
   }
 
-  function recordChanged(
+  function rewriteRecord(
     key: string,
     alter: (record: Readonly<Record<string, unknown>>) => Readonly<Record<string, unknown>>,
   ): Promise<void> {

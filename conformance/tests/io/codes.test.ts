@@ -63,10 +63,10 @@ describe("codes of 6 bits", () => {
           expect(() => sixBitBytes("x", codes)).toThrow(DTypeError);
           return;
         }
-        const packed = sixBitBytes("x", codes);
-        expect(packed.length).toBe((codes.length * 3) / 4);
-        for (const [i, code] of codes.entries()) expect(bitsOf(packed, 6 * i, 6)).toBe(BigInt(code));
-        expect(unpackCodes("F6_E2M3", packed)).toEqual(codes);
+        const packedBytes = sixBitBytes("x", codes);
+        expect(packedBytes.length).toBe((codes.length * 3) / 4);
+        for (const [i, code] of codes.entries()) expect(bitsOf(packedBytes, 6 * i, 6)).toBe(BigInt(code));
+        expect(unpackCodes("F6_E2M3", packedBytes)).toEqual(codes);
       }),
     );
     const sixBitDtypes = DTYPES.filter((name) => sixBitDType(name) !== undefined);

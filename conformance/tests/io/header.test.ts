@@ -32,7 +32,7 @@ function members(text: string, minBytes?: number): readonly (readonly [string, u
 }
 
 /** The result of `JSON.parse` for the UTF-8 bytes of a text, in which unpaired surrogates are replaced. */
-function parsed(text: string): unknown {
+function parseOrError(text: string): unknown {
   try {
     return JSON.parse(new TextDecoder("utf-8", { ignoreBOM: true }).decode(bytesOf(text)));
   } catch {
@@ -129,7 +129,7 @@ describe("the reader of headers", () => {
   ])("is JSON.parse on %s text, in whatever pieces", (_, texts) => {
     fc.assert(
       fc.property(texts, leasts, (text, minBytes) => {
-        const [actual, expected] = [members(text, minBytes), parsed(text)];
+        const [actual, expected] = [members(text, minBytes), parseOrError(text)];
         if (expected === undefined || !text.startsWith("{")) {
           expect(actual).toBeInstanceOf(Error);
           return;

@@ -281,8 +281,8 @@ describe("writing a file", () => {
     async ({ skip }) => {
       const disk = join(folder, "disk");
       mkdirSync(disk);
-      const mounted = spawnSync("mount", ["-t", "tmpfs", "-o", "size=64k", "tmpfs", disk]).status === 0;
-      if (!mounted) return skip("mount was not permitted");
+      const isMounted = spawnSync("mount", ["-t", "tmpfs", "-o", "size=64k", "tmpfs", disk]).status === 0;
+      if (!isMounted) return skip("mount was not permitted");
       try {
         const largePlan = { tensors: [{ name: "a", dtype: "U8", shape: [1 << 20] }] } as const;
         const body = (writeTensor: PutTensor): Promise<void> => writeTensor("a", new Uint8Array(1 << 20));

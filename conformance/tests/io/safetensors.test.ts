@@ -59,16 +59,16 @@ describe("safetensors", () => {
     });
     const metadata = fc.dictionary(fc.string(), fc.string(), { maxKeys: 4 });
     await fc.assert(
-      fc.asyncProperty(names, kinds, metadata, async (keys, plans, meta) => {
+      fc.asyncProperty(names, kinds, metadata, async (keys, plans, extraMetadata) => {
         const tensors = keys.map((name, i) => ({ name, ...plans[i]! })).filter(wholeBytes);
         const path = join(folder, "out.safetensors");
-        await writeSafetensors(path, { tensors, metadata: meta }, async (writeTensor) => {
+        await writeSafetensors(path, { tensors, metadata: extraMetadata }, async (writeTensor) => {
           for (const tensor of tensors.toReversed()) await writeTensor(tensor.name, contentsOf(tensor));
         });
         const file = await SafetensorsFile.open(path);
         try {
           expect([...file.tensors.keys()].toSorted()).toEqual(tensors.map(({ name }) => name).toSorted());
-          expect({ ...file.metadata }).toEqual({ ...meta });
+          expect({ ...file.metadata }).toEqual({ ...extraMetadata });
           for (const tensor of tensors) {
             const foundEntry = file.entry(tensor.name);
             expect(foundEntry).toMatchObject({ dtype: tensor.dtype, shape: tensor.shape });
@@ -181,8 +181,8 @@ describe("safetensors", () => {
     ],
     ["is a folder", () => folder, /not a file|folder/],
     ["is not there", () => join(folder, "none"), /no such file/],
-  ] as [string, () => string, RegExp?][])("refuses a file that %s", async (_, make, says) => {
-    expect(await refusal(make())).toMatch(says ?? /has 3 bytes/);
+  ] as [string, () => string, RegExp?][])("refuses a file that %s", async (_, make, message) => {
+    expect(await refusal(make())).toMatch(message ?? /has 3 bytes/);
   });
 
   it("names the existing tensors if a tensor does not exist", async () => {
@@ -201,10 +201,10 @@ describe("safetensors", () => {
       /more than its 2 bytes/,
     ],
     ["a tensor was not planned", (writeTensor) => writeTensor("b", Uint8Array.of(1)), /not planned/],
-  ])("leaves nothing behind, and the old file alone, where %s", async (_, body, says) => {
+  ])("leaves nothing behind, and the old file alone, where %s", async (_, body, message) => {
     const path = join(folder, "out.safetensors");
     writeFileSync(path, "old");
-    await expect(writeSafetensors(path, plan, body)).rejects.toThrow(says);
+    await expect(writeSafetensors(path, plan, body)).rejects.toThrow(message);
     expect(readdirSync(folder)).toEqual(["out.safetensors"]);
     expect(readFileSync(path, "utf8")).toBe("old");
   });

@@ -158,7 +158,7 @@ function shardedLayer(
   const { tp: group, dp } = world.split({ tp, dp: world.size / tp });
   const random = new RandomState(seed);
   const module = new Linear(world.backend, 4, rows, { group, parallelMode: "column", random });
-  const sharded = fullyShard(module, dp as ProcessGroup, { mesh });
+  const shardedModule = fullyShard(module, dp as ProcessGroup, { mesh });
   const optimizer = new AdamW(module, { learningRate: 0.1, ...masters });
   /** The full parameters and their masters, gathered from the ranks. */
   const wholeValues = async (): Promise<string[]> => {
@@ -168,7 +168,7 @@ function shardedLayer(
     for (const [name, parameter] of module.namedParameters())
       for (const ownTensor of [parameter.tensor, masters.get(name)])
         if (ownTensor) {
-          const rowsOfRank = sharded.gather(parameter, ownTensor);
+          const rowsOfRank = shardedModule.gather(parameter, ownTensor);
           texts.push(String(await (group as ProcessGroup).allGather(rowsOfRank).data()));
         }
     return texts;
@@ -256,7 +256,7 @@ describe("a tensor divided among ranks", () => {
 
   it("is written once if all ranks have it, and no rank writes more than another but the largest", async () => {
     const sizes = fc.array(fc.constantFrom(8, 64, 512), { minLength: 8, maxLength: 32 });
-    const repeated = (size: number) => Array.from({ length: 8 }, () => size);
+    const eightOf = (size: number) => Array.from({ length: 8 }, () => size);
     await fc.assert(
       fc.asyncProperty(sizes, async (elements) => {
         await Promise.all(
@@ -282,7 +282,7 @@ describe("a tensor divided among ranks", () => {
           Math.max(...rankBytes),
         );
       }),
-      { numRuns: draws(15), examples: [[repeated(64)]] },
+      { numRuns: draws(15), examples: [[eightOf(64)]] },
     );
   });
 
@@ -538,12 +538,15 @@ describe("a run of several ranks", () => {
       const random = new RandomState(3n);
       return { module: new Linear(group.backend, 16, 16, { random }), group, random };
     });
-    const withOne = (kind: string) =>
+    const stateWithOptimizer = (kind: string) =>
       states.map((state) => ({ ...state, optimizer: KINDS[kind]?.(state.module) as Optimizer }));
     for (const [savedKind, loadedKind] of Object.keys(KINDS).flatMap((a) =>
       Object.keys(KINDS).map((b) => [a, b]),
     )) {
-      const [savedState, loadedState] = [withOne(savedKind as string), withOne(loadedKind as string)];
+      const [savedState, loadedState] = [
+        stateWithOptimizer(savedKind as string),
+        stateWithOptimizer(loadedKind as string),
+      ];
       await Promise.all(savedState.map((state) => saveShardedCheckpoint(folder, state)));
       const results = await Promise.allSettled(
         loadedState.map((state) => loadShardedCheckpoint(folder, state)),
@@ -714,14 +717,14 @@ describe("a save whose ranks do not see one folder", () => {
   });
 
   it("fails if one of them cannot write, and the files of the others are removed", async () => {
-    const blocked = join(otherFolder, "blocked");
-    writeFileSync(blocked, "");
+    const blockedFolder = join(otherFolder, "blocked");
+    writeFileSync(blockedFolder, "");
     const errors = await Promise.all(
       groupsOf(3).map(async (group) => {
         using module = new Parts(group, [partAlong([3], 0, [[group.rank, group.rank + 1]])], () =>
           Float32Array.of(1),
         );
-        const ownFolder = group.rank === 1 ? blocked : folder;
+        const ownFolder = group.rank === 1 ? blockedFolder : folder;
         return await saveShardedCheckpoint(ownFolder, { module, group }).catch((error: unknown) => error);
       }),
     );
@@ -812,9 +815,9 @@ describe("interrupted saves", () => {
     const index = readFileSync(join(folder, "checkpoint.index.json"));
     for (const run of runsOfRanks) run.step(0);
     // this rank cannot write, because a file has the name of the folder
-    const blocked = join(folder, "blocked");
-    writeFileSync(blocked, "");
-    for (const error of await settle(runsOfRanks, (run) => saveShardedCheckpoint(blocked, run.state)))
+    const blockedFolder = join(folder, "blocked");
+    writeFileSync(blockedFolder, "");
+    for (const error of await settle(runsOfRanks, (run) => saveShardedCheckpoint(blockedFolder, run.state)))
       expect(error).toBeInstanceOf(FileError);
     // the state after a killed save: complete and incomplete files of another generation, and no index for them
     for (const name of ["generation-0123456789abcdef01234567", "generation-ffffffffffffffffffffffff"]) {

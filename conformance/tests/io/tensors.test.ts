@@ -193,9 +193,9 @@ describe("tensors that are saved", () => {
 
   it("have the values at the time of the call", async () => {
     const x = tensor(backend(), [1, 2, 3, 4]);
-    const saving = saveTensors(path, { x });
+    const pendingSave = saveTensors(path, { x });
     x.dispose();
-    await saving;
+    await pendingSave;
     const { tensors } = await loadTensors(path, backend());
     expect([...(tensors.get("x") as Tensor).dataSync()]).toEqual([1, 2, 3, 4]);
     dispose(tensors.values());

@@ -32,13 +32,13 @@ function numberOf(args: Values, name: string, sizeName: string): number {
 }
 
 /** The tensors whose number of elements differs from the declared one, as strings. */
-function wrongSizes(args: Values, takes: Takes): string[] {
+function wrongSizes(args: Values, declaredSizes: Takes): string[] {
   const numbers = new Map(
-    Object.entries(takes).flatMap(([name, size]) =>
+    Object.entries(declaredSizes).flatMap(([name, size]) =>
       typeof size === "string" ? [[name, numberOf(args, name, size)] as const] : [],
     ),
   );
-  return Object.entries(takes).flatMap(([key, size]) => {
+  return Object.entries(declaredSizes).flatMap(([key, size]) => {
     const tensor = args[key.replace(/\?$/, "")];
     if (typeof size === "string" || !(tensor instanceof Tensor)) return [];
     const factors = size[1].split(" * ").map((factor) => numbers.get(factor) ?? Number(factor));
@@ -50,22 +50,22 @@ function wrongSizes(args: Values, takes: Takes): string[] {
 }
 
 /** The declaration with one size replaced by another in the size of one tensor. */
-function misstated(takes: Takes): Takes[] {
-  const sizes = Object.keys(takes).filter((name) => String(takes[name]).includes("."));
-  return Object.entries(takes).flatMap(([key, size]) => {
+function misstatedSizes(declaredSizes: Takes): Takes[] {
+  const sizes = Object.keys(declaredSizes).filter((name) => String(declaredSizes[name]).includes("."));
+  return Object.entries(declaredSizes).flatMap(([key, size]) => {
     if (typeof size === "string") return [];
     const [element, elements] = size;
     const [firstSize = ""] = elements.split(" * ");
     const otherSizes = sizes.filter((size) => size !== firstSize);
     return otherSizes.map((size) => ({
-      ...takes,
+      ...declaredSizes,
       [key]: [element, elements.replace(firstSize, size)] as const,
     }));
   });
 }
 
 /** Records the arguments of an operation. */
-class Noting extends PassingBackend {
+class RecordingArguments extends PassingBackend {
   readonly argumentsByOperation = new Map<OpName, Values[]>();
 
   override run<K extends OpName>(op: K, args: OpArgs[K]): void {
@@ -81,8 +81,8 @@ class Noting extends PassingBackend {
 describe("a declared lowering", () => {
   const backend = useBackend();
 
-  it.each(LOWERINGS)("%s has the sizes of its tensors", (name, takes) => {
-    const recorder = new Noting(backend());
+  it.each(LOWERINGS)("%s has the sizes of its tensors", (name, declaredSizes) => {
+    const recorder = new RecordingArguments(backend());
     const { arbitrary, run } = OPERATIONS[name];
     for (const input of fc.sample(arbitrary as fc.Arbitrary<never>, {
       numRuns: draws(80),
@@ -92,7 +92,7 @@ describe("a declared lowering", () => {
       run(recorder, input);
     }
     const calls = recorder.argumentsByOperation.get(name) ?? [];
-    for (const wrong of misstated(takes))
+    for (const wrong of misstatedSizes(declaredSizes))
       expect(calls.some((args) => wrongSizes(args, wrong).length > 0)).toBe(true);
   });
 });

@@ -24,7 +24,7 @@ import { useBackend } from "../harness/suite.js";
 const backend = useBackend({ threads: 1, datapath: "hopper" });
 const exact = useBackend({ threads: 1, datapath: "exact" });
 const SIZES = { rows: 32, from: 32, to: 64, middle: 96 };
-const seeded = () => ({ random: new RandomState(7n) });
+const seededOptions = () => ({ random: new RandomState(7n) });
 
 /** The classes of `src` that extend `Module`, directly or indirectly. */
 function moduleClasses(): readonly { readonly name: string; readonly isAbstract: boolean }[] {
@@ -47,8 +47,8 @@ function entryPoints(): readonly string[] {
 }
 
 describe("the table of modules", () => {
-  const exported = entryPoints().map(textOf).join("\n");
-  const isPublic = (name: string): boolean => new RegExp(`\\b${name}\\b`).test(exported);
+  const exportedTypes = entryPoints().map(textOf).join("\n");
+  const isPublic = (name: string): boolean => new RegExp(`\\b${name}\\b`).test(exportedTypes);
   const types = Object.values(MODULES).map(({ type }) => type.name);
 
   it("has a row for each public class that can be created, and no other", () => {
@@ -68,7 +68,7 @@ describe.each(rowsWhere())("the row of %s", (_, row) => {
   it("lists the settings of its constructor", () => {
     const isTaken = (name: string): boolean => {
       try {
-        row.buildUnfiltered(backend(), SIZES, { ...seeded(), [name]: undefined }).dispose();
+        row.buildUnfiltered(backend(), SIZES, { ...seededOptions(), [name]: undefined }).dispose();
         return true;
       } catch (error) {
         expect(String(error)).toContain(name);
@@ -96,7 +96,7 @@ describe.each(rowsWhere())("the row of %s", (_, row) => {
       ["fp8Output", () => true],
       ["fp8Grad", () => true],
     ] as const) {
-      using builtModule = row.build(backend(), SIZES, seeded());
+      using builtModule = row.build(backend(), SIZES, seededOptions());
       const inputs = createInputs(backend(), builtModule, SIZES);
       const call = { [name]: value() };
       const runCall = () =>
@@ -110,7 +110,7 @@ describe.each(rowsWhere())("the row of %s", (_, row) => {
   it("says whether a recipe quantizes its products", () => {
     using _scope = new Scope();
     const [plainResults, quantizedResults] = [undefined, new MXFP8BlockScaling()].map((recipe) => {
-      using builtModule = row.build(backend(), SIZES, seeded());
+      using builtModule = row.build(backend(), SIZES, seededOptions());
       return run(builtModule, recipe).map(({ tensor }) => [...tensor.dataSync()].join());
     });
     expect(plainResults?.[0] !== quantizedResults?.[0]).toBe(row.quantizes);
@@ -118,7 +118,7 @@ describe.each(rowsWhere())("the row of %s", (_, row) => {
 
   it("says whether it computes attention", () => {
     using _scope = new Scope();
-    using builtModule = row.build(exact(), SIZES, seeded());
+    using builtModule = row.build(exact(), SIZES, seededOptions());
     const inputs = createInputs(exact(), builtModule, SIZES);
     const runCall = () => noGrad(() => builtModule.run(inputs));
     if (row.attends) expect(runCall).toThrow(UnsupportedError);
@@ -127,7 +127,7 @@ describe.each(rowsWhere())("the row of %s", (_, row) => {
 
   it("lists its products and its last biases, and whether it consists of modules", () => {
     using _scope = new Scope();
-    using builtModule = row.build(backend(), SIZES, seeded());
+    using builtModule = row.build(backend(), SIZES, seededOptions());
     const { module } = builtModule;
     const [out] = run(builtModule, undefined);
     const shapes = new Map([...module.namedParameters()].map(([name, { shape }]) => [name, shape]));
@@ -143,7 +143,7 @@ describe.each(rowsWhere())("the row of %s", (_, row) => {
   });
 
   it("finds the inputs of a module that was created elsewhere", () => {
-    using builtModule = row.build(backend(), SIZES, seeded());
+    using builtModule = row.build(backend(), SIZES, seededOptions());
     expect(wrapModule(builtModule.module)?.inputs(8)).toEqual(builtModule.inputs(8));
   });
 });

@@ -154,7 +154,7 @@ describe.each(Object.entries(OPTIMIZERS))("%s that runs out of memory keeps none
     });
 });
 
-const nothing = { dispose: () => undefined };
+const noModule = { dispose: () => undefined };
 /** Modules that allocate parameters. */
 const MADE = rowsWhere(({ hasNoParameters }) => !hasNoParameters).flatMap(([name, row]) =>
   Object.entries(QUANTIZED).map(([kind, recipe]) => [name, kind, row, recipe] as const),
@@ -165,7 +165,7 @@ describe("a constructor that runs out of memory keeps none of its parameters", (
     const init = { enabled: recipe !== undefined, recipe };
     const make = () => row.build(backend(), SIZES).module;
     expectAllFreed(
-      () => nothing,
+      () => noModule,
       () => quantizedModelInit(init, make).dispose(),
     );
   });

@@ -85,15 +85,15 @@ const HAVE_ALL_VALUES: ReadonlySet<string> = new Set(["bf16", "f32", "lockstep-m
 it("in every form, of a file of bf16", async () => {
   const path = newPath();
   await writeHub(path, tinyModel(TINY));
-  const stored = parametersOf(await outcomeOf(path, { dtype: "f32" }));
-  const names = [...(stored?.keys() ?? [])];
+  const storedParameters = parametersOf(await outcomeOf(path, { dtype: "f32" }));
+  const names = [...(storedParameters?.keys() ?? [])];
   const refusals: string[] = [];
-  const tested = sampleCases(CONVERSION_TARGETS, 8);
-  for (const weights of tested) {
+  const testedTargets = sampleCases(CONVERSION_TARGETS, 8);
+  for (const weights of testedTargets) {
     const parameters = parametersOf(await requireEqual(path, { weights, dtype: "f32" }));
     if (!parameters) refusals.push(weights);
     else {
-      const changedNames = names.filter((name) => parameters.get(name) !== stored?.get(name));
+      const changedNames = names.filter((name) => parameters.get(name) !== storedParameters?.get(name));
       expect(changedNames.length > 0, weights).toBe(!HAVE_ALL_VALUES.has(weights));
       for (const name of changedNames)
         expect(name).toMatch(/layers\.\d+\.(self_attn|mlp)\.\w+_proj\.weight$/);
@@ -101,7 +101,7 @@ it("in every form, of a file of bf16", async () => {
   }
   // two are forms of matrices of whole 128x128 blocks, one of stacks of experts
   const isRefused = new Set<string>(["modelopt-fp8-block", "transformers-fp8-block", "gpt-oss"]);
-  expect(refusals).toEqual(tested.filter((weights) => isRefused.has(weights)));
+  expect(refusals).toEqual(testedTargets.filter((weights) => isRefused.has(weights)));
 });
 
 it("of drawn models, from files in every form", async () => {
@@ -132,9 +132,9 @@ it("of GGUF files, in every form", async () => {
       tinyChoices,
       forms,
       fc.constantFrom("F32", "F16", "BF16"),
-      async (drawn, weights, type) => {
+      async (modelChoices, weights, type) => {
         const path = `${newPath()}.gguf`;
-        await writeGguf(path, tinyModel({ ...drawn, window: undefined }), type);
+        await writeGguf(path, tinyModel({ ...modelChoices, window: undefined }), type);
         await requireEqual(path, { weights });
       },
     ),

@@ -17,11 +17,11 @@ import {
 import { gridLeaf, gridValues } from "../harness/gradients.js";
 import { useBackend } from "../harness/suite.js";
 
-const differentiates = differentiatesOn(useBackend({ threads: 1, datapath: "exact" }));
+const testDerivatives = differentiatesOn(useBackend({ threads: 1, datapath: "exact" }));
 const matrix = ({ rows, columns }: DrawnCase): Shape => [rows, columns];
 
 /** A function of one random leaf. */
-function ofLeaf(
+function functionOfLeaf(
   shape: (drawnCase: DrawnCase) => Shape,
   run: (x: Variable, drawnCase: DrawnCase) => Variable,
   edges = false,
@@ -33,16 +33,16 @@ function ofLeaf(
 }
 
 describe("functions", () => {
-  differentiates(
+  testDerivatives(
     "dotProductAttention, causal and not",
-    ofLeaf(
+    functionOfLeaf(
       ({ rows, extra, firstFlag }) => [2, rows, 3 * (firstFlag ? 2 : 1) * extra],
       (x, { firstFlag, secondFlag }) =>
         functional.dotProductAttention(x, { heads: firstFlag ? 2 : 1, causal: secondFlag }),
     ),
     20,
   );
-  differentiates(
+  testDerivatives(
     "attention, with a bias and sinks, bounded and not",
     (b, { rows, extra, seed, firstFlag, secondFlag }) => {
       const [q, k, v] = [
@@ -61,26 +61,26 @@ describe("functions", () => {
     20,
   );
   for (const [name, run] of Object.entries({ add: functional.add, multiply: functional.multiply }))
-    differentiates(name, (b, drawnCase) => {
+    testDerivatives(name, (b, drawnCase) => {
       const [x, y] = [
         gridLeaf(b, drawnCase.seed, matrix(drawnCase)),
         gridLeaf(b, drawnCase.seed + 1, matrix(drawnCase)),
       ];
       return { leaves: [x, y], run: () => run(x, y) };
     });
-  differentiates(
+  testDerivatives(
     "multiply of a tensor by itself",
-    ofLeaf(matrix, (x) => functional.multiply(x, x)),
+    functionOfLeaf(matrix, (x) => functional.multiply(x, x)),
   );
-  differentiates(
+  testDerivatives(
     "sigmoid",
-    ofLeaf(matrix, (x) => functional.sigmoid(x)),
+    functionOfLeaf(matrix, (x) => functional.sigmoid(x)),
   );
-  differentiates(
+  testDerivatives(
     "reshape",
-    ofLeaf(matrix, (x, drawnCase) => functional.reshape(x, [drawnCase.columns, 1, drawnCase.rows])),
+    functionOfLeaf(matrix, (x, drawnCase) => functional.reshape(x, [drawnCase.columns, 1, drawnCase.rows])),
   );
-  differentiates("divide", (b, drawnCase) => {
+  testDerivatives("divide", (b, drawnCase) => {
     const [x, y] = [
       gridLeaf(b, drawnCase.seed, matrix(drawnCase)),
       gridLeaf(b, drawnCase.seed + 1, matrix(drawnCase)),
@@ -93,7 +93,7 @@ describe("functions", () => {
     add: functional.add,
     multiply: functional.multiply,
   }))
-    differentiates(`${name} of a row or a column to a matrix`, (b, drawnCase) => {
+    testDerivatives(`${name} of a row or a column to a matrix`, (b, drawnCase) => {
       const smallShape = drawnCase.firstFlag ? [drawnCase.columns] : [drawnCase.rows, 1];
       const [x, y] = [
         gridLeaf(b, drawnCase.seed, matrix(drawnCase)),
@@ -101,15 +101,15 @@ describe("functions", () => {
       ];
       return { leaves: [x, y], run: () => run(x, y) };
     });
-  differentiates(
+  testDerivatives(
     "exp",
-    ofLeaf(matrix, (x) => functional.exp(x)),
+    functionOfLeaf(matrix, (x) => functional.exp(x)),
   );
-  differentiates(
+  testDerivatives(
     "rsqrt",
-    ofLeaf(matrix, (x) => functional.rsqrt(functional.add(x, tensor(x.backend, [2], [1])))),
+    functionOfLeaf(matrix, (x) => functional.rsqrt(functional.add(x, tensor(x.backend, [2], [1])))),
   );
-  differentiates("where", (b, drawnCase) => {
+  testDerivatives("where", (b, drawnCase) => {
     const [x, y] = [
       gridLeaf(b, drawnCase.seed, matrix(drawnCase)),
       gridLeaf(b, drawnCase.seed + 1, matrix(drawnCase)),
@@ -118,41 +118,41 @@ describe("functions", () => {
     const condition = tensor(b, Float32Array.from(flags.dataSync()), matrix(drawnCase));
     return { leaves: [x, y], run: () => functional.where(condition, x, y) };
   });
-  differentiates(
+  testDerivatives(
     "cast to its own type",
-    ofLeaf(matrix, (x) => functional.cast(x, "f32")),
+    functionOfLeaf(matrix, (x) => functional.cast(x, "f32")),
   );
-  differentiates(
+  testDerivatives(
     "sum and mean of some dimensions",
-    ofLeaf(
+    functionOfLeaf(
       ({ rows, columns, extra }) => [rows, columns, extra],
       (x, { firstFlag, secondFlag }) =>
         (firstFlag ? functional.sum : functional.mean)(x, { dim: secondFlag ? 1 : [0, -1] }),
     ),
   );
-  differentiates(
+  testDerivatives(
     "mean of all elements",
-    ofLeaf(matrix, (x) => functional.mean(x)),
+    functionOfLeaf(matrix, (x) => functional.mean(x)),
   );
-  differentiates(
+  testDerivatives(
     "softmax along any dimension",
-    ofLeaf(
+    functionOfLeaf(
       ({ rows, columns, extra }) => [rows, columns, extra],
       (x, { seed }) => functional.softmax(x, { dim: seed % 3 }),
     ),
   );
-  differentiates(
+  testDerivatives(
     "cumsum along any dimension, from either end",
-    ofLeaf(
+    functionOfLeaf(
       ({ rows, columns, extra }) => [rows, columns, extra],
       (x, { seed, firstFlag }) => functional.cumsum(x, seed % 3, { reverse: firstFlag }),
     ),
   );
-  differentiates(
+  testDerivatives(
     "dropout",
-    ofLeaf(matrix, (x, { seed }) => functional.dropout(x, { probability: 0.25, seed: BigInt(seed) })),
+    functionOfLeaf(matrix, (x, { seed }) => functional.dropout(x, { probability: 0.25, seed: BigInt(seed) })),
   );
-  differentiates("gather along any dimension", (b, drawnCase) => {
+  testDerivatives("gather along any dimension", (b, drawnCase) => {
     const x = gridLeaf(b, drawnCase.seed, matrix(drawnCase));
     const dim = Number(drawnCase.firstFlag);
     const shape = dim === 0 ? [drawnCase.extra, drawnCase.columns] : [drawnCase.rows, drawnCase.extra];
@@ -161,14 +161,14 @@ describe("functions", () => {
     );
     return { leaves: [x], run: () => functional.gather(x, dim, index) };
   });
-  differentiates(
+  testDerivatives(
     "sqrtSoftplus",
-    ofLeaf(matrix, (x) => functional.sqrtSoftplus(x)),
+    functionOfLeaf(matrix, (x) => functional.sqrtSoftplus(x)),
   );
   for (const scoreFunction of ["softmax", "sigmoid", "sqrtsoftplus"] as const)
-    differentiates(
+    testDerivatives(
       `a router of ${scoreFunction}, and its loss`,
-      ofLeaf(
+      functionOfLeaf(
         matrix,
         (x, { rows, columns, firstFlag, secondFlag, seed }) => {
           const topk = 1 + (seed % columns);
@@ -184,7 +184,7 @@ describe("functions", () => {
         true,
       ),
     );
-  differentiates("moePermuteWithProbs and moeUnpermute", (b, drawnCase) => {
+  testDerivatives("moePermuteWithProbs and moeUnpermute", (b, drawnCase) => {
     const x = gridLeaf(b, drawnCase.seed, matrix(drawnCase));
     const shape = [drawnCase.rows, 3];
     const experts = labels(b, drawnCase.seed + 1, 3 * drawnCase.rows, drawnCase.extra).reshape(shape);
@@ -207,7 +207,7 @@ describe("functions", () => {
     };
     return { leaves: [x, probs], run };
   });
-  differentiates("moeSortChunksByIndex, padding and unpadding", (b, drawnCase) => {
+  testDerivatives("moeSortChunksByIndex, padding and unpadding", (b, drawnCase) => {
     const x = gridLeaf(b, drawnCase.seed, matrix(drawnCase));
     const splits = [drawnCase.rows - 1, 0, 1];
     const run = () => {
@@ -219,16 +219,16 @@ describe("functions", () => {
     };
     return { leaves: [x], run };
   });
-  differentiates(
+  testDerivatives(
     "expand",
-    ofLeaf(
+    functionOfLeaf(
       ({ columns }) => [1, columns, 1],
       (x, { rows, columns, extra }) => functional.expand(x, [2, rows, columns, extra]),
     ),
   );
-  differentiates(
+  testDerivatives(
     "slice",
-    ofLeaf(matrix, (x, { columns, seed, firstFlag }) => {
+    functionOfLeaf(matrix, (x, { columns, seed, firstFlag }) => {
       const start = seed % columns;
       return functional.slice(
         x,
@@ -238,39 +238,39 @@ describe("functions", () => {
       );
     }),
   );
-  differentiates("concatenate", (b, drawnCase) => {
+  testDerivatives("concatenate", (b, drawnCase) => {
     const [x, y] = [
       gridLeaf(b, drawnCase.seed, matrix(drawnCase)),
       gridLeaf(b, drawnCase.seed + 1, [drawnCase.rows, drawnCase.extra]),
     ];
     return { leaves: [x, y], run: () => functional.concatenate([x, y, x], -1) };
   });
-  differentiates(
+  testDerivatives(
     "transpose",
-    ofLeaf(
+    functionOfLeaf(
       ({ rows, columns, extra }) => [rows, columns, extra],
       (x) => functional.transpose(x, 0, -1),
     ),
   );
-  differentiates(
+  testDerivatives(
     "permute",
-    ofLeaf(
+    functionOfLeaf(
       ({ rows, columns, extra }) => [rows, columns, extra],
       (x) => functional.permute(x, [1, 2, 0]),
     ),
   );
   for (const kind of Object.keys(ACTIVATION) as ActivationName[]) {
-    differentiates(
+    testDerivatives(
       `activation ${kind}`,
-      ofLeaf(matrix, (x) => functional.activation(x, kind), KINKED_ACTIVATIONS.includes(kind)),
+      functionOfLeaf(matrix, (x) => functional.activation(x, kind), KINKED_ACTIVATIONS.includes(kind)),
     );
     const halves = ({ rows, extra }: DrawnCase): Shape => [rows, 2 * extra];
-    differentiates(
+    testDerivatives(
       `gated ${kind}`,
-      ofLeaf(halves, (x) => functional.gated(x, kind), KINKED_ACTIVATIONS.includes(kind)),
+      functionOfLeaf(halves, (x) => functional.gated(x, kind), KINKED_ACTIVATIONS.includes(kind)),
     );
   }
-  differentiates("rotaryEmbedding", (b, drawnCase) => {
+  testDerivatives("rotaryEmbedding", (b, drawnCase) => {
     const { rows, columns, extra, firstFlag, secondFlag } = drawnCase;
     const x = gridLeaf(b, drawnCase.seed, [rows, columns, 2, 2 * extra + 1]);
     const rotary = new RotaryPositionEmbedding(b, 2 * extra, { interleaved: firstFlag });
@@ -278,14 +278,14 @@ describe("functions", () => {
     const layout = secondFlag ? ("bshd" as const) : ("sbhd" as const);
     return { leaves: [x], run: () => functional.rotaryEmbedding(x, cos, sin, { layout, interleaved }) };
   });
-  differentiates("embedding", (b, drawnCase) => {
+  testDerivatives("embedding", (b, drawnCase) => {
     const table = gridLeaf(b, drawnCase.seed, [drawnCase.extra, drawnCase.columns]);
     const ids = labels(b, drawnCase.seed, 2 * drawnCase.rows, drawnCase.extra).reshape([2, drawnCase.rows]);
     return { leaves: [table], run: () => functional.embedding(table, ids) };
   });
-  differentiates(
+  testDerivatives(
     "crossEntropyLoss, smoothed and not, with rows that are ignored and without",
-    ofLeaf(matrix, (x, { rows, columns, seed, firstFlag, secondFlag }) =>
+    functionOfLeaf(matrix, (x, { rows, columns, seed, firstFlag, secondFlag }) =>
       functional.crossEntropyLoss(x, labels(x.value.backend, seed, rows, columns), {
         smoothing: firstFlag ? 0.25 : 0,
         ...(secondFlag ? { ignore: 0 } : {}),
@@ -293,9 +293,9 @@ describe("functions", () => {
     ),
     30,
   );
-  differentiates(
+  testDerivatives(
     "mseLoss",
-    ofLeaf(matrix, (x, { seed }) =>
+    functionOfLeaf(matrix, (x, { seed }) =>
       functional.mseLoss(x, tensor(x.value.backend, gridValues(seed + 1, elementCount(x.shape)), x.shape)),
     ),
   );

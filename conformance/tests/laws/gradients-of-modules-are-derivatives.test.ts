@@ -27,9 +27,9 @@ import { inputsWithGradients, recomputeModule, rowsWhere, testedCases } from "..
 import type { BuiltModule, ModuleRow, ModuleSettings } from "../harness/modules/row.js";
 import { useBackend } from "../harness/suite.js";
 
-const differentiates = differentiatesOn(useBackend({ threads: 1, datapath: "exact" }));
-const differentiatesAttention = differentiatesOn(useBackend({ threads: 1, datapath: "fp32" }));
-const differentiatesRow = ({ attends }: ModuleRow) => (attends ? differentiatesAttention : differentiates);
+const testDerivatives = differentiatesOn(useBackend({ threads: 1, datapath: "exact" }));
+const testAttentionDerivatives = differentiatesOn(useBackend({ threads: 1, datapath: "fp32" }));
+const derivativeTestOf = ({ attends }: ModuleRow) => (attends ? testAttentionDerivatives : testDerivatives);
 const F32 = { dtype: "f32" } as const;
 const NORMS: readonly Normalization[] = ["LayerNorm", "RMSNorm"];
 
@@ -50,7 +50,7 @@ const settingsOf = ({ seed, firstFlag, secondFlag }: DrawnCase): ModuleSettings 
 });
 
 /** The elements of several variables. */
-function flattened(variables: readonly Variable[]): Variable {
+function flatten(variables: readonly Variable[]): Variable {
   const [firstVariable, ...otherVariables] = variables as [Variable, ...Variable[]];
   if (otherVariables.length === 0) return firstVariable;
   return functional.concatenate(
@@ -60,7 +60,7 @@ function flattened(variables: readonly Variable[]): Variable {
 }
 
 /** A module of a row as a function of its inputs and parameters. `run` gives results whose elements are all differentiated. */
-function ofRow(
+function functionOfRow(
   row: ModuleRow,
   { activation }: ModuleSettings = {},
   run = (builtModule: BuiltModule, inputs: readonly Variable[]): readonly Variable[] =>
@@ -82,7 +82,7 @@ function ofRow(
     });
     const leaves = [...inputsWithGradients(inputs), ...parametersOf(builtModule.module, seed)];
     const edges = row.edges === true || KINKED_ACTIVATIONS.includes(activation ?? "");
-    return { leaves, hasKinks: edges, run: () => flattened(run(builtModule, inputs)) };
+    return { leaves, hasKinks: edges, run: () => flatten(run(builtModule, inputs)) };
   };
 }
 
@@ -103,13 +103,13 @@ describe("modules", () => {
     ([, drawnCase]) => drawnCase,
     () => false,
   ))
-    if (activation) differentiatesRow(row)(`${name} of ${activation}`, ofRow(row, { activation }), 6);
-    else differentiatesRow(row)(name, ofRow(row));
+    if (activation) derivativeTestOf(row)(`${name} of ${activation}`, functionOfRow(row, { activation }), 6);
+    else derivativeTestOf(row)(name, functionOfRow(row));
 
   for (const [name, row] of sampleCases(ROWS))
-    differentiatesRow(row)(
+    derivativeTestOf(row)(
       `${name}, computed again, and its inputs, which are used twice`,
-      ofRow(row, {}, (builtModule, inputs) => [
+      functionOfRow(row, {}, (builtModule, inputs) => [
         recomputeModule(builtModule, inputs),
         ...inputsWithGradients(inputs),
       ]),
@@ -120,9 +120,9 @@ describe("modules", () => {
     geglu: { activation: "geglu", scoreFunction: "sigmoid" },
     "clamped swiglu": { clamp: { limit: 0.75 }, scoreFunction: "sqrtsoftplus" },
   } as const))
-    differentiates(
+    testDerivatives(
       `MoELayer of ${name}`,
-      ofModule(
+      functionOfModule(
         (b, { columns, extra, firstFlag, secondFlag }) =>
           new MoELayer(b, columns, extra, 3, {
             ...F32,
@@ -135,7 +135,7 @@ describe("modules", () => {
       ),
       6,
     );
-  differentiates("Embedding, as the first of several layers", (b, drawnCase, disposeAfter) => {
+  testDerivatives("Embedding, as the first of several layers", (b, drawnCase, disposeAfter) => {
     const table = new Embedding(b, drawnCase.extra, drawnCase.columns, F32);
     const module = new Sequential(b, table, new Linear(b, drawnCase.columns, drawnCase.rows, F32));
     disposeAfter(module);
@@ -143,7 +143,7 @@ describe("modules", () => {
     return { leaves: parametersOf(module, drawnCase.seed), run: () => module.forward(ids) };
   });
 
-  differentiates("Embedding, of ids that repeat", (b, drawnCase, disposeAfter) => {
+  testDerivatives("Embedding, of ids that repeat", (b, drawnCase, disposeAfter) => {
     const module = new Embedding(b, drawnCase.extra, drawnCase.columns, F32);
     disposeAfter(module);
     const ids = labels(b, drawnCase.seed, drawnCase.rows + 2, drawnCase.extra);
@@ -152,7 +152,7 @@ describe("modules", () => {
 });
 
 /** A module as a function of x and its parameters. */
-function ofModule<M extends Module>(
+function functionOfModule<M extends Module>(
   make: (b: Backend, sizes: DrawnCase) => M,
   forward: (module: M, x: Variable) => Variable,
   edges = false,
@@ -171,9 +171,9 @@ function forwardOf(module: Module & { forward(x: Variable): Variable }, x: Varia
 }
 
 describe("values that are used twice", () => {
-  differentiates(
+  testDerivatives(
     "a residual connection",
-    ofModule(
+    functionOfModule(
       (b, { columns }) => new Linear(b, columns, columns, F32),
       (module, x) => {
         const between = functional.add(x, module.forward(x));
@@ -181,9 +181,9 @@ describe("values that are used twice", () => {
       },
     ),
   );
-  differentiates(
+  testDerivatives(
     "one layer twice, and a sum with itself",
-    ofModule(
+    functionOfModule(
       (b, { columns }) => new Linear(b, columns, columns, F32),
       (module, x) => {
         const y = module.forward(functional.activation(module.forward(x), "gelu"));
@@ -191,7 +191,7 @@ describe("values that are used twice", () => {
       },
     ),
   );
-  differentiates("one table looked up twice", (b, drawnCase, disposeAfter) => {
+  testDerivatives("one table looked up twice", (b, drawnCase, disposeAfter) => {
     const module = new Embedding(b, drawnCase.extra, drawnCase.columns, F32);
     disposeAfter(module);
     const lookUp = (seed: number): Variable =>

@@ -34,7 +34,7 @@ afterAll(async () => {
 });
 
 /** The reference with one change. */
-class Altered extends GuardedBackend {
+class AlteredBackend extends GuardedBackend {
   override readonly memory = this.inner.memory;
 
   constructor(
@@ -105,7 +105,7 @@ describe("comparison", () => {
 
 describe("a backend is caught", () => {
   it("that forgets to write a result", async () => {
-    const forgetfulBackend = new Altered(backend, {
+    const forgetfulBackend = new AlteredBackend(backend, {
       run: (op, _, run) => (op === "decode" ? undefined : run()),
     });
     expect(await decodeLaw(forgetfulBackend)).toMatchObject({
@@ -115,7 +115,7 @@ describe("a backend is caught", () => {
   });
 
   it("that writes past the end of a result", async () => {
-    const overwritingBackend = new Altered(backend, {
+    const overwritingBackend = new AlteredBackend(backend, {
       run(_, args, run) {
         run();
         if (!("out" in args)) return;
@@ -146,7 +146,7 @@ describe("a backend is caught", () => {
   });
 
   it("that differs from the reference, by comparison with it", async () => {
-    const brokenBackend = new Altered(backend, {
+    const brokenBackend = new AlteredBackend(backend, {
       name: "cuda",
       run(op, args, run) {
         run();
@@ -155,7 +155,7 @@ describe("a backend is caught", () => {
       },
     });
     expect(await decodeLaw(brokenBackend)).toMatchObject({ ok: false });
-    expect(await decodeLaw(new Altered(backend, { name: "cuda" }))).toMatchObject({ ok: true });
+    expect(await decodeLaw(new AlteredBackend(backend, { name: "cuda" }))).toMatchObject({ ok: true });
   });
 });
 
@@ -180,11 +180,11 @@ describe("a report", () => {
   });
 
   it("counts declined inputs by reason, and not as runs", async () => {
-    const pickyBackend = new Altered(backend, {
+    const pickyBackend = new AlteredBackend(backend, {
       supports: (op) => (op === "decode" ? { ok: false, reason: "not today" } : { ok: true, agrees: "bits" }),
     });
-    const declined = [{ reason: "decode: not today", count: 60 }];
-    expect(await decodeLaw(pickyBackend)).toMatchObject({ ok: true, runs: 0, declined });
+    const declinedReasons = [{ reason: "decode: not today", count: 60 }];
+    expect(await decodeLaw(pickyBackend)).toMatchObject({ ok: true, runs: 0, declined: declinedReasons });
   });
 
   it("is the same for the same seed, with the same inputs", async () => {
@@ -249,7 +249,8 @@ describe("a single kernel under test", () => {
     const { ok, laws } = await compareWith(kernel, ORACLE, { runs: 50, seed: derivedSeed(2) });
     const reason = "encode: f32 to bf16, ties to even, only";
     expect(ok).toBe(true);
-    for (const { runs, declined } of laws) expect(declined).toEqual([{ reason, count: 50 - runs }]);
+    for (const { runs, declined: declinedReasons } of laws)
+      expect(declinedReasons).toEqual([{ reason, count: 50 - runs }]);
   });
 
   it("can be tested on given inputs only", async () => {

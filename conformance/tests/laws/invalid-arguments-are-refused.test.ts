@@ -122,10 +122,12 @@ describe("arguments", () => {
     const acceptedTrials: string[] = [];
     for (const [, callable] of sampleCases(rows, Math.ceil(rows.length / 4), 1)) {
       const trials = trialsFor(callable);
-      const disposed = trials.find(({ disposedSelf }) => disposedSelf);
-      if (!disposed) continue;
-      for (const otherTrial of trials.filter((trial) => trial.call === disposed.call && !trial.mustRefuse)) {
-        const fault = await makeInvalidCall(resolveTarget(callable), [disposed, otherTrial], backends());
+      const disposedTrial = trials.find(({ disposedSelf }) => disposedSelf);
+      if (!disposedTrial) continue;
+      for (const otherTrial of trials.filter(
+        (trial) => trial.call === disposedTrial.call && !trial.mustRefuse,
+      )) {
+        const fault = await makeInvalidCall(resolveTarget(callable), [disposedTrial, otherTrial], backends());
         if (fault) acceptedTrials.push(fault);
       }
     }

@@ -106,7 +106,7 @@ const REQUEST = { id: 1, args: ["info"] };
 
 const X = { name: "x", dtype: "F32", shape: [1], bytes: new Uint8Array(4) } as const;
 /** A frame with an element of f32 under the name x, and metadata. */
-const withMetadata = (metadata: Readonly<Record<string, string>>): Frame => {
+const frameWithMetadata = (metadata: Readonly<Record<string, string>>): Frame => {
   const [, ...frames] = encodeFrame("file", [X], metadata);
   return Frame.decode("file", new Uint8Array(Buffer.concat(frames)));
 };
@@ -120,7 +120,7 @@ function withHeader(text: string): Frame {
 }
 
 /** A program that answers with a message. */
-function answering(text: string): Peer {
+function peerWithAnswer(text: string): Peer {
   const answer = encodeFrame("answer", [], { [MESSAGE_KEY]: text });
   const frames = new FrameReader(
     "the subject",
@@ -145,7 +145,7 @@ interface Entry {
   readonly parse: (text: string) => unknown;
 }
 
-/** Each reader of JSON, with input that it parses for a long way. */
+/** Each reader of JSON, with input that is almost valid. */
 const ENTRIES: Readonly<Record<string, Entry>> = {
   "the header of a file": {
     texts: fc.oneof(
@@ -161,11 +161,12 @@ const ENTRIES: Readonly<Record<string, Entry>> = {
   },
   "quantizations in the metadata of a file": {
     texts: fc.oneof(damagedJson(RECIPE), objects(Object.keys(RECIPE))),
-    parse: (text) => recipesOf(withMetadata({ "lockstep.checkpoint": text, "lockstep.__proto__": text })),
+    parse: (text) =>
+      recipesOf(frameWithMetadata({ "lockstep.checkpoint": text, "lockstep.__proto__": text })),
   },
   "the record of a checkpoint": {
     texts: fc.oneof(damagedJson(RECORD), objects(Object.keys(RECORD))),
-    parse: (text) => readRecord(withMetadata({ "lockstep.checkpoint": text })),
+    parse: (text) => readRecord(frameWithMetadata({ "lockstep.checkpoint": text })),
   },
   "the index of a sharded checkpoint": {
     texts: damagedJson(INDEX),
@@ -199,15 +200,15 @@ const ENTRIES: Readonly<Record<string, Entry>> = {
   },
   "the options that fuzz recorded": {
     texts: objects(["scale", "seed", "offset", "random-bits"]),
-    parse: (text) => new Inputs(withMetadata({ "lockstep-fuzz": text }), []),
+    parse: (text) => new Inputs(frameWithMetadata({ "lockstep-fuzz": text }), []),
   },
   "a counterexample": {
     texts: fc.oneof(damagedJson(KINDS), objects(["operation", "input", "kinds"])),
-    parse: (text) => readCounterexample(withMetadata({ "lockstep-counterexample": text }), harness),
+    parse: (text) => readCounterexample(frameWithMetadata({ "lockstep-counterexample": text }), harness),
   },
   "the answer of a subject": {
     texts: fc.oneof(damagedJson(HELLO), extreme),
-    parse: (text) => request(answering(text), { fields: {}, tensors: [] }, 10_000),
+    parse: (text) => request(peerWithAnswer(text), { fields: {}, tensors: [] }, 10_000),
   },
 };
 
@@ -249,11 +250,13 @@ describe("JSON from outside", () => {
     await fc.assert(
       fc.asyncProperty(fc.oneof(damagedJson(REQUEST), objects(["id", "args"])), async (text) => {
         const { id, status, error } = await respond(requestBytes(text));
-        const parsed = parsedOrUndefined(text);
+        const parsedRequest = parseOrUndefined(text);
         if (error === undefined) expect(status).toBe(0);
         else expect(["ARGUMENT", "FILE"]).toContain(error.code);
         if (status === 0)
-          expect({ id }).toEqual(JSON.parse(JSON.stringify({ id: (parsed as { id?: unknown }).id ?? null })));
+          expect({ id }).toEqual(
+            JSON.parse(JSON.stringify({ id: (parsedRequest as { id?: unknown }).id ?? null })),
+          );
         expect((await respond(next)).id).toBe("next");
       }),
       { numRuns: draws(60) },
@@ -290,7 +293,7 @@ async function respond(
   );
 }
 
-function parsedOrUndefined(text: string): unknown {
+function parseOrUndefined(text: string): unknown {
   try {
     return JSON.parse(text);
   } catch {

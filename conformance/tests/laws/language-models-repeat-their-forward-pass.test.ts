@@ -49,11 +49,13 @@ function fullRows(model: CausalLM, { lengths }: Rollout): string[][] {
   });
 }
 
-/** The same with a cache, in steps. With `last`, only the logits of each step's last position are computed. */
+/**
+ * The rows of a forward pass with a cache, in steps. With `onlyLast`, only the logits of each step's last position are computed.
+ */
 function steppedRows(
   model: CausalLM,
   { lengths, steps }: Rollout,
-  { pageSize, last }: { readonly pageSize: number | undefined; readonly last: boolean },
+  { pageSize, onlyLast }: { readonly pageSize: number | undefined; readonly onlyLast: boolean },
 ): (string | undefined)[][] {
   using cache = model.createCache({
     ...{ maxBatchSize: 3, maxSequenceLength: LONGEST },
@@ -64,17 +66,17 @@ function steppedRows(
     using _scope = new Scope();
     cache.preStep(step);
     const longest = Math.max(...step.values());
-    const padded = [...step].flatMap(([sequence, count]) => {
+    const paddedTokens = [...step].flatMap(([sequence, count]) => {
       const firstPosition = rows[sequence]?.length ?? 0;
       return Array.from({ length: longest }, (_, i) =>
         i < count ? tokenOf(sequence, firstPosition + i) : 1,
       );
     });
-    const call = { inferenceParams: cache, ...(last ? { logitsToKeep: 1 } : {}) };
-    const logits = model.forward(i32(padded, step.size), call).tensor.dataSync() as Float32Array;
+    const call = { inferenceParams: cache, ...(onlyLast ? { logitsToKeep: 1 } : {}) };
+    const logits = model.forward(i32(paddedTokens, step.size), call).tensor.dataSync() as Float32Array;
     for (const [b, [sequence, count]] of [...step].entries())
       for (let i = 0; i < count; i++) {
-        const keptIndex = last ? (i === count - 1 ? b : undefined) : b * longest + i;
+        const keptIndex = onlyLast ? (i === count - 1 ? b : undefined) : b * longest + i;
         rows[sequence]?.push(keptIndex === undefined ? undefined : rowOf(model, logits, keptIndex));
       }
   }
@@ -92,7 +94,7 @@ const QUANTIZABLE: readonly string[] = ["gpt-oss", "deepseek-v3"];
 
 const forms = fc.record({
   pageSize: fc.constantFrom(undefined, 4, 8),
-  last: fc.boolean(),
+  onlyLast: fc.boolean(),
   recipe: fc.constantFrom("none", "none", "mxfp8", "block"),
   dtype: fc.constantFrom("bf16", "f16", "f32"),
 });

@@ -25,7 +25,7 @@ const NAMES = [
   "rotaryEmbedding",
 ] as const satisfies readonly OperationName[];
 
-/** Whether a tensor has longer rows, and no tensor is empty. */
+/** Whether a tensor has rows longer than a buffer, and no tensor is empty. */
 function hasLongRows(input: object): boolean {
   const tensors = Object.values(input).filter((value) => value instanceof PlainTensor);
   return (

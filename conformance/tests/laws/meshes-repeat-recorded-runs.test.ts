@@ -33,9 +33,9 @@ describe.each(RECORDS)("100 steps of networks on a mesh: %s", (name) => {
   const recordedRuns = isRecording ? [] : loadParallelRuns([name]);
   const newRuns: RecordedParallelRun[] = [];
   const plans = listPlans(name);
-  const titled = plans.map((plan) => [planTitle(plan), plan] as const);
+  const titledPlans = plans.map((plan) => [planTitle(plan), plan] as const);
 
-  it.each(isRecording ? titled : sampleCases(titled, 3, RECORDS.indexOf(name)))(
+  it.each(isRecording ? titledPlans : sampleCases(titledPlans, 3, RECORDS.indexOf(name)))(
     "%s",
     async (_, plan) => {
       const hashes = selectRecordedHashes(await parallelSteps(groups(meshSize(plan.mesh)), plan, steps));

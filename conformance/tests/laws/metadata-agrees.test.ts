@@ -99,12 +99,12 @@ const LAYOUTS: Readonly<Record<GemmLayout, readonly [Direction, Direction]>> = {
 };
 
 /** Whether the product is computed, in which case it must be the product of the values; false if it is refused. */
-function multiplies([ofA, ofB]: Pair, layout: GemmLayout): boolean {
+function canMultiply([specOfA, specOfB]: Pair, layout: GemmLayout): boolean {
   using _scope = new Scope();
   const [alongA, alongB] = LAYOUTS[layout];
   const [wAcross, xAcross] = [alongA === "columnwise", alongB === "columnwise"];
-  const a = quantizerAlong(ofA, alongA).quantize(values(3, wAcross ? K : N, wAcross ? N : K));
-  const b = quantizerAlong(ofB, alongB).quantize(values(5, xAcross ? K : M, xAcross ? M : K));
+  const a = quantizerAlong(specOfA, alongA).quantize(values(3, wAcross ? K : N, wAcross ? N : K));
+  const b = quantizerAlong(specOfB, alongB).quantize(values(5, xAcross ? K : M, xAcross ? M : K));
   const result = attempt(() => gemm({ a, b, layout, outDtype: "f32" }));
   if (!result) return false;
   const expected = product([numbers(b), numbers(a)], [M, N, K], { xAcross, wAcross });
@@ -117,15 +117,15 @@ type Call = Extract<Role, "input" | "weight" | "gradOutput"> | "quantized input"
 const CALLS: readonly Call[] = ["input", "weight", "gradOutput", "quantized input"];
 
 /** As `multiplies`, for the gradients of a layer: they must be the gradients of the quantized values. */
-function trains([spec, otherSpec]: Pair, call: Call): boolean {
+function canTrain([spec, otherSpec]: Pair, call: Call): boolean {
   using _scope = new Scope();
   const [rows, inward, outward] = [64, 32, 32];
   // the weight is not transformed, because its other factor, the rowwise gradient, is not
-  const ofWeights = { ...spec, rht: false, rhtSigns: 0 };
+  const specOfWeights = { ...spec, rht: false, rhtSigns: 0 };
   const specOf = (role: Role): QuantizeSpec =>
-    role === call ? otherSpec : role === "weight" ? ofWeights : spec;
-  const ofInput = call === "quantized input" ? otherSpec : specOf("input");
-  const ofGradient = specOf("gradOutput");
+    role === call ? otherSpec : role === "weight" ? specOfWeights : spec;
+  const specOfInput = call === "quantized input" ? otherSpec : specOf("input");
+  const specOfGradient = specOf("gradOutput");
   const recipe = new CustomRecipe({ quantizerFactory: (role) => quantizerOf(backend(), specOf(role)) });
   using layer = new Linear(backend(), inward, outward, { dtype: "bf16", bias: false });
   const [x, dy] = [values(3, rows, inward), values(5, rows, outward)];
@@ -140,12 +140,18 @@ function trains([spec, otherSpec]: Pair, call: Call): boolean {
       return true;
     });
     if (!succeeds) return false;
-    const ofWgrad = [readAs(dy, ofGradient, "columnwise"), readAs(x, ofInput, "columnwise")] as const;
-    const dw = product(ofWgrad, [outward, inward, rows], { xAcross: true, wAcross: true });
+    const wgradOperands = [
+      readAs(dy, specOfGradient, "columnwise"),
+      readAs(x, specOfInput, "columnwise"),
+    ] as const;
+    const dw = product(wgradOperands, [outward, inward, rows], { xAcross: true, wAcross: true });
     expect(difference(numbers(layer.weight.grad as Tensor), dw)).toBeLessThan(2 ** -6);
     if (operand !== input) return true;
-    const ofDgrad = [readAs(dy, ofGradient, "rowwise"), readAs(w, specOf("weight"), "columnwise")] as const;
-    const dx = product(ofDgrad, [rows, inward, outward], { xAcross: false, wAcross: true });
+    const dgradOperands = [
+      readAs(dy, specOfGradient, "rowwise"),
+      readAs(w, specOf("weight"), "columnwise"),
+    ] as const;
+    const dx = product(dgradOperands, [rows, inward, outward], { xAcross: false, wAcross: true });
     expect(difference(numbers(wideOf("the gradient", input.grad as Tensor<"bf16">)), dx)).toBeLessThan(
       2 ** -6,
     );
@@ -158,11 +164,11 @@ function trains([spec, otherSpec]: Pair, call: Call): boolean {
 describe.each(FIELD_NAMES)("two specs that differ in %s", (field) => {
   it("a product is that of the values, or refused", () => {
     const cases = casesOf(field, Object.keys(LAYOUTS) as GemmLayout[]);
-    expect(cases.filter(([pair, layout]) => multiplies(pair, layout))).not.toEqual([]);
+    expect(cases.filter(([pair, layout]) => canMultiply(pair, layout))).not.toEqual([]);
   });
 
   it("a layer's gradients are those of the values, or refused", () => {
-    const trainableCases = casesOf(field, CALLS).filter(([pair, call]) => trains(pair, call));
+    const trainableCases = casesOf(field, CALLS).filter(([pair, call]) => canTrain(pair, call));
     // different signs are always refused
     if (field === "rhtSigns") expect(trainableCases).toEqual([]);
     else expect(trainableCases).not.toEqual([]);
@@ -236,9 +242,9 @@ describe("the Hadamard transform", () => {
     "signs %s by signs %s: multiplied along transformed rows exactly if they are equal",
     (firstTransform, secondTransform) => {
       const quantizerSpecs = [transformedBy(firstTransform), transformedBy(secondTransform)] as const;
-      expect(multiplies(quantizerSpecs, "NT")).toBe(firstTransform === secondTransform);
-      expect(multiplies(quantizerSpecs, "NN")).toBe(firstTransform === undefined);
-      expect(multiplies(quantizerSpecs, "TN")).toBe(true);
+      expect(canMultiply(quantizerSpecs, "NT")).toBe(firstTransform === secondTransform);
+      expect(canMultiply(quantizerSpecs, "NN")).toBe(firstTransform === undefined);
+      expect(canMultiply(quantizerSpecs, "TN")).toBe(true);
     },
   );
 

@@ -100,8 +100,10 @@ function placesIn({ parameters }: Callable, args: readonly unknown[]): readonly 
 /** A copy of the arguments with another value in this position. */
 function replaceAt(target: unknown, [key, ...innerKeys]: readonly string[], replacement: unknown): unknown {
   if (key === undefined) return replacement;
-  const replaced = replaceAt(Reflect.get(target as object, key), innerKeys, replacement);
-  return Object.assign(Array.isArray(target) ? [...target] : { ...(target as object) }, { [key]: replaced });
+  const alteredTarget = replaceAt(Reflect.get(target as object, key), innerKeys, replacement);
+  return Object.assign(Array.isArray(target) ? [...target] : { ...(target as object) }, {
+    [key]: alteredTarget,
+  });
 }
 
 /** A tensor of the same type and shape on another backend or with other bytes. */
@@ -111,7 +113,7 @@ const emptyLike = (x: Tensor, backend: Backend, shape = x.shape): Tensor =>
 /** Mistakes in place of a valid argument. */
 function mistakesFor(world: World, { valid, keys, path }: Place): readonly Mistake[] {
   const { backend, otherBackend, disposedBackend } = world.backends;
-  const disposed = <T extends Tensor | QuantizedTensor>(x: T): Mistake => {
+  const disposedMistake = <T extends Tensor | QuantizedTensor>(x: T): Mistake => {
     x.dispose();
     return { title: "disposed", value: x, error: DisposedError, path: "disposed" };
   };
@@ -125,7 +127,7 @@ function mistakesFor(world: World, { valid, keys, path }: Place): readonly Mista
     path: "Symbol(none)",
   };
   if (valid instanceof QuantizedTensor)
-    return [none, disposed(world.quantize()), onOtherBackend(world.quantize(undefined, otherBackend))];
+    return [none, disposedMistake(world.quantize()), onOtherBackend(world.quantize(undefined, otherBackend))];
   if (valid instanceof Tensor) {
     const otherDtype = { value: empty(backend, "u16", valid.shape), error: DTypeError, path: "u16" };
     const otherSizes = valid.shape.map((_, size): Mistake => {
@@ -139,7 +141,7 @@ function mistakesFor(world: World, { valid, keys, path }: Place): readonly Mista
       };
     });
     const unusableTensors = [
-      disposed(emptyLike(valid, backend)),
+      disposedMistake(emptyLike(valid, backend)),
       onOtherBackend(emptyLike(valid, otherBackend)),
     ];
     return [none, ...unusableTensors, { title: TYPED, ...otherDtype }, ...otherSizes];

@@ -84,40 +84,40 @@ describe.each(rowsWhere())("%s", (_name, row) => {
   const hasParameters = row.hasNoParameters !== true;
 
   it("takes no memory and refuses its use until it gets initial values", () => {
-    const eager = build(row);
-    using builtModule = eager.builtModule;
+    const eagerModule = build(row);
+    using builtModule = eagerModule.builtModule;
     const liveBefore = liveBytes();
     const metaModule = onMetaDevice(() => build(row));
-    using meta = metaModule.builtModule;
+    using metaLayer = metaModule.builtModule;
     expect(liveBytes()).toBe(liveBefore);
     const describeModule = ({ module }: BuiltModule) =>
       [...module.namedParameters()].map(([name, { dtype, shape }]) => [name, dtype, shape]);
-    expect(describeModule(meta)).toEqual(describeModule(builtModule));
-    expect(meta.module.parameters().every(({ isMeta }) => isMeta)).toBe(true);
+    expect(describeModule(metaLayer)).toEqual(describeModule(builtModule));
+    expect(metaLayer.module.parameters().every(({ isMeta }) => isMeta)).toBe(true);
     if (hasParameters) {
       expect(metaModule.random.offset).toBe(0n);
-      expect(() => step(meta)).toThrow(ArgumentError);
-      expect(() => step(meta)).toThrow(
+      expect(() => step(metaLayer)).toThrow(ArgumentError);
+      expect(() => step(metaLayer)).toThrow(
         /has no memory, because its module was created by onMetaDevice; call materialize/,
       );
-      expect(() => bitsOf(meta.module)).toThrow(ArgumentError);
+      expect(() => bitsOf(metaLayer.module)).toThrow(ArgumentError);
     }
-    meta.module.materializeParameters();
-    expect(meta.module.parameters().some(({ isMeta }) => isMeta)).toBe(false);
-    expect(bitsOf(meta.module)).toEqual(bitsOf(builtModule.module));
-    expect(metaModule.random).toEqual(eager.random);
-    meta.module.materializeParameters();
-    expect(metaModule.random).toEqual(eager.random);
-    expect(step(meta)).toEqual(step(builtModule));
+    metaLayer.module.materializeParameters();
+    expect(metaLayer.module.parameters().some(({ isMeta }) => isMeta)).toBe(false);
+    expect(bitsOf(metaLayer.module)).toEqual(bitsOf(builtModule.module));
+    expect(metaModule.random).toEqual(eagerModule.random);
+    metaLayer.module.materializeParameters();
+    expect(metaModule.random).toEqual(eagerModule.random);
+    expect(step(metaLayer)).toEqual(step(builtModule));
   });
 
   it("gets the values of a checkpoint and of a state dictionary", async () => {
     using builtModule = build(row).builtModule;
     const path = join(folder, "module.safetensors");
     await saveCheckpoint(path, { module: builtModule.module });
-    using meta = onMetaDevice(() => build(row, 6n)).builtModule;
-    await loadCheckpoint(path, { module: meta.module });
-    expect(bitsOf(meta.module)).toEqual(bitsOf(builtModule.module));
+    using metaLayer = onMetaDevice(() => build(row, 6n)).builtModule;
+    await loadCheckpoint(path, { module: metaLayer.module });
+    expect(bitsOf(metaLayer.module)).toEqual(bitsOf(builtModule.module));
     using otherModule = onMetaDevice(() => build(row, 6n)).builtModule;
     {
       using _ = new Scope();
@@ -140,40 +140,42 @@ describe.each(rowsWhere())("%s", (_name, row) => {
 describe("onMetaDevice", () => {
   it("initializes parameters in the order of their creation, in whatever order modules contain them", () => {
     const model = (random: RandomState): Sequential => {
-      const last = new Linear(backend(), 32, 32, { random });
+      const lastLayer = new Linear(backend(), 32, 32, { random });
       const firstLayer = new Linear(backend(), 32, 32, { random });
-      return new Sequential(backend(), firstLayer, last);
+      return new Sequential(backend(), firstLayer, lastLayer);
     };
-    using eager = model(new RandomState(1n));
-    using meta = onMetaDevice(() => model(new RandomState(1n)));
-    meta.materializeParameters();
-    expect(bitsOf(meta)).toEqual(bitsOf(eager));
+    using eagerModule = model(new RandomState(1n));
+    using metaLayer = onMetaDevice(() => model(new RandomState(1n)));
+    metaLayer.materializeParameters();
+    expect(bitsOf(metaLayer)).toEqual(bitsOf(eagerModule));
   });
 
   it("refuses optimizers, checkpoints and tensors of parameters without memory, and shows that they have none", async () => {
-    using meta = onMetaDevice(() => new Linear(backend(), 32, 32));
-    expect(() => new AdamW(meta, { learningRate: 0.1 })).toThrow(/has no memory/);
-    await expect(saveCheckpoint(join(folder, "none.safetensors"), { module: meta })).rejects.toThrow(
+    using metaLayer = onMetaDevice(() => new Linear(backend(), 32, 32));
+    expect(() => new AdamW(metaLayer, { learningRate: 0.1 })).toThrow(/has no memory/);
+    await expect(saveCheckpoint(join(folder, "none.safetensors"), { module: metaLayer })).rejects.toThrow(
       /has no memory/,
     );
-    expect(() => meta.weight.tensor.reshape([1024])).toThrow(ArgumentError);
-    expect(String(meta.weight)).toBe("Variable(requires grad, Tensor(bf16 [32, 32] wasm) without memory)");
-    meta.dispose();
-    expect(() => meta.weight.tensor.dataSync()).toThrow(DisposedError);
-    meta.materializeParameters();
-    expect(() => meta.weight.tensor.dataSync()).toThrow(DisposedError);
+    expect(() => metaLayer.weight.tensor.reshape([1024])).toThrow(ArgumentError);
+    expect(String(metaLayer.weight)).toBe(
+      "Variable(requires grad, Tensor(bf16 [32, 32] wasm) without memory)",
+    );
+    metaLayer.dispose();
+    expect(() => metaLayer.weight.tensor.dataSync()).toThrow(DisposedError);
+    metaLayer.materializeParameters();
+    expect(() => metaLayer.weight.tensor.dataSync()).toThrow(DisposedError);
   });
 
   it("gets the values of a checkpoint of several ranks", async () => {
     const [group] = (await loopbackGroup(1)) as [ProcessGroup];
     const linear = (seed: bigint) => new Linear(group.backend, 32, 32, { random: new RandomState(seed) });
     {
-      using eager = linear(1n);
-      using meta = onMetaDevice(() => linear(2n));
+      using eagerModule = linear(1n);
+      using metaLayer = onMetaDevice(() => linear(2n));
       const path = join(folder, "sharded");
-      await saveShardedCheckpoint(path, { module: eager, group });
-      await loadShardedCheckpoint(path, { module: meta, group });
-      expect(bitsOf(meta)).toEqual(bitsOf(eager));
+      await saveShardedCheckpoint(path, { module: eagerModule, group });
+      await loadShardedCheckpoint(path, { module: metaLayer, group });
+      expect(bitsOf(metaLayer)).toEqual(bitsOf(eagerModule));
     }
     await group.backend.dispose();
   });
@@ -184,7 +186,7 @@ describe("onMetaDevice", () => {
       if (isFailing) throw new RangeError("no values");
       return new Float32Array(1024).fill(2);
     };
-    using meta = onMetaDevice(
+    using metaLayer = onMetaDevice(
       () =>
         new Sequential(
           backend(),
@@ -192,14 +194,14 @@ describe("onMetaDevice", () => {
           new Linear(backend(), 32, 32, { initMethod }),
         ),
     );
-    expect(() => meta.materializeParameters()).toThrow(RangeError);
-    const materializedNames = [...meta.namedParameters()]
+    expect(() => metaLayer.materializeParameters()).toThrow(RangeError);
+    const materializedNames = [...metaLayer.namedParameters()]
       .filter(([, { isMeta }]) => !isMeta)
       .map(([name]) => name);
     expect(materializedNames).toEqual(["0.weight", "0.bias"]);
     isFailing = false;
-    meta.materializeParameters();
-    expect(meta.parameters().some(({ isMeta }) => isMeta)).toBe(false);
+    metaLayer.materializeParameters();
+    expect(metaLayer.parameters().some(({ isMeta }) => isMeta)).toBe(false);
   });
 
   it("refuses weights that are quantized or share memory, and a body that is no function", () => {

@@ -40,7 +40,7 @@ async function expectCaught(
 }
 
 /** An encoder that uses `actual` in place of `rounding`. */
-function mistaking(rounding: RoundingName, actual: RoundingName): Subject {
+function encoderWithRounding(rounding: RoundingName, actual: RoundingName): Subject {
   return {
     encode: (input) => ORACLE.encode(input.rounding === rounding ? { ...input, rounding: actual } : input),
   };
@@ -103,18 +103,21 @@ function log2fScale(amax: number, format: Element): number {
 
 describe("casts", () => {
   it("catches ties away from zero in place of ties to even", () =>
-    expectCaught("a tie goes to the even code", mistaking("tiesToEven", "tiesToAway")));
+    expectCaught("a tie goes to the even code", encoderWithRounding("tiesToEven", "tiesToAway")));
 
   it("catches ties to even in place of ties away from zero", () =>
-    expectCaught("a tie goes away from zero", mistaking("tiesToAway", "tiesToEven")));
+    expectCaught("a tie goes away from zero", encoderWithRounding("tiesToAway", "tiesToEven")));
 
   it("catches truncation in place of rounding", () =>
-    expectCaught("no value is nearer than the one encode gives", mistaking("tiesToEven", "towardZero")));
+    expectCaught(
+      "no value is nearer than the one encode gives",
+      encoderWithRounding("tiesToEven", "towardZero"),
+    ));
 
   it("catches truncation in place of rounding up", () =>
     expectCaught(
       "encode goes no further than a neighbouring value, on the side the rounding says",
-      mistaking("towardPositive", "towardZero"),
+      encoderWithRounding("towardPositive", "towardZero"),
     ));
 
   it("catches random words of half the bits", () => {

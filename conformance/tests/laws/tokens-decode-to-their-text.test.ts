@@ -31,14 +31,18 @@ it("a stream returns, joined, what decode returns; each part is well-formed and 
       TEXTS,
       async (metadata, drawnIds, skipSpecialTokens, text) => {
         const tokenizer = await tokenizerOf(metadata);
-        const any = drawnIds.map((id) => id % tokenizer.vocabularySize);
-        for (const ids of [any, [...tokenizer.encode(text), ...any], [...tokenizer.encode(text)]]) {
+        const drawnTokens = drawnIds.map((id) => id % tokenizer.vocabularySize);
+        for (const ids of [
+          drawnTokens,
+          [...tokenizer.encode(text), ...drawnTokens],
+          [...tokenizer.encode(text)],
+        ]) {
           const stream = tokenizer.decodeStream({ skipSpecialTokens });
           // the same stream decodes two texts, one after the other
           for (let repetition = 0; repetition < 2; repetition++) {
             const pieces = [...ids.map((id) => stream.step(id)), stream.end()];
             expect(pieces.join("")).toBe(tokenizer.decode(ids, { skipSpecialTokens }));
-            for (const part of pieces) expect(/\p{Surrogate}/u.test(part)).toBe(false);
+            for (const piece of pieces) expect(/\p{Surrogate}/u.test(piece)).toBe(false);
           }
         }
       },

@@ -66,13 +66,13 @@ describe.each(Object.entries(WRITERS))("the original as %s", (fixture, target) =
     const expected = new Map([...expectedContents.tensors].filter(([name]) => !BESIDE.test(name)));
     expect([...actual.tensors.keys()].toSorted()).toEqual([...expected.keys()].toSorted());
     for (const [name, tensor] of expected) expect([name, actual.tensors.get(name)]).toEqual([name, tensor]);
-    const parsed = (metadata: Readonly<Record<string, string>>) =>
+    const parseMetadata = (metadata: Readonly<Record<string, string>>) =>
       Object.fromEntries(
         Object.entries(metadata)
           .filter(([key]) => key !== "format")
           .map(([key, text]) => [key, [JSON.parse(text)].flat(key === "tensor_names" ? 1 : 0).toSorted()]),
       );
-    expect(parsed(actual.metadata)).toEqual(parsed(expectedContents.metadata));
+    expect(parseMetadata(actual.metadata)).toEqual(parseMetadata(expectedContents.metadata));
     if (!/^(ct|fbgemm)-/.test(fixture)) return;
     expect(actual.json.get("config.json")).toEqual(readJson(join(VECTORS, fixture), "config.json"));
   });
@@ -171,13 +171,13 @@ describe.each(sampleCases(FORMS))("%s", (from) => {
           return;
         }
         const secondConversion = await convertTo(backend(), thereFolder, backFolder, from);
-        const returned = await valuesIn(backFolder);
-        expectHonest(secondConversion, between, returned);
-        const exact = firstConversion.changes.every(({ changed }) => changed === 0);
+        const returnedValues = await valuesIn(backFolder);
+        expectHonest(secondConversion, between, returnedValues);
+        const isExact = firstConversion.changes.every(({ changed }) => changed === 0);
         const isRepacked = [...secondConversion.plan.converted.values()].every(
           (conversion) => conversion === "repacked",
         );
-        if (exact && isRepacked) expect(returned).toEqual(original);
+        if (isExact && isRepacked) expect(returnedValues).toEqual(original);
       });
     }
   }, 300_000);

@@ -173,7 +173,7 @@ export function addWeight(
       addTensor(row.zeros.suffix, storedTensor("I8", shape, new Uint8Array(Int8Array.from(points).buffer)));
   }
   const groups = options.order
-    ? shuffled(
+    ? shuffle(
         Array.from({ length: columns }, (_, i) => Math.floor(i / group)),
         draw,
       )
@@ -188,7 +188,7 @@ export function addWeight(
   return { rows, columns, codes, ...(points ? { points } : {}), ...(groups ? { groups } : {}) };
 }
 
-function shuffled(values: readonly number[], draw: Draw): number[] {
+function shuffle(values: readonly number[], draw: Draw): number[] {
   const out = [...values];
   for (let i = out.length - 1; i > 0; i--) {
     const j = Math.floor(draw() * (i + 1));
@@ -236,8 +236,12 @@ function codesTensor(
   const bytes = bitsOf(codes, bits, count);
   const packedBytes =
     part.packing === "high-first" ? bytes.map((byte) => ((byte & 15) << 4) | (byte >> 4)) : bytes;
-  const last = (columns * bits) / (8 * fileBytes(dtype, [1]));
-  return storedTensor(dtype, part.suffix === "_blocks" ? [rows, last / 16, 16] : [rows, last], packedBytes);
+  const bytesPerRow = (columns * bits) / (8 * fileBytes(dtype, [1]));
+  return storedTensor(
+    dtype,
+    part.suffix === "_blocks" ? [rows, bytesPerRow / 16, 16] : [rows, bytesPerRow],
+    packedBytes,
+  );
 }
 
 /** The code in words, where integers of 8 bits have an offset too. */

@@ -44,9 +44,9 @@ export function hasErrorOf(
   { noise, signal, sqnr }: Changes,
   pairs: readonly (readonly [before: number, after: number])[],
 ): boolean {
-  const finite = pairs.filter(([original, converted]) => Number.isFinite(original - converted));
+  const finitePairs = pairs.filter(([original, converted]) => Number.isFinite(original - converted));
   const sum = (term: (original: number, converted: number) => number): number =>
-    finite.reduce((total, [original, converted]) => total + term(original, converted) ** 2, 0);
+    finitePairs.reduce((total, [original, converted]) => total + term(original, converted) ** 2, 0);
   const [noiseEnergy, signalEnergy] = [
     sum((original, converted) => original - converted),
     sum((original) => original),

@@ -111,7 +111,7 @@ interface WeightChoices {
 }
 
 /** The bits of a one-byte scale, in the form of `WeightChoices.palette`. */
-export const ofByte = (byte: number): number => byte * 2 ** 24;
+export const bitsOfByte = (byte: number): number => byte * 2 ** 24;
 
 /** Draws a weight of a kind, of up to two matrices. Few scales are drawn, and each is used often. */
 export function weights(kind: Kind): fc.Arbitrary<Drawn> {
@@ -130,7 +130,10 @@ export function weights(kind: Kind): fc.Arbitrary<Drawn> {
     { weight: 3, arbitrary: fc.integer({ min: 0, max: 255 }) },
     { weight: 1, arbitrary: fc.constantFrom(0, 1, 0x7e, 0x7f, 0x80, 0xfe, 0xff) },
   );
-  const palette = fc.array(isByte ? byte.map(ofByte) : floats.map(toBits), { minLength: 1, maxLength: 6 });
+  const palette = fc.array(isByte ? byte.map(bitsOfByte) : floats.map(toBits), {
+    minLength: 1,
+    maxLength: 6,
+  });
   return fc
     .record({
       sizes,

@@ -11,9 +11,9 @@ import { GGUF, inFolder } from "../files/checkpoints.js";
 import {
   bytesOf,
   type Contents,
-  type Described,
   ggufBytes,
   type Piece,
+  type TensorDescription,
   TYPE,
   u8,
   u32,
@@ -38,7 +38,7 @@ async function openOrError(bytes: Uint8Array): Promise<CheckpointFiles | Error> 
   });
 }
 
-const tensor = (overrides: Partial<Described> = {}): Described => ({
+const tensor = (overrides: Partial<TensorDescription> = {}): TensorDescription => ({
   ...{ name: "x", dimensions: [8], type: TYPE.f32, offset: 0 },
   ...overrides,
 });
@@ -131,21 +131,21 @@ it("the valid file from which the damaged ones are made is read without an error
 });
 
 describe("a damaged file is refused, with the fault in the message:", () => {
-  it.each(Object.entries(WRONG))("%s", async (_, [contents, says]) => {
+  it.each(Object.entries(WRONG))("%s", async (_, [contents, message]) => {
     const result = await openOrError(ggufBytes(contents));
     expect(result).toBeInstanceOf(FileError);
-    expect(String(result)).toMatch(says);
+    expect(String(result)).toMatch(message);
   });
 });
 
 it("every other type is refused by its number", async () => {
   const plainTypes = [0, 1, 24, 25, 26, 27, 28, 30];
-  const packed = [
+  const packedTypes = [
     2, 3, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 29, 34, 35, 39, 40, 41, 42,
   ];
-  expect(packed).toHaveLength(PACKED_LAYOUT_NAMES.length);
+  expect(packedTypes).toHaveLength(PACKED_LAYOUT_NAMES.length);
   for (let type = 0; type < 64; type++) {
-    if (plainTypes.includes(type) || packed.includes(type)) continue;
+    if (plainTypes.includes(type) || packedTypes.includes(type)) continue;
     const result = await openOrError(
       ggufBytes({ tensors: [tensor({ dimensions: [256], type })], data: new Uint8Array(2048) }),
     );
@@ -157,11 +157,18 @@ it("every other type is refused by its number", async () => {
 });
 
 it("every file that is cut off is refused", async () => {
-  const last = MODEL.length - 1;
-  const lengths = [...Array.from({ length: 200 }, (_, i) => Math.floor((i * last) / 199)), 0, 3, 4, 8, 24];
+  const lastByte = MODEL.length - 1;
+  const lengths = [
+    ...Array.from({ length: 200 }, (_, i) => Math.floor((i * lastByte) / 199)),
+    0,
+    3,
+    4,
+    8,
+    24,
+  ];
   for (const length of lengths) {
     const result = await openOrError(MODEL.subarray(0, length));
-    const padding = length > last - 64;
+    const padding = length > lastByte - 64;
     if (!padding) expect(result, String(length)).toBeInstanceOf(FileError);
   }
 });

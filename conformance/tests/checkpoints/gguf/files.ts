@@ -31,7 +31,7 @@ function pieceBytes(piece: Piece): Uint8Array {
 }
 
 /** A tensor in a file: its dimensions in the order of the file, the contiguous one first. */
-export interface Described {
+export interface TensorDescription {
   readonly name: string;
   readonly dimensions: readonly (number | bigint)[];
   readonly type: number;
@@ -46,7 +46,7 @@ export interface Contents {
   readonly metadataCount?: number | bigint;
   /** Each entry as its pieces: key, type, value. */
   readonly metadata?: readonly (readonly Piece[])[];
-  readonly tensors?: readonly Described[];
+  readonly tensors?: readonly TensorDescription[];
   readonly data?: Uint8Array;
 }
 

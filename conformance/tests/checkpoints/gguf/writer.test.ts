@@ -86,8 +86,11 @@ describe("MXFP4 is quantized as gguf-py does it", () => {
     }
     const type = blockType("F8_E8M0");
     if (!type || !witness) throw new Error("the witness and the type are there");
-    const packed = packBlocks(type, codes, scales);
-    const halves = Uint8Array.from(codes, (_, i) => packed[Math.floor(i / 16) * 17 + 1 + (i % 16)] as number);
+    const packedBlocks = packBlocks(type, codes, scales);
+    const halves = Uint8Array.from(
+      codes,
+      (_, i) => packedBlocks[Math.floor(i / 16) * 17 + 1 + (i % 16)] as number,
+    );
     const { codes: expectedCodes, scale } = row.results ?? {};
     if (!expectedCodes || !scale) throw new Error("codes and scales are recorded");
     const skip = (block: number): boolean => omittedBlocks.has(block);
@@ -325,21 +328,25 @@ it("of a GGUF file the weights of layers are quantized, with those of experts; e
 
 describe("a tensor that GGUF cannot hold is refused before anything is written", () => {
   const tensor = drawnTensor(4, 64);
-  const unquantized = (dtype: FileDType, shape: readonly number[], bytes: number): StoredTensor => ({
+  const unquantizedTensor = (dtype: FileDType, shape: readonly number[], bytes: number): StoredTensor => ({
     dtype,
     shape,
     bytes: new Uint8Array(bytes),
   });
   it.each<readonly [string, Record<string, StoredTensor>, RegExp]>([
-    ["another type", { flags: unquantized("BOOL", [3], 3) }, /"flags": is BOOL, a type that GGUF has not/],
+    [
+      "another type",
+      { flags: unquantizedTensor("BOOL", [3], 3) },
+      /"flags": is BOOL, a type that GGUF has not/,
+    ],
     [
       "more dimensions",
-      { deep: unquantized("F32", [1, 1, 1, 1, 2], 8) },
+      { deep: unquantizedTensor("F32", [1, 1, 1, 1, 2], 8) },
       /"deep": has 5 dimensions; GGUF has 4/,
     ],
     [
       "a longer name",
-      { ["x".repeat(64)]: unquantized("F32", [1], 4) },
+      { ["x".repeat(64)]: unquantizedTensor("F32", [1], 4) },
       /its name has 64 bytes; ggml reads 63/,
     ],
   ])("%s", (_, otherTensors, message) =>

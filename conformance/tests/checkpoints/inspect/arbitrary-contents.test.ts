@@ -371,10 +371,10 @@ describe("a weight without elements may have dimensions of any size", () => {
       const [rows = 0, columns = 0] = shape.slice(-2);
       const lead = shape.slice(0, -2);
       const [codesDtype = "U8"] = codes.dtypes;
-      const last =
+      const lastSize =
         codes.packing === "rows" ? columns : Math.ceil((columns * bits) / (8 * fileBytes(codesDtype, [1])));
       const codesShape = [...shape.slice(0, -2), rows / rowsInOne];
-      const folded = codes.suffix === "_blocks" ? [last / 16, 16] : [last];
+      const lastSizes = codes.suffix === "_blocks" ? [lastSize / 16, 16] : [lastSize];
       const grids: Readonly<Record<string, readonly number[]>> = {
         group: [rows, columns / group],
         tile: [Math.ceil(rows / block[0]), Math.ceil(columns / block[1])],
@@ -391,7 +391,7 @@ describe("a weight without elements may have dimensions of any size", () => {
         bytes: new Uint8Array(size.includes(0) ? 0 : 4),
       });
       const tensors = new Map([
-        [`m${codes.suffix}`, emptyTensor([...codesShape, ...folded], codes.dtypes[0])],
+        [`m${codes.suffix}`, emptyTensor([...codesShape, ...lastSizes], codes.dtypes[0])],
         ...(marker ? [[`m${marker}`, emptyTensor([0], "U8")] as const] : []),
         ...(isPackedInWords ? [[`m.weight_shape`, shapeTensor(shape)] as const] : []),
         [`m${scale.suffix}`, emptyTensor(grid, scale.dtypes[0])],

@@ -69,9 +69,9 @@ function fileOf(form: Form, modules: readonly string[], options = {}): Contents 
   return contentsOf(tensors, configFor(form, options));
 }
 
-const titled = FORMS.map((form) => [form.name, form.kind, form] as const);
+const titledForms = FORMS.map((form) => [form.name, form.kind, form] as const);
 
-describe.each(sampleCases(titled, 3))("a file of %s, a scale for each %s", (_, __, form) => {
+describe.each(sampleCases(titledForms, 3))("a file of %s, a scale for each %s", (_, __, form) => {
   it("has no error, whether its convention is recognized or specified", async () => {
     const contents = fileOf(form, [MODULES[0] as string]);
     for (const convention of [undefined, form.name]) {
@@ -90,7 +90,7 @@ describe.each(sampleCases(titled, 3))("a file of %s, a scale for each %s", (_, _
   });
 });
 
-const orderedForms = titled.filter(
+const orderedForms = titledForms.filter(
   ([name, kind]) => kind === "group" && conventionOf(name).order !== undefined,
 );
 
@@ -100,21 +100,18 @@ it.each(sampleCases(orderedForms, 4))("a file of %s with group indices has no er
 });
 
 /** Fields that each describe a weight, with a wrong value. */
-const ALTERED: readonly (readonly [field: string, value: (declared: unknown) => unknown])[] = [
-  ["num_bits", (declared) => (declared === 4 ? 8 : 4)],
-  ["type", (declared) => (declared === "int" ? "float" : "int")],
-  [
-    "strategy",
-    (declared) => (declared === "group" ? "tensor_group" : declared === "channel" ? "group" : "channel"),
-  ],
-  ["group_size", (declared) => 2 * Number(declared)],
+const ALTERED: readonly (readonly [field: string, value: (value: unknown) => unknown])[] = [
+  ["num_bits", (value) => (value === 4 ? 8 : 4)],
+  ["type", (value) => (value === "int" ? "float" : "int")],
+  ["strategy", (value) => (value === "group" ? "tensor_group" : value === "channel" ? "group" : "channel")],
+  ["group_size", (value) => 2 * Number(value)],
   ["block_structure", () => [64, 64]],
-  ["scale_dtype", (declared) => (declared === "torch.uint8" ? "torch.float8_e4m3fn" : "torch.uint8")],
+  ["scale_dtype", (value) => (value === "torch.uint8" ? "torch.float8_e4m3fn" : "torch.uint8")],
 ];
 
 describe.each(
   sampleCases(
-    titled.filter(([name]) => conventionOf(name).methods[0] === "compressed-tensors"),
+    titledForms.filter(([name]) => conventionOf(name).methods[0] === "compressed-tensors"),
     4,
   ),
 )("the configuration of %s, a scale for each %s", (_, __, form) => {
@@ -150,7 +147,7 @@ describe.each(
   });
 });
 
-it.each(titled.filter(([name]) => ["ct-float", "ct-int8", "ct-mxfp8", "ct-nvfp4"].includes(name)))(
+it.each(titledForms.filter(([name]) => ["ct-float", "ct-int8", "ct-mxfp8", "ct-nvfp4"].includes(name)))(
   "activations of %s, a scale for each %s, have the bits of their format",
   async (_, __, form) => {
     const { tensors } = fileOf(form, [MODULES[0] as string], { inputs: true });
@@ -218,12 +215,12 @@ describe("a tensor that others of its kind have", () => {
   const options = { zeros: true, inputs: true, factors: true } as const;
   const full = (form: Form): Contents => {
     const { zeros, order } = conventionOf(form.name);
-    const packed =
+    const packedOptions =
       zeros !== undefined && conventionOf(form.name).type.startsWith("int") && form.kind !== "whole";
     const formOptions = {
       ...options,
-      zeros: packed,
-      order: packed && order !== undefined && form.kind === "group",
+      zeros: packedOptions,
+      order: packedOptions && order !== undefined && form.kind === "group",
     };
     const contents = fileOf(form, MODULES, formOptions);
     for (const layer of [0, 1, 2])

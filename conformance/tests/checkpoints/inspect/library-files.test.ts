@@ -39,12 +39,12 @@ const EXPECTED: Readonly<
   "torchao-nvfp4": { conventions: ["torchao-nvfp4"], bits: 4.5 },
 };
 
-interface Recorded {
+interface RecordedValues {
   readonly values: Readonly<
     Record<string, { readonly dtype: string; readonly shape: readonly number[]; readonly sha256: string }>
   >;
 }
-const WITNESS: Readonly<Record<string, Recorded>> = JSON.parse(
+const WITNESS: Readonly<Record<string, RecordedValues>> = JSON.parse(
   readFileSync(join(VECTORS, "witness.json"), "utf8"),
 );
 

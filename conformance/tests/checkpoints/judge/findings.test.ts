@@ -627,7 +627,7 @@ const PLANTS: readonly Plant[] = [
 ];
 
 /** Converts contents to bf16, which reads all codes and scales. */
-const widened = (contents: Contents) =>
+const wideValuesOf = (contents: Contents) =>
   inFolder(async (folder) => {
     await writeContents(folder, contents);
     return convertTo(backend(), folder, join(folder, "out"), "bf16");
@@ -641,7 +641,7 @@ describe("a planted failure is named, and nothing is converted", () => {
       alter(contents);
       const { findings } = await reportOfContents(contents, original ? ORIGINAL : undefined);
       if (!original && errorsIn(findings).some((finding) => finding.name !== "fused-scales-differ"))
-        await expect(widened(contents)).rejects.toThrow(FileError);
+        await expect(wideValuesOf(contents)).rejects.toThrow(FileError);
       expect(findings.map((finding) => finding.name)).toContain(name);
       const { severity, remedy } = FINDINGS[name];
       expect(findings.find((finding) => finding.name === name)).toMatchObject({ severity, remedy });

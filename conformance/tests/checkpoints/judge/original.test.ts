@@ -20,9 +20,9 @@ const DTYPES = { f32: "F32", bf16: "BF16", f16: "F16" } as const;
 function originalOf(
   { name, shape }: QuantizedWeight,
   dtype: keyof typeof DTYPES,
-  wanted: readonly number[],
+  elements: readonly number[],
 ): { readonly original: Original; readonly values: readonly number[] } {
-  const { bytes, values } = encodeAs(dtype, wanted);
+  const { bytes, values } = encodeAs(dtype, elements);
   const originalBytes = new Uint8Array(bytes.buffer, bytes.byteOffset, bytes.byteLength);
   const shard = new MemorySource("original", [{ name, dtype: DTYPES[dtype], shape, bytes: originalBytes }]);
   return {
@@ -192,13 +192,13 @@ describe("a wrong reading is named", () => {
     const fnuz = codes.map(
       (code, i) => (CODE_TYPES.e4m3fnuz.values[code] as number) * (drawnWeight.scales[i] as number),
     );
-    const overflowing = codes.map(
+    const overflowingValues = codes.map(
       (code, i) =>
         (code === 0x7f ? 600 : (CODE_TYPES.e4m3.values[code] as number)) * (drawnWeight.scales[i] as number),
     );
     const damagedWeight = withCodes(drawnWeight, codes);
     expect(await findingsOf(damagedWeight, fnuz)).toEqual(["codes-fnuz"]);
-    expect(await findingsOf(damagedWeight, overflowing)).toEqual([]);
+    expect(await findingsOf(damagedWeight, overflowingValues)).toEqual([]);
   });
 });
 

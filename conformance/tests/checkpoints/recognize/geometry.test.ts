@@ -15,7 +15,7 @@ interface Drawn {
   readonly shapes: readonly Pair[];
 }
 
-/** Conventions whose files have scales of blocks. The configuration of the first one states the block. */
+/** Conventions whose files have scales of blocks. The configuration of the first convention states the block. */
 const TILED = FORMS.filter(({ kind }) => kind === "tile").map(({ name }) => name);
 const CONFIGURED = "block-fp8";
 
@@ -87,7 +87,7 @@ it("a partial last block of several is reported, with the block that transformer
       }
       const contents = contentsOf(tensors, config ? { quantization_config: config } : configFor(form));
       const { findings } = await reportOfContents(contents);
-      const reported = findings.filter((finding) => finding.name.startsWith("block-"));
+      const blockFindings = findings.filter((finding) => finding.name.startsWith("block-"));
       const expected = shapes.flatMap((shape, i) =>
         shape.flatMap((size, axis) => {
           const length = block[axis] as number;
@@ -98,7 +98,7 @@ it("a partial last block of several is reported, with the block that transformer
         }),
       );
       expect(
-        reported.map(({ subject, name: finding }) => [subject.slice(0, moduleOf(0).length), finding]),
+        blockFindings.map(({ subject, name: finding }) => [subject.slice(0, moduleOf(0).length), finding]),
       ).toEqual(expected);
     }),
     { numRuns: draws(100, 16), examples: EXAMPLES.map((example) => [example]) },

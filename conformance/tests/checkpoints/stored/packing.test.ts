@@ -94,7 +94,7 @@ function valuesOf(
   const isE4m3 = row.scale.values !== undefined;
   const scales = toFloats(isE4m3 ? "F8_E4M3" : scale.dtype, scale.bytes);
   const globalScale = row.global ? (toFloats("F32", get(row.global.suffix).bytes)[0] as number) : 1;
-  const byColumn = factors ? toFloats("F32", get(row.factors).bytes) : undefined;
+  const columnFactors = factors ? toFloats("F32", get(row.factors).bytes) : undefined;
   const group = row.group ?? GROUP;
   const scalesPerRow = form.kind === "group" ? columns / group : 1;
   return expectedWeight.codes.map((code, i) => {
@@ -106,7 +106,7 @@ function valuesOf(
     const block = Math.fround((scales[place] as number) * globalScale);
     const value = (CODE_TYPES[row.type].values[code] as number) - (expectedWeight.points?.[index] ?? 0);
     expect(line).toBeLessThan(rows);
-    return value * block * (byColumn?.[column] ?? 1);
+    return value * block * (columnFactors?.[column] ?? 1);
   });
 }
 
@@ -229,7 +229,7 @@ function stream(row: readonly number[], bits: number, unit: number): number[] {
 }
 
 describe("unpacked codes", () => {
-  const packed = fc.constantFrom(...(Object.keys(PACKINGS) as PackingName[])).chain((packing) => {
+  const packedCases = fc.constantFrom(...(Object.keys(PACKINGS) as PackingName[])).chain((packing) => {
     const [bitsOf, multipleOf] = PACKINGS[packing];
     return fc.record({
       packing: fc.constant(packing),
@@ -246,7 +246,7 @@ describe("unpacked codes", () => {
 
   it("have the codes and positions of the whole, wherever a read begins and ends, in every packing", async () => {
     await fc.assert(
-      fc.asyncProperty(packed, async ({ packing, bits, matrices, rows, width, ends, ...drawn }) => {
+      fc.asyncProperty(packedCases, async ({ packing, bits, matrices, rows, width, ends, ...drawn }) => {
         const columns = drawn.units * drawn.multipleOf(bits);
         const draw = drawsFrom(1 + drawn.seed);
         const codes = Array.from({ length: matrices * rows }, () =>

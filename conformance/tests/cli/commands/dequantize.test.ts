@@ -54,7 +54,7 @@ const QUANTIZERS: readonly (readonly [options: string, make: Make])[] = [
   ],
 ];
 
-async function byLibrary(make: Make, values: Float32Array): Promise<Float32Array> {
+async function dequantizeByLibrary(make: Make, values: Float32Array): Promise<Float32Array> {
   const backend = await openBackend("wasm", { threads: 1 });
   try {
     using _scope = new Scope();
@@ -85,7 +85,7 @@ describe("dequantize", () => {
       );
       await w.succeed("dequantize", "@a", "-o", "@fromA");
       await w.succeed("dequantize", "@b", "-o", "@fromB");
-      const expected = await byLibrary(make, values);
+      const expected = await dequantizeByLibrary(make, values);
       for (const name of ["fromA", "fromB"]) {
         const { tensors, metadata } = await w.read(name);
         expect({ ...metadata }).toEqual({});
@@ -180,14 +180,14 @@ describe("dequantize refuses, in a line that names the tensor,", () => {
       { ...recipe, usage: ["columnwise"] },
       /tensor "x.columnwise.data" is needed and not there/,
     ],
-  ])("%s", async (_, recipe, says) => {
+  ])("%s", async (_, recipe, message) => {
     const data = [
       raw("x.rowwise.data", "U8", [32, 32], new Array(1024).fill(0)),
       raw("x.rowwise.scale_inv", "U8", [32, 1], new Array(32).fill(127)),
     ];
     await w.write("in", data, { "lockstep.x": typeof recipe === "string" ? recipe : JSON.stringify(recipe) });
     const { status, stderr } = await w.run("dequantize", "@in", "-o", "@out");
-    expect(stderr).toMatch(says);
+    expect(stderr).toMatch(message);
     expect(stderr.split("\n")).toHaveLength(2);
     expect(status).toBe(2);
     expect(w.names).toEqual(["in"]);

@@ -46,8 +46,8 @@ describe("gemm", () => {
     const options = ["--datapath", "fp32", "--alpha", "-2", "--beta", "10", "--bias"];
     const { d: result } = await product([A, B, c, bias], ...options);
     expect([...floats(result!)]).toEqual([8, 7, 6, 10, 12, 11, 10, 14]);
-    const { d: without } = await product([A, B, c, bias], "--datapath", "fp32", "--alpha", "-2");
-    expect([...floats(without!)]).toEqual([-2, -4, -6, 0, -8, -10, -12, -6]);
+    const { d: resultWithoutBeta } = await product([A, B, c, bias], "--datapath", "fp32", "--alpha", "-2");
+    expect([...floats(resultWithoutBeta!)]).toEqual([-2, -4, -6, 0, -8, -10, -12, -6]);
   });
 
   it("writes 8-bit outputs of d times the scale, and d.amax before it", async () => {
@@ -255,7 +255,7 @@ describe("gemm exits 2 with one line about the mismatch,", () => {
     ["for a plan of other operands", [A, B], "--plan @plan", /./],
     ["for a plan that is none", [E, F], "--plan @in", /in: is not valid JSON/],
     ["for a plan that is not there", [E, F], "--plan @none", /none: cannot be read: there is no such file/],
-  ])("%s", async (_, tensors, options, says) => {
+  ])("%s", async (_, tensors, options, message) => {
     await w.write("in", tensors);
     writeFileSync(
       w.path("plan"),
@@ -268,7 +268,7 @@ describe("gemm exits 2 with one line about the mismatch,", () => {
       "@out",
       ...options.split(" ").filter(Boolean),
     );
-    expect(stderr).toMatch(says);
+    expect(stderr).toMatch(message);
     expect(stderr).toMatch(/^lockstep gemm: (?!.*gemm: )[^\n]*\n$/);
     expect({ status, stdout }).toEqual({ status: 2, stdout: "" });
     expect(w.names).toEqual(["in", "plan"]);

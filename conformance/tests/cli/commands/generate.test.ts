@@ -37,7 +37,7 @@ async function reportOf(...args: readonly string[]): Promise<Report> {
 }
 
 /** The tokens and the hash of the logits, by a full forward pass for each token. */
-async function expected(prompt: readonly number[], count: number, { seed = 0n, ...choice }: Choice) {
+async function expectedReport(prompt: readonly number[], count: number, { seed = 0n, ...choice }: Choice) {
   const backend = await openBackend("wasm", { threads: 1 });
   const model = await loadCausalLM(backend, w.path("model"));
   const hash = createHash("sha256");
@@ -81,7 +81,7 @@ describe("generate", () => {
     ] as const) {
       const report = await reportOf("--prompt", "abc", "--max-tokens", "6", ...args);
       expect(report.promptTokens).toEqual([0, 1, 2]);
-      expect(report).toMatchObject(await expected([0, 1, 2], 6, loadOptions));
+      expect(report).toMatchObject(await expectedReport([0, 1, 2], 6, loadOptions));
     }
   });
 

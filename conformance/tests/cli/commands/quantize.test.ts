@@ -126,8 +126,15 @@ describe("quantize", () => {
       ...commonFields,
       shape: [32, 64],
     });
-    const squared = await recipes("nvfp4", "--four-over-six", "--err-mode", "mse", "--e4m3-max", "448");
-    expect(squared[0]).toMatchObject({ fourOverSix: "mse", e4m3Max: 448 });
+    const squaredErrorRecipes = await recipes(
+      "nvfp4",
+      "--four-over-six",
+      "--err-mode",
+      "mse",
+      "--e4m3-max",
+      "448",
+    );
+    expect(squaredErrorRecipes[0]).toMatchObject({ fourOverSix: "mse", e4m3Max: 448 });
     expect((await recipes("nvfp4", "--row-scaled"))[0]).toMatchObject({
       quantizer: "nvfp4",
       rowScaled: true,

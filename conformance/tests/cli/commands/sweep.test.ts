@@ -9,8 +9,8 @@ const w = useWorkspace();
 /** The first digest in exact integers, by the formula of docs/cli.md. */
 function digestOf(multiplier: bigint, codes: readonly number[]): number {
   const sum = codes.reduce((total, code, i) => {
-    const folded = BigInt.asUintN(32, (BigInt(i) ^ (BigInt(i) >> 16n)) * multiplier);
-    return total + BigInt(code + 1) * ((folded ^ (folded >> 15n)) | 1n);
+    const foldedIndex = BigInt.asUintN(32, (BigInt(i) ^ (BigInt(i) >> 16n)) * multiplier);
+    return total + BigInt(code + 1) * ((foldedIndex ^ (foldedIndex >> 15n)) | 1n);
   }, 0n);
   return Number(BigInt.asUintN(32, sum));
 }

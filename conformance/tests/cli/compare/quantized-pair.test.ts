@@ -23,18 +23,18 @@ describe("scales of consecutive codes", () => {
       const recipe: Recipe = { spec, shape: [128, 256], dtype: "f32", scales: "padded", usage: [direction] };
       const geometry = copyGeometry(spec, [128, 256], direction, "padded");
       const [rows, columns] = geometry.dataShape as [number, number];
-      const places = new ScalePlaces({ recipe, geometry });
+      const positions = new ScalePlaces({ recipe, geometry });
       const range = fc.tuple(fc.nat(rows * columns - 1), fc.integer({ min: 1, max: 3 * columns }));
       fc.assert(
         fc.property(fc.array(range, { minLength: 1, maxLength: 3 }), (ranges) => {
-          for (const [firstRange, expectedPlaces] of ranges) {
-            const count = Math.min(expectedPlaces, rows * columns - firstRange);
+          for (const [firstIndex, expectedPlaces] of ranges) {
+            const count = Math.min(expectedPlaces, rows * columns - firstIndex);
             const expected = Array.from({ length: count }, (_, i) => {
-              const [row, column] = [Math.floor((firstRange + i) / columns), (firstRange + i) % columns];
+              const [row, column] = [Math.floor((firstIndex + i) / columns), (firstIndex + i) % columns];
               const [dataRow, dataColumn] = geometry.data === "transposed" ? [column, row] : [row, column];
               return scaleIndex(spec, geometry, linePlace(geometry, dataRow, dataColumn));
             });
-            expect([...places.indices(firstRange, count)]).toEqual(expected);
+            expect([...positions.indices(firstIndex, count)]).toEqual(expected);
           }
         }),
         { numRuns: draws(20) },

@@ -35,14 +35,14 @@ describe("layerErrorPicture", () => {
         const points = curves.flat();
         for (const values of curves)
           for (const [i, [x]] of values.entries()) expect(x).toBeGreaterThan(values[i - 1]?.[0] ?? 0);
-        const byError = positiveErrors
+        const pairsByError = positiveErrors
           .flat()
           .map((values, i) => [values, points[i]?.[1] as number] as const)
           .sort(([a], [b]) => a - b);
-        for (const [i, [, y]] of byError.entries()) {
+        for (const [i, [, y]] of pairsByError.entries()) {
           expect(y).toBeGreaterThanOrEqual(52);
           expect(y).toBeLessThanOrEqual(372);
-          expect(y).toBeLessThanOrEqual(byError[i - 1]?.[1] ?? 372);
+          expect(y).toBeLessThanOrEqual(pairsByError[i - 1]?.[1] ?? 372);
         }
       }),
       { numRuns: draws(200) },

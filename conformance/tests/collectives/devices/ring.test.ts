@@ -55,8 +55,8 @@ const valuesByDtype = new Map<WideDType, Float32Array>();
 
 /** The value of each code of a type of two bytes. */
 function valuesOf(dtype: "bf16" | "f16"): Float32Array {
-  const cached = valuesByDtype.get(dtype);
-  if (cached) return cached;
+  const cachedValues = valuesByDtype.get(dtype);
+  if (cachedValues) return cachedValues;
   const values = Float32Array.from({ length: 0x10000 }, (_, code) => valueOfCode(dtype, code));
   valuesByDtype.set(dtype, values);
   return values;
@@ -72,8 +72,8 @@ const codesByDtype = new Map<WideDType, ReadonlyMap<number, number>>();
 
 /** The code of each value of a type of two bytes. */
 function codesOf(dtype: "bf16" | "f16"): ReadonlyMap<number, number> {
-  const cached = codesByDtype.get(dtype);
-  if (cached) return cached;
+  const cachedCodes = codesByDtype.get(dtype);
+  if (cachedCodes) return cachedCodes;
   const codes = new Map(Array.from({ length: 0x8000 }, (_, code) => [valueOfCode(dtype, code), code]));
   codesByDtype.set(dtype, codes);
   return codes;

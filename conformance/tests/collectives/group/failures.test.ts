@@ -219,10 +219,10 @@ const LAST_CALLS: Readonly<
   "a message of a result": [
     (group, x) => {
       const sum = group.allReduce(x);
-      const doubled = add(sum, sum);
-      if (group.rank === 1) return group.recv(doubled, 0);
-      group.send(doubled, 1);
-      return doubled;
+      const doubledSum = add(sum, sum);
+      if (group.rank === 1) return group.recv(doubledSum, 0);
+      group.send(doubledSum, 1);
+      return doubledSum;
     },
     [4, 4],
   ],
@@ -251,10 +251,10 @@ describe("a rank that does not make the call", () => {
   it("is named by a blocking read, and can still make the call", async () => {
     const [rank0, rank1] = (await ranks(2)) as [ProcessGroup, ProcessGroup];
     const sum = rank0.allReduce(values(rank0));
-    const doubled = add(sum, sum);
-    expect(() => doubled.dataSync()).toThrowError(/rank 1 has not called yet.*await data\(\)/);
+    const doubledSum = add(sum, sum);
+    expect(() => doubledSum.dataSync()).toThrowError(/rank 1 has not called yet.*await data\(\)/);
     rank1.allReduce(values(rank1));
-    expect(Array.from(doubled.dataSync())).toEqual([4, 4, 4, 4]);
+    expect(Array.from(doubledSum.dataSync())).toEqual([4, 4, 4, 4]);
   });
 
   it("is reported as lost after it has left", async () => {
@@ -302,11 +302,11 @@ describe("a failed group", () => {
     const [rank0, rank1] = (await ranks(2)) as [ProcessGroup, ProcessGroup];
     const x = values(rank0);
     const sum = rank0.allReduce(x);
-    const doubled = add(sum, x);
+    const doubledSum = add(sum, x);
     for (const sharedTensor of [x, sum]) sharedTensor.dispose();
     expect(rank0.backend.memoryUse().blocks).toBe(3);
     rank1.abort();
-    doubled.dispose();
+    doubledSum.dispose();
     expect(rank0.backend.memoryUse()).toMatchObject({ live: 0, blocks: 0 });
     await expect(rank0.dispose()).rejects.toThrowError(DistributedError);
     await expect(rank0.dispose()).resolves.toBeUndefined();

@@ -80,15 +80,15 @@ const connectionEnd = (socket: Socket): Promise<unknown> =>
  */
 async function startServer(answerBytes: number) {
   const bytesReceived: number[] = [];
-  const record = { now: 0, most: 0, received: bytesReceived, port: 0 };
+  const record = { openConnections: 0, maxConnections: 0, bytesReceived, port: 0 };
   const server: Server = createServer((socket) => {
     const i = bytesReceived.push(0) - 1;
-    record.most = Math.max(record.most, ++record.now);
+    record.maxConnections = Math.max(record.maxConnections, ++record.openConnections);
     socket.on("data", (data) => {
       bytesReceived[i] = (bytesReceived[i] ?? 0) + data.length;
     });
     socket.on("error", () => undefined);
-    socket.on("close", () => record.now--);
+    socket.on("close", () => record.openConnections--);
     socket.write(ZEROS.subarray(0, answerBytes));
   });
   server.listen(0, "127.0.0.1");
@@ -118,9 +118,9 @@ describe("peers that are not authenticated", () => {
           const port = await openGate(zeromq.port, { strangers: limit, handshakeMs: 100 });
           const sockets = peers.map((peer) => send(port, peer));
           await Promise.all(sockets.map((socket) => connectionEnd(socket)));
-          for (const bytes of zeromq.received) expect(bytes).toBeLessThanOrEqual(MAX_HANDSHAKE_BYTES);
+          for (const bytes of zeromq.bytesReceived) expect(bytes).toBeLessThanOrEqual(MAX_HANDSHAKE_BYTES);
           // a connection that the gate has closed may be open at its other end for a moment
-          expect(zeromq.most).toBeLessThanOrEqual(limit + 3);
+          expect(zeromq.maxConnections).toBeLessThanOrEqual(limit + 3);
         },
       ),
       { numRuns: draws(15) },
@@ -136,7 +136,7 @@ describe("peers that are not authenticated", () => {
     await new Promise((resolve) => setTimeout(resolve, 300));
     rank.end(Buffer.alloc(100_000));
     await once(rank, "close");
-    await expect.poll(() => Math.max(...zeromq.received)).toBe(100_000);
+    await expect.poll(() => Math.max(...zeromq.bytesReceived)).toBe(100_000);
   });
 });
 
@@ -150,7 +150,7 @@ async function job(address = "127.0.0.1") {
 }
 
 /** Connects a rank, and ends the job. */
-async function joins({ hub, opening, rank1 }: Awaited<ReturnType<typeof job>>): Promise<void> {
+async function expectJoined({ hub, opening, rank1 }: Awaited<ReturnType<typeof job>>): Promise<void> {
   const speaker = new Spoke(rank1, () => undefined);
   expect(await Promise.all([speaker.open(), opening])).toEqual([undefined, undefined]);
   await Promise.all([speaker.leave(), hub.leave()]);
@@ -171,7 +171,7 @@ describe("rank 0", () => {
     await Promise.all(peers.map((socket) => connectionEnd(socket)));
     clearInterval(watch);
     expect(maxGrowth - memoryBefore).toBeLessThan(150 << 20);
-    await joins(gateJob);
+    await expectJoined(gateJob);
   });
 
   it("keeps few of many idle connections, and lets its rank in while strangers open more", async () => {
@@ -183,17 +183,19 @@ describe("rank 0", () => {
       .toBeLessThanOrEqual(MAX_STRANGERS + 2);
     const flood = setInterval(() => send(gateJob.port, { begin: GREETING, bytes: 0 }), 2);
     ends.push(() => clearInterval(flood));
-    await joins(gateJob);
+    await expectJoined(gateJob);
   });
 
   it("cannot be reached by another interface than the one that its address names", async () => {
-    const ofHost = Object.values(networkInterfaces()).flatMap((addresses) => addresses ?? []);
-    const outsideAddress = ofHost.find(({ internal, family }) => !internal && family === "IPv4")?.address;
+    const hostAddresses = Object.values(networkInterfaces()).flatMap((addresses) => addresses ?? []);
+    const outsideAddress = hostAddresses.find(
+      ({ internal, family }) => !internal && family === "IPv4",
+    )?.address;
     const gateJob = await job();
     await expect.poll(() => connects(gateJob.port)).toBe(true);
     expect(await connects(gateJob.port, "127.0.0.2")).toBe(false);
     if (outsideAddress !== undefined) expect(await connects(gateJob.port, outsideAddress)).toBe(false);
-    await joins(gateJob);
+    await expectJoined(gateJob);
   });
 });
 

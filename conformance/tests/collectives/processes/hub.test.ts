@@ -16,7 +16,7 @@ afterEach(() => {
 });
 
 /** A group of one rank, which listens while the test runs. */
-async function listening(): Promise<Hub> {
+async function openListeningHub(): Promise<Hub> {
   const port = await freePort();
   const address = { address: "127.0.0.1", port, token: "token" };
   const hub = new Hub({ rank: 0, size: 1, ...address, timeoutMs: 10_000 }, () => undefined);
@@ -29,14 +29,14 @@ it("its socket is not in the folder where the program runs", async () => {
   // other tests may write to other folders meanwhile
   const temporaryFolders = (): readonly string[] => readdirSync(".").filter((name) => name.startsWith("tmp"));
   const foldersBefore = temporaryFolders();
-  const hub = await listening();
+  const hub = await openListeningHub();
   expect(temporaryFolders()).toEqual(foldersBefore);
   await hub.leave();
 });
 
 it("its socket lies in a folder for temporary files until it closes", async () => {
   vi.stubEnv("TMPDIR", folder);
-  const hub = await listening();
+  const hub = await openListeningHub();
   expect(readdirSync(folder)).toHaveLength(1);
   await hub.leave();
   expect(readdirSync(folder)).toEqual([]);

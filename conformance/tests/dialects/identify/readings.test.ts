@@ -28,8 +28,8 @@ const FORMATS = ["e2m1", "e2m3", "e3m2", "e4m3", "e5m2", "int8", "s2f6", "int4"]
 /** The magnitudes of a format from 0 up, and the one that would follow the largest. */
 function gridOf(format: ScalarFormat): readonly number[] {
   const values = Array.from({ length: factsOf(format).maxCode + 1 }, (_, code) => valueOfCode(format, code));
-  const [secondToLast, last] = values.slice(-2) as [number, number];
-  return [...values, 2 * last - secondToLast];
+  const [secondToLast, lastValue] = values.slice(-2) as [number, number];
+  return [...values, 2 * lastValue - secondToLast];
 }
 
 /** Whether a magnitude between two neighbours may round to the lower one, and to the upper one. */
@@ -71,10 +71,10 @@ function codesOf(
   const signBit = 2 ** (bits - 1);
   const { specials }: ScalarLayout = SCALAR_FORMATS[format];
   const isNegative = value < 0 || Object.is(value, -0);
-  const last = maxCode + (specials === "integer" && isNegative ? 1 : 0);
+  const lastCode = maxCode + (specials === "integer" && isNegative ? 1 : 0);
   // nothing past the largest number lies between two codes, so random bits have no effect there
   const appliedRule =
-    index >= last && rule.rounding === "stochastic" ? { ...rule, rounding: "tiesToEven" as const } : rule;
+    index >= lastCode && rule.rounding === "stochastic" ? { ...rule, rounding: "tiesToEven" as const } : rule;
   const [roundsDown, roundsUp] =
     place === 0 ? [true, false] : neighbours(appliedRule, place, index, isNegative);
   const gridIndices = [...(roundsDown ? [index] : []), ...(roundsUp ? [index + 1] : [])];
@@ -87,7 +87,7 @@ function codesOf(
   const codes = gridIndices.flatMap((gridIndex) => {
     if (gridIndex > maxCode && rule.overflow === "nonfinite" && (hasInfinity || hasNaN))
       return Array.from({ length: 2 ** bits }, (_, code) => code).filter((code) => code % signBit > maxCode);
-    const magnitudeCode = Math.min(gridIndex, last);
+    const magnitudeCode = Math.min(gridIndex, lastCode);
     if (isIntegral(specials))
       return [isNegative && magnitudeCode > 0 ? 2 ** bits - magnitudeCode : magnitudeCode];
     return [magnitudeCode + ((magnitudeCode === 0 ? zeroIsNegative : isNegative) ? signBit : 0)];
@@ -115,10 +115,10 @@ describe.each(FORMATS)("a number as a code of %s", (format) => {
                   sign * (lowerMagnitude + place * ((grid[index + 1] ?? lowerMagnitude) - lowerMagnitude));
                 const rule = { rounding, zero, overflow };
                 const expected = codesOf(format, rule, value, index, place);
-                const accepted = Array.from({ length: 2 ** bits }, (_, code) => code).filter((code) =>
+                const acceptedCodes = Array.from({ length: 2 ** bits }, (_, code) => code).filter((code) =>
                   becomes(format, rule, value, code),
                 );
-                expect(accepted, JSON.stringify({ ...rule, value })).toEqual(
+                expect(acceptedCodes, JSON.stringify({ ...rule, value })).toEqual(
                   [...expected].sort((a, b) => a - b),
                 );
               }

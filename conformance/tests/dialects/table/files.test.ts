@@ -50,8 +50,8 @@ describe.each(rows.filter(([name]) => !UNREAD.test(name)))("the files of %s", (n
     const shapes = tensors.filter(({ role }) => role === "logicalShape");
     const conventions = dtypesOf(scale, spec.format).flatMap((scaleDType) => {
       const fileTensors = tensors.map((tensor) => {
-        const ofFormats = shapesOf(tensor.shape);
-        const shape = (spec.format === "e2m1" ? ofFormats.at(-1) : ofFormats[0]) ?? [];
+        const shapesByFormat = shapesOf(tensor.shape);
+        const shape = (spec.format === "e2m1" ? shapesByFormat.at(-1) : shapesByFormat[0]) ?? [];
         const [firstDType = "U8"] = dtypesOf(tensor, spec.format);
         const dtype = tensor === scale ? scaleDType : firstDType;
         return { name: `layer.${tensor.name}`, dtype, shape, bytes: new Uint8Array(fileBytes(dtype, shape)) };

@@ -142,7 +142,7 @@ function fromHalves(packed: Uint8Array, size: number): Uint8Array {
 }
 
 /** Converts bytes with two codes of one of `rows` rows to bytes with codes of two rows, the even row in the low nibble. */
-function byRows(packed: Uint8Array, rows: number): Uint8Array {
+function packByRows(packed: Uint8Array, rows: number): Uint8Array {
   const pitch = packed.length / rows;
   const code = (row: number, column: number): number =>
     ((packed[row * pitch + (column >> 1)] as number) >> ((column & 1) * 4)) & 15;
@@ -190,7 +190,7 @@ function packedBy(
   if (packs === "words plus 8") return storedBytes(codes, recordedResult).map((byte) => byte ^ 0x88);
   if (packs !== "pairs of rows") return storedBytes(codes, recordedResult);
   const { rows, rowBytes } = rowsOf(recordedResult);
-  const paddedRows = byRows(bytesOf(codes.dataSync() as Uint8Array), codes.shape[0] as number);
+  const paddedRows = packByRows(bytesOf(codes.dataSync() as Uint8Array), codes.shape[0] as number);
   const pitch = codes.shape[1] as number;
   return Buffer.concat(
     Array.from({ length: rows }, (_, row) => paddedRows.subarray(row * pitch, row * pitch + rowBytes)),
@@ -293,10 +293,10 @@ function differences(
   const storedRows = (x: Tensor, result: RecordedResult): Uint8Array => {
     const bytes = asType(x, result);
     const [lines = 1] = x.shape;
-    const { rows: rowsExpected, rowBytes } = rowsOf(result);
+    const { rows: expectedRows, rowBytes } = rowsOf(result);
     const pitch = bytes.length / lines;
     return Buffer.concat(
-      Array.from({ length: Math.min(rowsExpected, lines) }, (_, row) =>
+      Array.from({ length: Math.min(expectedRows, lines) }, (_, row) =>
         bytes.subarray(row * pitch, row * pitch + rowBytes),
       ),
     );
@@ -315,10 +315,10 @@ describe.each(sampleCases(Object.entries(COMPARISONS), 20))("%s", (name, compari
   it("equals the result of the package, for finite inputs", () => {
     expect(row, name).toBeDefined();
     if (!row) return;
-    const finite = row.cases.filter(
+    const finiteCases = row.cases.filter(
       (testCase) => !UNUSUAL.includes(testCase.case) && testCase.results !== undefined,
     );
-    const mismatches = sampleCases(finite, 1).flatMap((recordedCase) => {
+    const mismatches = sampleCases(finiteCases, 1).flatMap((recordedCase) => {
       const mismatchesOfCase = differences(recordedCase, comparison, row.from);
       return Object.entries(mismatchesOfCase).map(
         ([result, what]) => `${recordedCase.case} ${recordedCase.dtype} ${result}: ${what}`,

@@ -237,7 +237,7 @@ describe("a difference between two dialects", () => {
 
   it("is the scale if only that of the tensor differs, and is said in words", () => {
     // amaxes of the tensor that are adjacent f32, in another block than the explained element
-    const ofAmax = (bits: number): PlainTensor<"f32"> => {
+    const inputOfAmax = (bits: number): PlainTensor<"f32"> => {
       const codes = new Uint32Array(COUNT).fill(0x3f000000);
       codes[COUNT - 1] = bits;
       return fromCodes("f32", SIZE, codes);
@@ -245,7 +245,7 @@ describe("a difference between two dialects", () => {
     const tensorScale = ({ tensorScale, tensorAmax }: QuantizeExplanation) =>
       (tensorScale ?? tensorAmax)?.value;
     const differingForms = FORMS.flatMap((form) => {
-      const [a, b] = [0x40400000, 0x40400001].map((bits) => madeBy(form, ofAmax(bits)).explain(0)) as [
+      const [a, b] = [0x40400000, 0x40400001].map((bits) => madeBy(form, inputOfAmax(bits)).explain(0)) as [
         QuantizeExplanation,
         QuantizeExplanation,
       ];

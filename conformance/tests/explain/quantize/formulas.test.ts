@@ -46,20 +46,20 @@ const EDGES = [
 /**
  * Values whose runs of 16 contain a threshold, sometimes scaled by a power of two, as the largest magnitude, and fractions of it.
  */
-function edged(dtype: WideDType, shape: readonly number[], seed: number): PlainTensor<WideDType> {
+function drawEdges(dtype: WideDType, shape: readonly number[], seed: number): PlainTensor<WideDType> {
   const count = shape.reduce((a, b) => a * b, 1);
   const draws = words(seed, count + Math.ceil(count / 16));
   const isMixed = seed % 2 === 0;
   const codes = Array.from({ length: count }, (_, i) => {
     const run = Math.floor(i / 16);
-    const [ofElement, ofRun] = [draws[i] as number, draws[count + (isMixed ? run : 0)] as number];
-    const edge = EDGES[ofRun % EDGES.length] as number;
-    const power = (ofRun >>> 8) % 3 === 0 ? 2 ** (((ofRun >>> 12) % 40) - 20) : 1;
+    const [elementDraw, runDraw] = [draws[i] as number, draws[count + (isMixed ? run : 0)] as number];
+    const edge = EDGES[runDraw % EDGES.length] as number;
+    const power = (runDraw >>> 8) % 3 === 0 ? 2 ** (((runDraw >>> 12) % 40) - 20) : 1;
     const largest = Math.fround(fromBits(edge) * power);
-    const isLargest = i % 16 === (ofRun >>> 20) % 16;
-    const fraction = ofElement % 5 === 0 ? (ofElement >>> 8) / 2 ** 24 : ((ofElement >>> 8) % 33) / 32;
+    const isLargest = i % 16 === (runDraw >>> 20) % 16;
+    const fraction = elementDraw % 5 === 0 ? (elementDraw >>> 8) / 2 ** 24 : ((elementDraw >>> 8) % 33) / 32;
     const value = Math.fround(isLargest ? largest : largest * fraction);
-    return bitsOf(ofElement % 2 === 0 ? value : -value);
+    return bitsOf(elementDraw % 2 === 0 ? value : -value);
   });
   return encodeNumbers(dtype, shape, codes);
 }
@@ -120,15 +120,20 @@ function requireConsistent(explanation: QuantizeExplanation, callerScale: number
     ] as const),
   ]);
   if (tensorScale) expect(follow(tensorScale.steps, start).get("t")).toBe(tensorScale.value);
-  const ofScale = follow(scale.steps, start);
+  const scaleValues = follow(scale.steps, start);
   const expectedScale =
     scale.dtype === "f32" ? fromBits(scale.code) : decode(scale.code, SCALAR_FORMATS[scale.dtype]);
   expect(scale.value).toBe(expectedScale);
-  for (const name of ["s", "SF"]) if (ofScale.has(name)) expect(ofScale.get(name)).toBe(scale.value);
+  for (const name of ["s", "SF"]) if (scaleValues.has(name)) expect(scaleValues.get(name)).toBe(scale.value);
   const value = explanation.transform?.value ?? explanation.input;
-  const ofElement = new Map([["d", scale.value], ...ofScale, ["s", scale.value], ["x", value]] as const);
-  const last = follow(scaled.steps, ofElement);
-  expect(scaled.steps.length > 0 ? last.get("y") : value).toBe(scaled.value);
+  const elementValues = new Map([
+    ["d", scale.value],
+    ...scaleValues,
+    ["s", scale.value],
+    ["x", value],
+  ] as const);
+  const lastValues = follow(scaled.steps, elementValues);
+  expect(scaled.steps.length > 0 ? lastValues.get("y") : value).toBe(scaled.value);
   expect(rounding.value).toBe(scaled.value);
   expect(rounding.code).toBe(code);
   expect(rounding.result).toBe(decode(code, layout));
@@ -136,7 +141,7 @@ function requireConsistent(explanation: QuantizeExplanation, callerScale: number
     const [six, four] = scale.candidates as readonly [ScaleCandidate, ScaleCandidate];
     const chosenTrial = four.error < six.error ? four : six;
     expect([six.maps, four.maps]).toEqual([6, 4]);
-    expect({ code: scale.code, value: scale.value, m: ofScale.get("m") }).toEqual({
+    expect({ code: scale.code, value: scale.value, m: scaleValues.get("m") }).toEqual({
       code: chosenTrial.code,
       value: chosenTrial.scale,
       m: chosenTrial.multiplier,
@@ -175,7 +180,7 @@ const indexDraws = fc.array(fc.nat(1 << 20), { minLength: 4, maxLength: 4 });
 function compareCase(drawnCase: QuantizeCase, seed: number, drawnIndices: readonly number[]): void {
   using _scope = new Scope();
   const { spec, random, scaleLayout } = drawnCase;
-  const x = edged(drawnCase.x.dtype, drawnCase.x.shape, seed);
+  const x = drawEdges(drawnCase.x.dtype, drawnCase.x.shape, seed);
   const [rows, columns] = asMatrix(x.shape);
   if (rows * columns === 0) return;
   const answer = runQuantizer(backend(), drawnCase, (quantizer) => quantizer.quantize(upload(backend(), x)));
@@ -246,17 +251,17 @@ function compareRows(spec: QuantizeSpec, dtype: WideDType, amaxes: readonly numb
 
 describe("an explanation shows formulas with their values at every threshold of the amax", () => {
   const amaxes = EDGES.map(fromBits).filter(Number.isFinite);
-  const ofBlocks = RULES.filter(([, { quantizer }]) => blockFormat(quantizer).scaleSource === "blocks");
-  const ofTensors = RULES.filter(([, { quantizer }]) => {
+  const blockRules = RULES.filter(([, { quantizer }]) => blockFormat(quantizer).scaleSource === "blocks");
+  const tensorRules = RULES.filter(([, { quantizer }]) => {
     const { scaleSource, tensorAmax } = blockFormat(quantizer);
     return scaleSource === "whole" || tensorAmax;
   });
 
-  it.each(sampleCases(ofBlocks, 10))("of a block: %s", (_, spec) => {
+  it.each(sampleCases(blockRules, 10))("of a block: %s", (_, spec) => {
     for (const dtype of sourceTypes(spec)) compareRows(spec, dtype, amaxes);
   });
 
-  it.each(ofTensors)("of a tensor: %s", (_, spec) => {
+  it.each(tensorRules)("of a tensor: %s", (_, spec) => {
     for (const dtype of sourceTypes(spec)) for (const amax of amaxes) compareRows(spec, dtype, [amax]);
   });
 });
@@ -322,7 +327,7 @@ describe("an explanation under a dialect shows formulas with their values, and t
     fc.assert(
       fc.property(fc.nat(), dtypes, indexDraws, (seed, dtype, drawnIndices) => {
         using _scope = new Scope();
-        const x = edged(dtype, [32, 128], seed);
+        const x = drawEdges(dtype, [32, 128], seed);
         const quantizedTensor = quantizerOf({ dialect, ...form }).quantize(upload(backend(), x));
         const values = download(dequantizeAs(quantizedTensor, { dialect, dtype: "f32" })).codes;
         const rule = (DIALECTS[dialect] as Dialect).values;

@@ -44,10 +44,10 @@ export function useGpu(): { gpu: () => Backend; reference: () => Backend } {
  * Creates groups of up to `most` ranks of one process, each with a GPU backend of its own on the same device. After every test,
  * no rank may have live memory.
  */
-export function useGpuRanks(most: number): (size: number) => ProcessGroup[] {
+export function useGpuRanks(maxRanks: number): (size: number) => ProcessGroup[] {
   const backends: Backend[] = [];
   beforeAll(() => {
-    for (let rank = 0; rank < most; rank++)
+    for (let rank = 0; rank < maxRanks; rank++)
       backends.push(openCuda(fencedAddon(platform.loadAddon().exports as AddonExports)));
   });
   afterEach(() => {

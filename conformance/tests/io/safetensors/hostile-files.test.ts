@@ -31,7 +31,7 @@ const DTYPES = Object.keys(FILE_DTYPES) as readonly FileDType[];
 const PATH = "hostile.safetensors";
 
 /** The parsed header, or `refused`. Throws if the error is not a `FileError` that names the file. */
-function parsed(header: Uint8Array, dataBytes: number): ReturnType<typeof parseHeader> | "refused" {
+function parseOrRefuse(header: Uint8Array, dataBytes: number): ReturnType<typeof parseHeader> | "refused" {
   try {
     return parseHeader(PATH, header, dataBytes);
   } catch (error) {
@@ -106,7 +106,7 @@ describe("a header", () => {
           ({ name, dtype, shape, offsets }) =>
             `${name}:{"dtype":${dtype},"shape":${shape},"data_offsets":${offsets}}`,
         );
-        const header = parsed(new TextEncoder().encode(`{${text}}${trailingBytes}`), dataBytes);
+        const header = parseOrRefuse(new TextEncoder().encode(`{${text}}${trailingBytes}`), dataBytes);
         if (header !== "refused") expectSound(header, dataBytes);
       }),
       { numRuns: draws(20_000) },
@@ -126,7 +126,7 @@ describe("a header", () => {
           const end = begin + fileBytes(dtype, shape) + lengthError;
           const text = JSON.stringify({ t: { dtype, shape, data_offsets: [begin, end] } });
           const isValid = begin === 0 && lengthError === 0 && extraBytes === 0 && Number.isInteger(end);
-          expect(parsed(new TextEncoder().encode(text), end + extraBytes) !== "refused").toBe(isValid);
+          expect(parseOrRefuse(new TextEncoder().encode(text), end + extraBytes) !== "refused").toBe(isValid);
         },
       ),
       { numRuns: draws(5000) },

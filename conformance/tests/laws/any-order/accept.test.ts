@@ -87,11 +87,11 @@ describe("column sums", () => {
   };
 
   it("are accepted in ascending order, and not with an addend", async () => {
-    const accepted = await acceptAnyOrder(sums((sum) => sum) as never, options);
-    expect(accepted.operations[0]?.lines.join("\n")).toContain("order: ascending k");
-    expect(accepted.ok).toBe(true);
-    const rejected = await acceptAnyOrder(sums((sum) => Math.fround(sum + 1)) as never, options);
-    expect(rejected.ok).toBe(false);
+    const acceptedRun = await acceptAnyOrder(sums((sum) => sum) as never, options);
+    expect(acceptedRun.operations[0]?.lines.join("\n")).toContain("order: ascending k");
+    expect(acceptedRun.ok).toBe(true);
+    const rejectedRun = await acceptAnyOrder(sums((sum) => Math.fround(sum + 1)) as never, options);
+    expect(rejectedRun.ok).toBe(false);
   }, 120_000);
 
   it("of the reference are accepted", async () => {
@@ -129,7 +129,7 @@ describe("refuses", () => {
     const noResult = await acceptAnyOrder({ gemm: () => ({}) }, { runs: 2 });
     expect(noResult.operations[0]?.error).toContain("it has to have out");
     const element = fromCodes("f32", [1], [0]);
-    const tooShort = await acceptAnyOrder({ columnSum: () => ({ out: element }) }, { runs: 8 });
-    expect(tooShort.operations[0]?.error).toMatch(/out has 1 elements; it has to have \d+/);
+    const shortResult = await acceptAnyOrder({ columnSum: () => ({ out: element }) }, { runs: 8 });
+    expect(shortResult.operations[0]?.error).toMatch(/out has 1 elements; it has to have \d+/);
   }, 120_000);
 });

@@ -100,17 +100,17 @@ async function observationsOf(fault: Fault, spec: QuantizeSpec) {
     async (input) => reference(input),
     furtherInputs(fault, inputsOf(spec, SEED + 500, 12)),
   );
-  const refuted: string[] = [];
+  const refutedCauses: string[] = [];
   for (const { words, answer } of mistakes)
     for (const { input, expected, actual } of [
       ...evidence,
       ...(await evidenceOf(fault, inputsOf(spec, SEED + 1000, 6))),
     ]) {
       const wrongAnswer = await answer({ input, expected });
-      if (wrongAnswer && !sameAnswer(wrongAnswer, actual)) refuted.push(words);
+      if (wrongAnswer && !sameAnswer(wrongAnswer, actual)) refutedCauses.push(words);
     }
   const words = mistakes.map((mistake) => mistake.words);
-  return { mistakes: words, kept: words.filter((phrase) => !refuted.includes(phrase)), observations };
+  return { mistakes: words, kept: words.filter((phrase) => !refutedCauses.includes(phrase)), observations };
 }
 
 /** A fault with its name, as a row of a table. */

@@ -3,7 +3,7 @@ import { roundTo } from "../../../../src/explain/rounding.js";
 import { blockFormat } from "../../../../src/formats/block.js";
 import { factsOf } from "../../../../src/formats/derive.js";
 import type { QuantizeSpec } from "../../../../src/tensor/quantized.js";
-import { type Fault, inAmax, inCodes, inInput, inScales, scrambled } from "./stages.js";
+import { type Fault, inAmax, inCodes, inInput, inScales, scramble } from "./stages.js";
 
 const { fround } = Math;
 const TINY = 2 ** -126;
@@ -23,7 +23,7 @@ const bf16 = (x: number): number => {
     Uint32Array.of((bits + 0x7fff + ((bits >>> 16) & 1)) & 0xffff0000).buffer,
   )[0] as number;
 };
-const rounded =
+const roundBy =
   (rounding: Parameters<typeof roundTo>[1]["rounding"], overflow: "saturate" | "nonfinite" = "saturate") =>
   (_: number, { y, spec: { format } }: { readonly y: number; readonly spec: QuantizeSpec }): number =>
     roundTo(y, { format, rounding, overflow }).code;
@@ -76,20 +76,20 @@ export const NAMED: readonly Fault[] = [
   inCodes("infinities become 0", (code, { y }) => (Math.abs(y) === Infinity ? 0 : code), {
     causePattern: /infinit/,
   }),
-  inCodes("ties go away from zero", rounded("tiesToAway"), {
+  inCodes("ties go away from zero", roundBy("tiesToAway"), {
     causePattern: /half away|HalfAway/,
     isFor: isNearest,
   }),
-  inCodes("ties go toward zero", rounded("tiesToZero"), {
+  inCodes("ties go toward zero", roundBy("tiesToZero"), {
     causePattern: /toward zero|nearer to zero/,
     isFor: isNearest,
   }),
-  inCodes("truncation", rounded("towardZero"), { causePattern: /truncated/ }),
-  inCodes("rounding up", rounded("towardPositive"), { causePattern: /rounded up/ }),
-  inCodes("rounding to odd", rounded("toOdd"), { causePattern: /to odd/ }),
+  inCodes("truncation", roundBy("towardZero"), { causePattern: /truncated/ }),
+  inCodes("rounding up", roundBy("towardPositive"), { causePattern: /rounded up/ }),
+  inCodes("rounding to odd", roundBy("toOdd"), { causePattern: /to odd/ }),
   inCodes(
     "no saturation",
-    (code, { y, spec }) => (isBeyond(y, spec) ? rounded("tiesToEven", "nonfinite")(code, { y, spec }) : code),
+    (code, { y, spec }) => (isBeyond(y, spec) ? roundBy("tiesToEven", "nonfinite")(code, { y, spec }) : code),
     {
       causePattern: /saturation is missing/,
       isFor: (spec) => hasNaN(spec),
@@ -108,21 +108,21 @@ export const NAMED: readonly Fault[] = [
   ),
   inCodes(
     "double rounding through bf16",
-    (_, { y, spec }) => rounded("tiesToEven")(0, { y: bf16(y), spec }),
+    (_, { y, spec }) => roundBy("tiesToEven")(0, { y: bf16(y), spec }),
     {
       causePattern: /bf16|divide/,
       isFor: (spec) =>
         isNearest(spec) && !/plusZero|minusZero|Add|Typed|Plus|Minus/.test(spec.elementScaling),
     },
   ),
-  inCodes("nearest in place of stochastic", rounded("tiesToEven"), {
+  inCodes("nearest in place of stochastic", roundBy("tiesToEven"), {
     causePattern: /not stochastically/,
     isFor: ({ stochastic }) => stochastic,
   }),
   inCodes(
     "a divisor of 0 for subnormal scales",
     (code, { x, spec, block }) =>
-      block.scale < TINY ? rounded("tiesToEven")(code, { y: fround(x / 0), spec }) : code,
+      block.scale < TINY ? roundBy("tiesToEven")(code, { y: fround(x / 0), spec }) : code,
     {
       causePattern: /subnormal|0 \/ 0/,
       isFor: (spec) => isNearest(spec) && isFloat(spec) && scaleIs("f32", "e8m0")(spec),
@@ -208,17 +208,17 @@ export const UNNAMED: readonly Fault[] = [
     column === (row * 7 + 3) % 11 ? code ^ 1 : code,
   ),
   inCodes("codes flip where a hash says so", (code, { row, column }) =>
-    scrambled(row, column) % 97 === 0 ? code ^ 2 : code,
+    scramble(row, column) % 97 === 0 ? code ^ 2 : code,
   ),
   inCodes(
     "codes of every fifth column are those of half the value",
     (code, { column, y, spec }) =>
-      column % 5 === 0 ? rounded("tiesToEven")(code, { y: y / 2, spec }) : code,
+      column % 5 === 0 ? roundBy("tiesToEven")(code, { y: y / 2, spec }) : code,
     { isFor: isFloat },
   ),
   inCodes(
     "positive ties go up, others to even",
-    (code, { y, spec }) => (y > 0 && y < 1 ? rounded("tiesToAway")(code, { y, spec }) : code),
+    (code, { y, spec }) => (y > 0 && y < 1 ? roundBy("tiesToAway")(code, { y, spec }) : code),
     { isFor: isNearest },
   ),
   inCodes(
@@ -233,14 +233,14 @@ export const UNNAMED: readonly Fault[] = [
   ),
   inScales(
     "one scale in thirteen is larger",
-    (code, _, block) => (scrambled(block, 5) % 13 === 0 ? code + 1 : code),
+    (code, _, block) => (scramble(block, 5) % 13 === 0 ? code + 1 : code),
     {
       isFor: scaleIs("e8m0", "e4m3"),
     },
   ),
   inScales(
     "one f32 scale in thirteen is one unit larger",
-    (code, _, block) => (scrambled(block, 6) % 13 === 0 ? code + 1 : code),
+    (code, _, block) => (scramble(block, 6) % 13 === 0 ? code + 1 : code),
     {
       isFor: scaleIs("f32"),
     },

@@ -39,7 +39,7 @@ export interface Element {
 }
 
 /** A hash of two numbers that depends on all their bits. */
-export function scrambled(a: number, b: number): number {
+export function scramble(a: number, b: number): number {
   let x = Math.imul(a ^ 0x9e3779b9, 0x85ebca6b) ^ Math.imul(b + 0x165667b1, 0xc2b2ae35);
   x = Math.imul(x ^ (x >>> 15), 0x2c1b3c6d);
   return (x ^ (x >>> 13)) >>> 0;
@@ -59,8 +59,8 @@ export function inInput(
       const values = wideValues(input.x);
       const largest = dtype === "f32" ? FLT_MAX : factsOf(dtype).max;
       const codes = Array.from(input.x.codes, (code, i) => {
-        const altered = alter(values[i] as number, largest);
-        return Object.is(altered, values[i]) ? code : wideCode(dtype, altered);
+        const alteredValue = alter(values[i] as number, largest);
+        return Object.is(alteredValue, values[i]) ? code : wideCode(dtype, alteredValue);
       });
       return reference({ ...input, x: fromCodes(dtype, shape, codes) });
     },

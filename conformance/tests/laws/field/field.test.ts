@@ -98,7 +98,7 @@ describe("a mistake of the field", () => {
 });
 
 describe("a product", () => {
-  const multiplied = (isScaled: boolean, mistake = {}, runs = 100) =>
+  const compareProducts = (isScaled: boolean, mistake = {}, runs = 100) =>
     compareWith({ gemm: product(mistake) }, backendSubject(backend()), {
       inputs: { gemm: products({ isScaled }) },
       comparing: true,
@@ -106,7 +106,7 @@ describe("a product", () => {
     });
 
   it.each(sampleCases([true, false], 1))("that is right raises no alarm (scaled: %s)", async (isScaled) => {
-    const { ok, laws } = await multiplied(isScaled, {}, RUNS);
+    const { ok, laws } = await compareProducts(isScaled, {}, RUNS);
     expect(ok, laws[0]?.failure?.found?.text).toBe(true);
   });
 
@@ -116,7 +116,7 @@ describe("a product", () => {
       1,
     ),
   )("that is wrong is named: %s", async (_, bug) => {
-    const { laws } = await multiplied(bug.isScaled, bug.mistake);
+    const { laws } = await compareProducts(bug.isScaled, bug.mistake);
     const counterexample = laws[0]?.failure?.found;
     expect(counterexample?.mistakes.join("\n"), counterexample?.text).toMatch(bug.causePattern);
     expect(counterexample?.explanation.length).toBeGreaterThan(3);

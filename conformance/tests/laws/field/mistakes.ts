@@ -3,7 +3,7 @@
 import type { QuantizeSpec } from "../../../../src/tensor/quantized.js";
 import { makeSpec } from "../../../../src/tensor/spec.js";
 import { encodeBy } from "./narrow.js";
-import { bits, type Convention, type Mistake, type Stored } from "./quantizer.js";
+import { bits, type Convention, type Mistake, type StoredValues } from "./quantizer.js";
 
 /** A correct kernel: its convention, and the spec that describes it. */
 export interface Right {
@@ -59,9 +59,9 @@ const f = Math.fround;
 const MX = "te mxfp8";
 const largest = (values: Float32Array): number =>
   values.reduce((amax, x) => Math.max(amax, Number.isNaN(x) ? 0 : Math.abs(x)), 0);
-const alterCodes = (alter: (code: number) => number) => (stored: Stored) => ({
-  ...stored,
-  codes: stored.codes.map(alter),
+const alterCodes = (alter: (code: number) => number) => (storedValues: StoredValues) => ({
+  ...storedValues,
+  codes: storedValues.codes.map(alter),
 });
 const alterScale = (alter: (scale: number) => number) => ({
   scale: ({ value }: { readonly value: number }) => bits(alter(value)),
@@ -73,8 +73,8 @@ const PUBLISHED = "published failures";
 function bf16(x: number): number {
   if (!Number.isFinite(x)) return x;
   const word = bits(x);
-  const rounded = (word + 0x7fff + ((word >>> 16) & 1)) & 0xffff0000;
-  return new Float32Array(Uint32Array.of(rounded).buffer)[0] as number;
+  const roundedBits = (word + 0x7fff + ((word >>> 16) & 1)) & 0xffff0000;
+  return new Float32Array(Uint32Array.of(roundedBits).buffer)[0] as number;
 }
 
 export const BUGS: readonly Bug[] = [
@@ -210,7 +210,10 @@ export const BUGS: readonly Bug[] = [
     name: "nibbles swapped",
     kernel: "ocp mxfp4",
     mistake: {
-      store: (stored) => ({ ...stored, codes: stored.codes.map((_, i) => stored.codes[i ^ 1] as number) }),
+      store: (storedValues) => ({
+        ...storedValues,
+        codes: storedValues.codes.map((_, i) => storedValues.codes[i ^ 1] as number),
+      }),
     },
     causePattern: /nibbles are swapped/,
     source: PUBLISHED,
@@ -229,10 +232,10 @@ export const BUGS: readonly Bug[] = [
     name: "scales stored swizzled where plain ones are due",
     kernel: MX,
     mistake: {
-      store: (stored) => {
-        const { scales, blocksPerRow, rows } = stored;
+      store: (storedValues) => {
+        const { scales, blocksPerRow, rows } = storedValues;
         const tiles = Math.ceil(blocksPerRow / 4);
-        const swizzled = scales.map((_, index) => {
+        const swizzledScales = scales.map((_, index) => {
           const [tile, indexInTile] = [Math.floor(index / 512), index % 512];
           const row =
             Math.floor(tile / tiles) * 128 +
@@ -241,7 +244,7 @@ export const BUGS: readonly Bug[] = [
           const column = (tile % tiles) * 4 + (indexInTile % 4);
           return row < rows && column < blocksPerRow ? (scales[row * blocksPerRow + column] as number) : 0;
         });
-        return { ...stored, scales: swizzled };
+        return { ...storedValues, scales: swizzledScales };
       },
     },
     causePattern: /swizzled/,
@@ -251,11 +254,13 @@ export const BUGS: readonly Bug[] = [
     name: "scales stored transposed",
     kernel: MX,
     mistake: {
-      store: (stored) => ({
-        ...stored,
-        scales: stored.scales.map(
+      store: (storedValues) => ({
+        ...storedValues,
+        scales: storedValues.scales.map(
           (_, i) =>
-            stored.scales[(i % stored.rows) * stored.blocksPerRow + Math.floor(i / stored.rows)] as number,
+            storedValues.scales[
+              (i % storedValues.rows) * storedValues.blocksPerRow + Math.floor(i / storedValues.rows)
+            ] as number,
         ),
       }),
     },
@@ -379,7 +384,10 @@ export const BUGS: readonly Bug[] = [
     name: "NVFP4 nibbles swapped",
     kernel: "nvfp4",
     mistake: {
-      store: (stored) => ({ ...stored, codes: stored.codes.map((_, i) => stored.codes[i ^ 1] as number) }),
+      store: (storedValues) => ({
+        ...storedValues,
+        codes: storedValues.codes.map((_, i) => storedValues.codes[i ^ 1] as number),
+      }),
     },
     causePattern: /nibbles are swapped/,
     source: PUBLISHED,

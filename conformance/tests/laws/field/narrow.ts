@@ -14,7 +14,7 @@ export type Up = (fraction: number, isOdd: boolean, isNegative: boolean) => bool
 const nearestEven: Up = (fraction, isOdd) => fraction > 0.5 || (fraction === 0.5 && isOdd);
 
 /** The code of a number. Values past the largest become `over`, by default the largest. */
-export function encodeBy(up: Up, over?: number) {
+export function encodeBy(roundsUp: Up, overflowCode?: number) {
   return (x: number, format: Format): number => {
     const { mantissa, least, max, nan, sign, bias } = FORMATS[format];
     if (Number.isNaN(x)) return nan;
@@ -25,12 +25,14 @@ export function encodeBy(up: Up, over?: number) {
       a < 2 ** field && field > least ? field - 1 : a >= 2 ** (field + 1) ? field + 1 : field;
     const units = a / 2 ** (exponentOfValue - mantissa);
     const floor = Math.floor(units);
-    const rounded = floor + (up(units - floor, floor % 2 === 1, isNegative) ? 1 : 0);
-    const isBeyond = a === Infinity || rounded * 2 ** (exponentOfValue - mantissa) > max;
+    const roundedUnits = floor + (roundsUp(units - floor, floor % 2 === 1, isNegative) ? 1 : 0);
+    const isBeyond = a === Infinity || roundedUnits * 2 ** (exponentOfValue - mantissa) > max;
     const largest =
       FORMATS[format] === FORMATS.e4m3fnuz ? 0x7f : format === "e4m3" ? 0x7e : format === "e5m2" ? 0x7b : 7;
     // a carry propagates into the exponent
-    const code = isBeyond ? (over ?? largest) : (exponentOfValue + bias - 1) * 2 ** mantissa + rounded;
+    const code = isBeyond
+      ? (overflowCode ?? largest)
+      : (exponentOfValue + bias - 1) * 2 ** mantissa + roundedUnits;
     // a code of minus zero would be NaN in fnuz formats
     if (code === 0 && nan === sign) return 0;
     return code + (isNegative ? sign : 0);

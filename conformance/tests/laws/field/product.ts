@@ -26,14 +26,14 @@ const fp8Value = (code: number): number => ((code & 0x7f) === 0x7f ? Number.NaN 
 
 /** The kernel, with or without a mistake. */
 export function product(mistake: ProductMistake = {}): (input: GemmCase) => Answer {
-  const { value = fp8Value, depth: summed = (k) => k, add = (sum, term) => f(sum + term) } = mistake;
+  const { value = fp8Value, depth: summedDepth = (k) => k, add = (sum, term) => f(sum + term) } = mistake;
   const { scaleAt = (line, block, _, blocks) => line * blocks + block } = mistake;
   const elements = ({ codes, scales }: OperandCase) => {
     const [lines, depth] = codes.matrix;
     const blocks = Math.ceil(depth / BLOCK);
     const factors = scales?.data as Float32Array | undefined;
     return Array.from({ length: lines }, (_, line) =>
-      Array.from({ length: summed(depth) }, (__, k) => {
+      Array.from({ length: summedDepth(depth) }, (__, k) => {
         const element = value(codes.codes[line * depth + k] as number);
         if (!factors) return element;
         return f(element * (factors[scaleAt(line, Math.floor(k / BLOCK), lines, blocks)] as number));
@@ -45,8 +45,8 @@ export function product(mistake: ProductMistake = {}): (input: GemmCase) => Answ
     const values = x.flatMap((line) =>
       w.map((wRow, j) => {
         const sum = line.reduce((total, element, k) => add(total, f(element * (wRow[k] as number))), 0);
-        const scaled = f(f(mistake.alpha ?? alpha) * sum);
-        return bias && mistake.bias !== false ? f(scaled + (bias.data[j] as number)) : scaled;
+        const scaledSum = f(f(mistake.alpha ?? alpha) * sum);
+        return bias && mistake.bias !== false ? f(scaledSum + (bias.data[j] as number)) : scaledSum;
       }),
     );
     return { out: fromCodes("f32", [x.length, w.length], new Uint32Array(Float32Array.from(values).buffer)) };
@@ -113,8 +113,8 @@ function f16(x: number): number {
   const units = x / step;
   const lower = Math.floor(units);
   const increment = units - lower > 0.5 || (units - lower === 0.5 && Math.abs(lower) % 2 === 1) ? 1 : 0;
-  const rounded = (lower + increment) * step;
-  return Math.abs(rounded) > 65504 ? Math.sign(rounded) * Infinity : rounded;
+  const roundedUnits = (lower + increment) * step;
+  return Math.abs(roundedUnits) > 65504 ? Math.sign(roundedUnits) * Infinity : roundedUnits;
 }
 
 /** A mistake of a published product, and its name. */

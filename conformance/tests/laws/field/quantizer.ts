@@ -36,7 +36,7 @@ export interface Mistake {
   /** Rounds a scaled value to a code. */
   readonly round?: (y: number, format: Convention["format"]) => number;
   /** Changes the stored tensors. */
-  readonly store?: (stored: Stored) => Stored;
+  readonly store?: (storedValues: StoredValues) => StoredValues;
   /** The amax of the tensor, for two-level scales. */
   readonly tensorAmax?: (amax: number) => number;
   /** Keeps the scales of the previous call. */
@@ -51,7 +51,7 @@ export interface Scale {
 }
 
 /** The stored tensors of a kernel, one code for each element. */
-export interface Stored {
+export interface StoredValues {
   readonly codes: number[];
   readonly scales: number[];
   readonly rows: number;
@@ -118,10 +118,10 @@ function scaleOf(amax: number, { scale, format }: Convention, tensorAmax: number
     case "nvfp4": {
       const largest = (2 - 2 ** -23) * 2 ** 127;
       const quotient = f(2688 / tensorAmax);
-      const s = tensorAmax === 0 || quotient === 0 ? 1 : Math.min(quotient, largest);
-      const code = encode(Math.min(f(amax * f(s * f(1 / 6))), largest), "e4m3");
+      const tensorScale = tensorAmax === 0 || quotient === 0 ? 1 : Math.min(quotient, largest);
+      const code = encode(Math.min(f(amax * f(tensorScale * f(1 / 6))), largest), "e4m3");
       const value = decode(code, "e4m3");
-      return { code, value, factor: Math.min(f(1 / f(value * f(1 / s))), largest) };
+      return { code, value, factor: Math.min(f(1 / f(value * f(1 / tensorScale))), largest) };
     }
   }
 }
@@ -133,7 +133,7 @@ const largestIn = (values: Float32Array): number =>
 export function quantizer(
   right: Convention,
   mistake: Mistake = {},
-): (x: Float32Array, columns: number) => Stored {
+): (x: Float32Array, columns: number) => StoredValues {
   const convention = { ...right, ...mistake.convention };
   let previousScales: number[] | undefined;
   return (input, columns) => {
@@ -165,13 +165,13 @@ export function quantizer(
         }
       }
     }
-    const stored = { codes, scales, rows, columns, blocksPerRow, amax: tensorAmax };
+    const storedValues = { codes, scales, rows, columns, blocksPerRow, amax: tensorAmax };
     const scalesBefore = previousScales;
     previousScales = scales;
     const stale =
       mistake.isStale && scalesBefore && scalesBefore.length === scales.length
-        ? { ...stored, scales: scalesBefore }
-        : stored;
+        ? { ...storedValues, scales: scalesBefore }
+        : storedValues;
     return mistake.store ? mistake.store(stale) : stale;
   };
 }

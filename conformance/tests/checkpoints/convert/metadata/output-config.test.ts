@@ -31,7 +31,7 @@ const FILES = Object.keys(CONFIGS) as (keyof typeof CONFIGS)[];
 const readJson = (path: string): JsonObject => JSON.parse(readFileSync(path, "utf8")) as JsonObject;
 
 /** Adds modules to the list of a configuration; undefined if it has none. */
-function withListed(
+function withListedModules(
   file: keyof typeof CONFIGS,
   config: JsonObject | undefined,
   modules: readonly string[],
@@ -45,7 +45,7 @@ function withListed(
 
 const LISTING = FIXTURES.filter((name) => {
   try {
-    return withListed("config.json", readJson(join(VECTORS, name, "config.json")), []) !== undefined;
+    return withListedModules("config.json", readJson(join(VECTORS, name, "config.json")), []) !== undefined;
   } catch {
     return false;
   }
@@ -68,7 +68,7 @@ describe("after the conversion of some weights to a wide type", () => {
           const { json } = await readContents(input);
           const original = new Map(
             FILES.flatMap((file) => {
-              const config = withListed(file, json.get(file) as JsonObject | undefined, listedModules);
+              const config = withListedModules(file, json.get(file) as JsonObject | undefined, listedModules);
               return config ? [[file, config] as const] : [];
             }),
           );
@@ -83,7 +83,9 @@ describe("after the conversion of some weights to a wide type", () => {
             const key = "torch_dtype" in config ? "torch_dtype" : "dtype";
             const { quantization_config: _, ...otherFields } = config;
             const plainConfig = file === "config.json" ? { ...otherFields, [key]: type } : undefined;
-            expect(converted.get(file)).toEqual(isAll ? plainConfig : withListed(file, config, modules));
+            expect(converted.get(file)).toEqual(
+              isAll ? plainConfig : withListedModules(file, config, modules),
+            );
           }
         },
       ),

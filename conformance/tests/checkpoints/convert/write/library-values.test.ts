@@ -20,7 +20,7 @@ import {
   writeContents,
 } from "../../files/checkpoints.js";
 
-interface Loaded {
+interface LoadedRecord {
   readonly packages: readonly string[];
   readonly differing: number;
   readonly sha256: Readonly<Record<string, string>>;
@@ -28,7 +28,7 @@ interface Loaded {
 
 const RECORD: {
   readonly versions: Readonly<Record<string, string>>;
-  readonly loaded: Readonly<Record<string, Loaded>>;
+  readonly loaded: Readonly<Record<string, LoadedRecord>>;
 } = JSON.parse(readFileSync(join(VECTORS, "loaded.json"), "utf8"));
 
 /** Forms that no library loads on a CPU, or from a model that has linear layers only. */
@@ -105,8 +105,8 @@ async function bytesIn(folder: string, target: string): Promise<Map<string, Uint
 }
 
 it("the record has every form that a library loads, and what the loaders read is what convert says", () => {
-  const single = Object.keys(RECORD.loaded).filter((targets) => !targets.includes(":"));
-  expect(single.toSorted()).toEqual(
+  const singleTargets = Object.keys(RECORD.loaded).filter((targets) => !targets.includes(":"));
+  expect(singleTargets.toSorted()).toEqual(
     DIALECT_TARGETS.filter((target) => !UNLOADED.includes(target)).toSorted(),
   );
   for (const [targets, { differing, packages }] of Object.entries(RECORD.loaded)) {

@@ -136,11 +136,11 @@ const FACTS: readonly Fact[] = [
 
 describe("declarations of one fact in two places", () => {
   it.each(FACTS)("$what", ({ inModel, inModelopt, files }) => {
-    for (const [says, spellings] of Object.entries(inModel))
+    for (const [meaning, spellings] of Object.entries(inModel))
       for (const [otherSays, otherSpellings] of Object.entries(inModelopt))
         for (const spelling of spellings)
           for (const otherSpelling of otherSpellings) {
-            const isSame = says === otherSays || [says, otherSays].includes("anything");
+            const isSame = meaning === otherSays || [meaning, otherSays].includes("anything");
             const foundSubjects = subjects(files(spelling, otherSpelling));
             const pair = JSON.stringify([spelling, otherSpelling]);
             expect(

@@ -17,7 +17,7 @@ const SCALE_NAMES = {
 
 const layer = fc.record({
   scales: fc.constantFrom(...SCALES),
-  place: fc.constantFrom(...(Object.keys(SCALE_NAMES) as (keyof typeof SCALE_NAMES)[])),
+  nameStyle: fc.constantFrom(...(Object.keys(SCALE_NAMES) as (keyof typeof SCALE_NAMES)[])),
 });
 
 const scalar = (value: number): StoredTensor => ({
@@ -47,7 +47,7 @@ describe("scales of the cache", () => {
     await fc.assert(
       fc.asyncProperty(fc.array(layer, { minLength: 1, maxLength: 5 }), async (layers) => {
         const tensors = new Map<string, StoredTensor>();
-        for (const [i, { scales, place }] of layers.entries()) {
+        for (const [i, { scales, nameStyle }] of layers.entries()) {
           const module = `model.layers.${i}.self_attn`;
           for (const letter of ["q", "k", "v"])
             tensors.set(`${module}.${letter}_proj.weight`, {
@@ -56,15 +56,15 @@ describe("scales of the cache", () => {
               bytes: new Uint8Array(32).fill(0x3f),
             });
           const names = { none: [], k: ["k"], v: ["v"], "k and v": ["k", "v"], kv: [] }[scales];
-          for (const letter of names) tensors.set(`${module}.${SCALE_NAMES[place](letter)}`, scalar(0.1));
+          for (const letter of names) tensors.set(`${module}.${SCALE_NAMES[nameStyle](letter)}`, scalar(0.1));
           if (scales === "kv") tensors.set(`${module}.kv_scale`, scalar(0.1));
         }
         const isScaled = layers.some(({ scales }) => scales !== "none");
         const expected = layers.flatMap(({ scales }, i) => {
           const absentNames = absentOf[scales];
           if (!isScaled || absentNames.length === 0) return [];
-          const end = `${absentNames.join(" and ")} ${absentNames.length === 1 ? "is" : "are"} absent`;
-          return [[`model.layers.${i}.self_attn`, expect.stringMatching(new RegExp(`; ${end}$`))]];
+          const message = `${absentNames.join(" and ")} ${absentNames.length === 1 ? "is" : "are"} absent`;
+          return [[`model.layers.${i}.self_attn`, expect.stringMatching(new RegExp(`; ${message}$`))]];
         });
         expect((await findingsOf(tensors)).toSorted()).toEqual(expected);
       }),

@@ -109,7 +109,7 @@ describe("values near their codes are compared to the last bit, whatever the lar
           };
           changes.max = knownMaxima.max;
           changes.relative = knownMaxima.relative;
-          const packed =
+          const packedCodes =
             type === "e2m1"
               ? Uint8Array.from({ length: columns / 2 }, (_, i) =>
                   codes.slice(2 * i, 2 * i + 2).reduceRight((byte, code) => byte * 16 + code, 0),
@@ -119,7 +119,7 @@ describe("values near their codes are compared to the last bit, whatever the lar
             kernels,
             { blocks: { kind: "group", size: [1, 16], grid: [1, Math.ceil(columns / 16)] }, type },
             { rows: 1, columns, type: dtype, values: bytes },
-            packed,
+            packedCodes,
             { values: new Float32Array(Math.ceil(columns / 16)).fill(scale) },
             changes,
           );

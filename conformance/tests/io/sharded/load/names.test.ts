@@ -100,7 +100,7 @@ function stagesOf(boundaries: readonly number[], seed: number): readonly Stage[]
 const statesOf = (stages: readonly Stage[]) =>
   stages.flatMap((stage) => stage.state()).toSorted(([a], [b]) => (a < b ? -1 : 1));
 
-interface Loading {
+interface LoadingOptions {
   readonly optimizer: boolean;
   readonly restoreRandom: boolean | undefined;
 }
@@ -117,7 +117,7 @@ const optionsOf = (stage: Stage, hasOptimizer: boolean) => ({
 async function roundTrip(
   boundariesBefore: readonly number[],
   boundariesAfter: readonly number[],
-  { optimizer, restoreRandom }: Loading,
+  { optimizer, restoreRandom }: LoadingOptions,
 ): Promise<void> {
   const [savedStages, loadedStages] = [stagesOf(boundariesBefore, 1), stagesOf(boundariesAfter, 2)];
   const [expected, statesBefore] = [statesOf(savedStages), new Map(statesOf(loadedStages))];
@@ -138,11 +138,11 @@ async function roundTrip(
 
 it("parameters, masters, step counts, scales and random states are restored under any names", async () => {
   const boundaries = fc.subarray([1, 2, 3]);
-  const loading = fc.record({
+  const loadingOptions = fc.record({
     optimizer: fc.constantFrom(true, true, false),
     restoreRandom: fc.constantFrom(undefined, true, false),
   });
-  await fc.assert(fc.asyncProperty(boundaries, boundaries, loading, roundTrip), {
+  await fc.assert(fc.asyncProperty(boundaries, boundaries, loadingOptions, roundTrip), {
     numRuns: draws(24, 6),
     // the step counts of a rank whose names are not those of the model
     examples: [[[1], [2], { optimizer: true, restoreRandom: true }]],

@@ -30,7 +30,7 @@ function hasCompanion({ name, kind }: Form, companion: Companion): boolean {
   return row.type.startsWith("int") && (kind === "group" || (companion === "zeros" && kind === "row"));
 }
 
-/** Whether a target has codes of the same type, holds any matrix, and has the range of drawn values. */
+/** Whether a target has codes of the same type, takes a matrix of any size, and has the range of drawn values. */
 function keepsCodes({ name }: Form, target: (typeof DIALECT_TARGETS)[number]): boolean {
   const { convention } = parseTarget(target).dialectTarget ?? {};
   if (!convention || target === "torchao-nvfp4") return false;
