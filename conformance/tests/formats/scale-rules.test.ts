@@ -48,7 +48,7 @@ const RULES = quantizersWith("scaleRule")
 const TENSORS = [2688, 3, 0.1, 1e5, 2 ** -149, 2 ** -126, 1e-30, 3e38].map(Math.fround);
 
 /**
- * * The stored scales, as codes or bits, of blocks that hold one value each, at varying positions. `tensorAmax` is the amax of
+ * The stored scales, as codes or bits, of blocks that hold one value each, at varying positions. `tensorAmax` is the amax of
  * the tensor that contains the blocks, if the rule depends on it.
  */
 function scalesOf(

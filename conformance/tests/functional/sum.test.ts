@@ -47,7 +47,7 @@ function expandedValues(x: PlainTensor<WideDType>): readonly number[] {
 }
 
 /** The gradient of a tensor that was expanded to SHAPE: the f32 terms, summed and rounded. */
-function summedTo(
+function sumTo(
   dtype: WideDType,
   { shape, axes }: { shape: Shape; axes: number[] },
   terms: readonly number[],
@@ -78,7 +78,7 @@ it("expand: the gradient is the sum over the dimensions that were repeated", () 
       // the gradient of a tensor that was not expanded is passed on unchanged, including the sign of zero
       const terms = Array.from(wideValues(grad));
       const isReduced = smallTensor.shape.length === 3 && smallTensor.axes.every((axis) => SHAPE[axis] === 1);
-      expect(gradOf(source)).toEqual(isReduced ? grad : summedTo(y.dtype, smallTensor, terms));
+      expect(gradOf(source)).toEqual(isReduced ? grad : sumTo(y.dtype, smallTensor, terms));
       source.zeroGrad();
     }),
     PARAMETERS,
@@ -108,7 +108,7 @@ it.each(Object.entries(BINARY))(
         const values = Array.from(xs, (xValue, i) => value(xValue, ys[i] as number));
         const terms = Array.from(gs, (g, i) => slope(g, xs[i] as number, ys[i] as number));
         expect(valuesOf(result.tensor)).toEqual(plainTensor(x.dtype, SHAPE, values));
-        expect(gradOf(yLeaf)).toEqual(summedTo(y.dtype, smallTensor, terms));
+        expect(gradOf(yLeaf)).toEqual(sumTo(y.dtype, smallTensor, terms));
         for (const leafToClear of [xLeaf, yLeaf]) leafToClear.zeroGrad();
       }),
       PARAMETERS,

@@ -92,7 +92,7 @@ describe("a declared lowering", () => {
       run(recorder, input);
     }
     const calls = recorder.argumentsByOperation.get(name) ?? [];
-    for (const wrong of misstatedSizes(declaredSizes))
-      expect(calls.some((args) => wrongSizes(args, wrong).length > 0)).toBe(true);
+    for (const misstated of misstatedSizes(declaredSizes))
+      expect(calls.some((args) => wrongSizes(args, misstated).length > 0)).toBe(true);
   });
 });

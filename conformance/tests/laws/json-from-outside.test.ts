@@ -245,7 +245,7 @@ describe("JSON from outside", () => {
     },
   );
 
-  it("a request: has a response with its id, or without one and with the reason; and so has the next one", async () => {
+  it("a request: has a response with its id, or with an error; the next request is answered too", async () => {
     const next = requestBytes(JSON.stringify({ id: "next", args: ["dialects"] }));
     await fc.assert(
       fc.asyncProperty(fc.oneof(damagedJson(REQUEST), objects(["id", "args"])), async (text) => {

@@ -106,12 +106,12 @@ async function requireSameRows(
 ): Promise<void> {
   using model = await loadCausalLM(backend(), path, { dtype, recipe: RECIPES[recipe] });
   noGrad(() => {
-    const full = fullRows(model, run);
+    const fullLogits = fullRows(model, run);
     const stepLogits = steppedRows(model, run, modelForm);
-    expect(full.flat()).not.toContain(undefined);
+    expect(fullLogits.flat()).not.toContain(undefined);
     for (const [sequence, rows] of stepLogits.entries())
       for (const [position, row] of rows.entries())
-        if (row !== undefined) expect(row, `${sequence}, ${position}`).toBe(full[sequence]?.[position]);
+        if (row !== undefined) expect(row, `${sequence}, ${position}`).toBe(fullLogits[sequence]?.[position]);
   });
 }
 

@@ -63,11 +63,13 @@ const OTHERS: Readonly<Record<string, (value: number) => number>> = {
 
 /** The literal that a docstring states as the default, or undefined if the default is described in words. */
 function defaultIn(doc: string, literals: ReadonlySet<string | number>): Literal | undefined {
-  const documented = /Default:? [`"]?([\w.+-]+?)[`"]?(?:[.;]\s|\.?$)/m.exec(doc)?.[1];
-  if (documented === undefined) return undefined;
-  if (documented === "true" || documented === "false") return documented === "true";
-  if (literals.has(documented)) return documented;
-  return documented !== "" && Number.isFinite(Number(documented)) ? Number(documented) : undefined;
+  const documentedDefault = /Default:? [`"]?([\w.+-]+?)[`"]?(?:[.;]\s|\.?$)/m.exec(doc)?.[1];
+  if (documentedDefault === undefined) return undefined;
+  if (documentedDefault === "true" || documentedDefault === "false") return documentedDefault === "true";
+  if (literals.has(documentedDefault)) return documentedDefault;
+  return documentedDefault !== "" && Number.isFinite(Number(documentedDefault))
+    ? Number(documentedDefault)
+    : undefined;
 }
 
 function optionsOf(callable: Callable): readonly Option[] {
@@ -79,13 +81,17 @@ function optionsOf(callable: Callable): readonly Option[] {
       if (!field?.optional) return [];
       const { literals, kinds } = acceptedTypes(checker, field.type);
       const doc = ts.displayPartsToString(property.getDocumentationComment(checker));
-      const documented = defaultIn(doc, literals);
-      if (documented === undefined) return [];
+      const documentedDefault = defaultIn(doc, literals);
+      if (documentedDefault === undefined) return [];
       const path = `${name}.${property.name}`;
-      const value = kinds.has("bigint") ? BigInt(documented) : documented;
+      const value = kinds.has("bigint") ? BigInt(documentedDefault) : documentedDefault;
       const otherNumber = OTHERS[String(domainOf(row, path))] ?? ((x: number): number => x / 2 + 0.125);
       const numbers =
-        typeof documented !== "number" ? [] : kinds.has("bigint") ? [5n] : [otherNumber(documented)];
+        typeof documentedDefault !== "number"
+          ? []
+          : kinds.has("bigint")
+            ? [5n]
+            : [otherNumber(documentedDefault)];
       const otherValues =
         typeof value === "boolean"
           ? [!value]

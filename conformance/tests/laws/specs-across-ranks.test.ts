@@ -37,7 +37,7 @@ interface Rows {
 }
 
 /** The outcome of each rank's gather: an error, or undefined. */
-async function gathers(
+async function gatherOutcomes(
   rows: readonly Rows[],
   usage: Usage,
   readLocal: (local: QuantizedTensor, gathered: QuantizedTensor) => void = () => {},
@@ -47,8 +47,12 @@ async function gathers(
     using _ = new Scope();
     const { spec, dtype, value = 0, scale = 64, scaleLayout = "logical" } = rows[rank] as Rows;
     const sentUsage = isDirectionless(spec) ? ROWWISE : usage;
-    const delayed = spec.quantizer === "fp8-delayed" ? { scale: tensor(group.backend, [scale]) } : {};
-    const quantizer = new SpecQuantizer(spec, { ...sentUsage, scaleLayout }, { ...delayed, random: RANDOM });
+    const delayedOptions = spec.quantizer === "fp8-delayed" ? { scale: tensor(group.backend, [scale]) } : {};
+    const quantizer = new SpecQuantizer(
+      spec,
+      { ...sentUsage, scaleLayout },
+      { ...delayedOptions, random: RANDOM },
+    );
     const wideTensor = scaled(
       tensor(group.backend, new Float32Array(SIZE * SIZE).fill(value), [SIZE, SIZE]),
       1,
@@ -92,20 +96,20 @@ describe("ranks that gather one quantized tensor", () => {
   it.each(FIELD_NAMES)("disagree about other values of %s", async (field) => {
     for (const [[spec, otherSpec], usage] of gatheredCases(field)) {
       const rows = [spec, otherSpec].map((rankSpec) => ({ spec: rankSpec, dtype: "bf16" }) as const);
-      requireDisagreement(await gathers(rows, usage));
+      requireDisagreement(await gatherOutcomes(rows, usage));
     }
   });
 
   it("disagree about the type that was quantized", async () => {
     const spec = makeSpec("mxfp8", {});
     const rows = (["bf16", "f32"] as const).map((dtype) => ({ spec, dtype }));
-    for (const usage of USAGES) requireDisagreement(await gathers(rows, usage));
+    for (const usage of USAGES) requireDisagreement(await gatherOutcomes(rows, usage));
   });
 
   it("agree about equal specs", async () => {
     for (const [[spec], usage] of FIELD_NAMES.flatMap((field) => gatheredCases(field).slice(0, 2))) {
       const rows = [spec, { ...spec }].map((rankSpec) => ({ spec: rankSpec, dtype: "bf16" }) as const);
-      expect(await gathers(rows, usage)).toEqual([undefined, undefined]);
+      expect(await gatherOutcomes(rows, usage)).toEqual([undefined, undefined]);
     }
   });
 
@@ -120,9 +124,9 @@ describe("ranks that gather one quantized tensor", () => {
   it.each(tensorWide)("disagree about other scales and amaxes of the tensor, by $quantizer", async (spec) => {
     for (const usage of USAGES) {
       const rows = differentScales.map((rankValues) => ({ spec, dtype: "bf16", ...rankValues }) as const);
-      requireDisagreement(await gathers(rows, usage));
+      requireDisagreement(await gatherOutcomes(rows, usage));
       const signs = [1, -1].map((value) => ({ spec, dtype: "bf16", value }) as const);
-      expect(await gathers(signs, usage)).toEqual([undefined, undefined]);
+      expect(await gatherOutcomes(signs, usage)).toEqual([undefined, undefined]);
     }
   });
 
@@ -145,7 +149,7 @@ describe("ranks that gather one quantized tensor", () => {
           (rankValues, rank) => ({ spec, dtype: "f32", ...rankValues, scaleLayout: layouts[rank] }) as const,
         );
         const reads: Promise<readonly (readonly number[])[]>[] = [];
-        const ends = await gathers(rows, ROWWISE, (...tensors) => {
+        const ends = await gatherOutcomes(rows, ROWWISE, (...tensors) => {
           const pending = tensors.map(async (rankTensor) =>
             Array.from((await rankTensor.dequantize("f32").data()) as Float32Array),
           );

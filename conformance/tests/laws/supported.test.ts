@@ -26,7 +26,7 @@ const OF_BATCHES = ["format", "size.batch", "size.rows", "size.columns", "size.d
 /** Optional tensors, which a subject may not support. */
 const TENSORS = ["c", "bias", "geluInput"];
 
-/** Some fields of an input, each with its value there and sometimes the value of another input. */
+/** Some fields of an input, each with the input's value and sometimes the value of another input. */
 function support(inputs: fc.Arbitrary<object>, fields: readonly string[]): fc.Arbitrary<Supported> {
   const coins = fc.infiniteStream(share);
   return fc.tuple(inputs, inputs, coins, share).map(([input, otherInput, tosses, chance]) => {

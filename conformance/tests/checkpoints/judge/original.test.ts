@@ -71,7 +71,7 @@ describe("the error against an original", () => {
 type ReadScales = (scales: Float32Array) => Float32Array;
 
 /**
- * * A weight of two matrices with square grids of scales, one scale for each block: at `logSpread` 0 all scales are equal.
+ * A weight of two matrices with square grids of scales, one scale for each block: at `logSpread` 0 all scales are equal.
  * `readScales` converts the stored scales to the right scales. With `hasNegativeScales`, every second scale is negative.
  */
 function plantWeight(

@@ -1,5 +1,5 @@
 /**
- * * The command line: operands named x and w give the same bytes as operands named a and b. A file must contain exactly one
+ * The command line: operands named x and w give the same bytes as operands named a and b. A file must contain exactly one
  * complete pair.
  */
 import * as fc from "fast-check";
@@ -94,7 +94,7 @@ describe("gemm of x and w", () => {
   });
 });
 
-/** The forms in which a file may store an operand, and some that only look like one. */
+/** The forms in which a file may store an operand, and some forms that only resemble an operand. */
 const FORMS: Readonly<Record<string, (name: string) => FileTensor>> = {
   plain: (name) => f32(name, [2, 32], new Float32Array(64)),
   rowwise: (name) => raw(`${name}.rowwise.data`, "U8", [2, 32], new Uint8Array(64)),

@@ -18,7 +18,7 @@ function layoutOf({ tensors }: FileContents): Record<string, string> {
 const FP4 = "U8 160,96";
 
 /**
- * For each quantizer: the types and shapes of the rowwise data and scales, then of the columnwise ones (cli.md's
+ * For each quantizer: the types and shapes of the rowwise data and scales, then of the columnwise data and scales (cli.md's
  * table), with M 160 and K 192.
  */
 const LAYOUTS: readonly (readonly [

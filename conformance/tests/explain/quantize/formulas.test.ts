@@ -267,10 +267,10 @@ describe("an explanation shows formulas with their values at every threshold of 
 });
 
 describe("an explanation of 4over6 has the scale for 6 where both have the same error", () => {
-  const measures = (["mae", "mse"] as const).flatMap((fourOverSix) =>
+  const choices = (["mae", "mse"] as const).flatMap((fourOverSix) =>
     ([448, 256] as const).map((e4m3Max) => ({ fourOverSix, e4m3Max })),
   );
-  it.each(measures)("$fourOverSix, at most $e4m3Max", (choice) => {
+  it.each(choices)("$fourOverSix, at most $e4m3Max", (choice) => {
     using _scope = new Scope();
     const spec = makeSpec("nvfp4", choice);
     const [rows, columns] = [24, 64];

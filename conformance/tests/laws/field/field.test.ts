@@ -7,14 +7,14 @@ import { backendSubject, type Subject } from "../../../operations/operations.js"
 import { fromCodes, wideValues } from "../../../values/plain.js";
 import { draws, sampleCases } from "../../harness/draws.js";
 import { useBackend } from "../../harness/suite.js";
-import { BUGS, RIGHT } from "./mistakes.js";
+import { BUGS, CORRECT_KERNELS } from "./mistakes.js";
 import { encodeBy, encode as narrow, type Up } from "./narrow.js";
 import { PRODUCT_BUGS, product, products } from "./product.js";
 import { type Mistake, quantizer } from "./quantizer.js";
 
 /** The kernel as a subject. */
-function subjectOf(kernel: keyof typeof RIGHT, mistake: Mistake): Subject {
-  const { convention, spec } = RIGHT[kernel];
+function subjectOf(kernel: keyof typeof CORRECT_KERNELS, mistake: Mistake): Subject {
+  const { convention, spec } = CORRECT_KERNELS[kernel];
   const run = quantizer(convention, mistake);
   return {
     quantize({ x }): Answer {
@@ -57,9 +57,9 @@ const backend = useBackend();
 const RUNS = draws(100, 20);
 
 const expectVerdict = (
-  kernel: keyof typeof RIGHT,
+  kernel: keyof typeof CORRECT_KERNELS,
   mistake: Mistake,
-  spec: QuantizeSpec = RIGHT[kernel].spec,
+  spec: QuantizeSpec = CORRECT_KERNELS[kernel].spec,
   runs = 100,
 ) =>
   compareWith(subjectOf(kernel, mistake), backendSubject(backend()), {
@@ -69,7 +69,7 @@ const expectVerdict = (
   });
 
 describe("a right kernel", () => {
-  it.each(sampleCases(Object.keys(RIGHT) as (keyof typeof RIGHT)[], 1))(
+  it.each(sampleCases(Object.keys(CORRECT_KERNELS) as (keyof typeof CORRECT_KERNELS)[], 1))(
     "raises no alarm (%s)",
     async (kernel) => {
       const { laws } = await expectVerdict(kernel, {}, undefined, RUNS);

@@ -6,46 +6,46 @@ import { encodeBy } from "./narrow.js";
 import { bits, type Convention, type Mistake, type StoredValues } from "./quantizer.js";
 
 /** A correct kernel: its convention, and the spec that describes it. */
-export interface Right {
+export interface CorrectKernel {
   readonly convention: Convention;
   readonly spec: QuantizeSpec;
 }
 
-const mx = (
+const mxKernel = (
   quantizer: "mxfp8" | "mxfp4",
   scale: Convention["scale"],
   scaleRule: QuantizeSpec["scaleRule"],
   format: "e4m3" | "e5m2" | "e2m1" = quantizer === "mxfp4" ? "e2m1" : "e4m3",
-): Right => ({
+): CorrectKernel => ({
   convention: { block: 32, format, scale },
   spec: makeSpec(quantizer, { scaleRule, format, tile: "1x32" }),
 });
-const block = (scale: Convention["scale"], fields: Partial<QuantizeSpec>): Right => ({
+const block = (scale: Convention["scale"], fields: Partial<QuantizeSpec>): CorrectKernel => ({
   convention: { block: 128, format: "e4m3", scale },
   spec: makeSpec("fp8-block", { tile: "1x128", ...fields }),
 });
 
 /** Correct kernels of ten conventions. */
-export const RIGHT = {
-  "te mxfp8": mx("mxfp8", "e8m0-up", "e8m0Up"),
-  "te mxfp8 e5m2": mx("mxfp8", "e8m0-up", "e8m0Up", "e5m2"),
-  "ocp mxfp8": mx("mxfp8", "e8m0-floor", "e8m0Floor"),
-  "ocp mxfp4": mx("mxfp4", "e8m0-floor", "e8m0Floor"),
-  "mxfp8 by ceil": mx("mxfp8", "e8m0-ceil", "e8m0Ceil"),
-  "mxfp4 by even": mx("mxfp4", "e8m0-even", "e8m0Even"),
-  "deepseek mxfp8": mx("mxfp8", "e8m0-quotient", "e8m0UpQuotient"),
+export const CORRECT_KERNELS = {
+  "te mxfp8": mxKernel("mxfp8", "e8m0-up", "e8m0Up"),
+  "te mxfp8 e5m2": mxKernel("mxfp8", "e8m0-up", "e8m0Up", "e5m2"),
+  "ocp mxfp8": mxKernel("mxfp8", "e8m0-floor", "e8m0Floor"),
+  "ocp mxfp4": mxKernel("mxfp4", "e8m0-floor", "e8m0Floor"),
+  "mxfp8 by ceil": mxKernel("mxfp8", "e8m0-ceil", "e8m0Ceil"),
+  "mxfp4 by even": mxKernel("mxfp4", "e8m0-even", "e8m0Even"),
+  "deepseek mxfp8": mxKernel("mxfp8", "e8m0-quotient", "e8m0UpQuotient"),
   "te fp8-block": block("f32-multiply", { scaleRule: "f32", pow2Scales: false }),
   "deepseek fp8-block": block("f32-divide", { scaleRule: "f32Quotient", elementScaling: "divide" }),
   nvfp4: {
     convention: { block: 16, format: "e2m1", scale: "nvfp4" },
     spec: makeSpec("nvfp4", { tile: "1x16" }),
   },
-} as const satisfies Readonly<Record<string, Right>>;
+} as const satisfies Readonly<Record<string, CorrectKernel>>;
 
 /** A mistake from the field, and its name. */
 export interface Bug {
   readonly name: string;
-  readonly kernel: keyof typeof RIGHT;
+  readonly kernel: keyof typeof CORRECT_KERNELS;
   readonly mistake: Mistake;
   /** Matches one of the named mistakes. */
   readonly causePattern: RegExp;

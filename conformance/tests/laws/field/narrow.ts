@@ -13,7 +13,9 @@ export type Up = (fraction: number, isOdd: boolean, isNegative: boolean) => bool
 
 const nearestEven: Up = (fraction, isOdd) => fraction > 0.5 || (fraction === 0.5 && isOdd);
 
-/** The code of a number. Values past the largest become `over`, by default the largest. */
+/**
+ * The code of a number. Values beyond the largest finite value become `overflowCode`, by default the code of the largest value.
+ */
 export function encodeBy(roundsUp: Up, overflowCode?: number) {
   return (x: number, format: Format): number => {
     const { mantissa, least, max, nan, sign, bias } = FORMATS[format];

@@ -25,19 +25,19 @@ const groups = (...sizes: readonly unknown[]): JsonObject => ({
 });
 
 /**
- * Facts that are declared in two places: the values in the first and in the second place, by their meaning. "anything" agrees
- * with all others.
+ * Facts that are declared in two places: their values in the first and in the second place, by meaning. "anything" agrees with
+ * all others.
  */
 interface Fact {
   readonly what: string;
-  readonly inModel: Readonly<Record<string, readonly JsonObject[]>>;
-  readonly inModelopt: Readonly<Record<string, readonly JsonObject[]>>;
-  readonly files: (inModel: JsonObject, inModelopt: JsonObject) => Files;
+  readonly firstPlace: Readonly<Record<string, readonly JsonObject[]>>;
+  readonly secondPlace: Readonly<Record<string, readonly JsonObject[]>>;
+  readonly files: (firstPlace: JsonObject, secondPlace: JsonObject) => Files;
 }
 
-const inBoth = (inModel: JsonObject, inModelopt: JsonObject): Files => ({
-  model: configOf({ quant_method: "modelopt", ...inModel }),
-  modelopt: inModelopt,
+const inBoth = (firstPlace: JsonObject, secondPlace: JsonObject): Files => ({
+  model: configOf({ quant_method: "modelopt", ...firstPlace }),
+  modelopt: secondPlace,
 });
 const CACHES = {
   FP8: [
@@ -64,70 +64,70 @@ const oneFact = (key: string, ...values: readonly unknown[]) => ({
 });
 const asInner = (key: string): Fact => ({
   what: `${key} of the language model`,
-  inModel: oneFact(key, "a", "b"),
-  inModelopt: oneFact(key, "a", "b"),
-  files: (inModel, inModelopt) => ({
-    model: { quantization_config: inModel, text_config: { quantization_config: inModelopt } },
+  firstPlace: oneFact(key, "a", "b"),
+  secondPlace: oneFact(key, "a", "b"),
+  files: (firstPlace, secondPlace) => ({
+    model: { quantization_config: firstPlace, text_config: { quantization_config: secondPlace } },
   }),
 });
 const asMlx = (key: string): Fact => ({
   what: `${key} of MLX`,
-  inModel: oneFact(key, 4, 8),
-  inModelopt: oneFact(key, 4, 8),
+  firstPlace: oneFact(key, 4, 8),
+  secondPlace: oneFact(key, 4, 8),
   files: (quantization_config, quantization) => ({ model: { quantization_config, quantization } }),
 });
 
 const FACTS: readonly Fact[] = [
   {
     what: "quant_algo",
-    inModel: oneFact("quant_algo", "FP8", "NVFP4"),
-    inModelopt: oneFact("quant_algo", "FP8", "NVFP4"),
+    firstPlace: oneFact("quant_algo", "FP8", "NVFP4"),
+    secondPlace: oneFact("quant_algo", "FP8", "NVFP4"),
     files: inBoth,
   },
   {
     what: "group_size",
-    inModel: {
+    firstPlace: {
       16: [groups(16), groups(16, 16)],
       32: [groups(32)],
       anything: [{}, groups(16, 32), groups(null)],
     },
-    inModelopt: { 16: [{ group_size: 16 }], 32: [{ group_size: 32 }], anything: [{}, { group_size: null }] },
+    secondPlace: { 16: [{ group_size: 16 }], 32: [{ group_size: 32 }], anything: [{}, { group_size: null }] },
     files: inBoth,
   },
   {
     what: "the unquantized modules",
-    inModel: {
+    firstPlace: {
       head: [{ ignore: ["lm_head"] }, { ignore: ["lm_head", "lm_head"] }],
       two: [{ ignore: ["a", "lm_head"] }],
       none: [{}, { ignore: [] }],
     },
-    inModelopt: {
+    secondPlace: {
       head: [{ exclude_modules: ["lm_head"] }],
       two: [{ exclude_modules: ["lm_head", "a"] }, { exclude_modules: ["a", "lm_head", "a"] }],
       none: [{}, { exclude_modules: [] }],
     },
     files: inBoth,
   },
-  { what: "the cache", inModel: CACHES, inModelopt: CACHES, files: inBoth },
-  { what: "quantized_layers", inModel: LAYERS, inModelopt: LAYERS, files: inBoth },
+  { what: "the cache", firstPlace: CACHES, secondPlace: CACHES, files: inBoth },
+  { what: "quantized_layers", firstPlace: LAYERS, secondPlace: LAYERS, files: inBoth },
   {
     what: "the library",
-    inModel: {
+    firstPlace: {
       modelopt: [{}, { quant_method: "modelopt" }, { quant_method: "modelopt_fp4" }],
       other: [{ quant_method: "compressed-tensors" }],
     },
-    inModelopt: { modelopt: [{}] },
-    files: (inModel, inModelopt) => ({ model: configOf(inModel), modelopt: inModelopt }),
+    secondPlace: { modelopt: [{}] },
+    files: (firstPlace, secondPlace) => ({ model: configOf(firstPlace), modelopt: secondPlace }),
   },
   {
     what: "the format of a group",
-    inModel: {
+    firstPlace: {
       ...oneFact("format", "pack-quantized", "float-quantized"),
       anything: [{}, { format: "mixed-precision" }],
     },
-    inModelopt: oneFact("format", "pack-quantized", "float-quantized"),
-    files: (inModel, inModelopt) => ({
-      model: configOf({ ...inModel, config_groups: { group_0: inModelopt } }),
+    secondPlace: oneFact("format", "pack-quantized", "float-quantized"),
+    files: (firstPlace, secondPlace) => ({
+      model: configOf({ ...firstPlace, config_groups: { group_0: secondPlace } }),
     }),
   },
   ...["quant_method", "format", "quant_algo", "weight_block_size"].map(asInner),
@@ -135,9 +135,9 @@ const FACTS: readonly Fact[] = [
 ];
 
 describe("declarations of one fact in two places", () => {
-  it.each(FACTS)("$what", ({ inModel, inModelopt, files }) => {
-    for (const [meaning, spellings] of Object.entries(inModel))
-      for (const [otherSays, otherSpellings] of Object.entries(inModelopt))
+  it.each(FACTS)("$what", ({ firstPlace, secondPlace, files }) => {
+    for (const [meaning, spellings] of Object.entries(firstPlace))
+      for (const [otherSays, otherSpellings] of Object.entries(secondPlace))
         for (const spelling of spellings)
           for (const otherSpelling of otherSpellings) {
             const isSame = meaning === otherSays || [meaning, otherSays].includes("anything");
