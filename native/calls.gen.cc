@@ -503,6 +503,36 @@ void runGemmPlain(const Call<calls::GemmPlain>& call) {
   call.check("gemmPlain", launchGemmPlain(p, call.stream()));
 }
 
+void runGemmFewRows(const Call<calls::GemmFewRows>& call) {
+  GemmFewRowsParams p{};
+  p.word = call.word("word");
+  p.rows = static_cast<int64_t>(call.between("rows", 1, 64));
+  p.columns = static_cast<int64_t>(call.between("columns", 0, 2147483647));
+  p.depth = static_cast<int64_t>(call.between("depth", 0, 2147483647));
+  p.splits = static_cast<int64_t>(call.between("splits", 1, 32));
+  if (!(p.depth % 128 == 0)) throw Failure{"ARGUMENT", "depth is not a multiple of 128"};
+  p.x = call.pointer<const uint16_t>("x", bytesOf(product({static_cast<uint64_t>(p.rows), static_cast<uint64_t>(p.depth)}), 16));
+  p.data = call.pointer<const void>("data", bytesOf(product({static_cast<uint64_t>(p.columns), static_cast<uint64_t>(rowBytes(p.depth, operandWidth(p.word)))}), 8));
+  if (call.has("scales.data")) {
+    p.scales.word = call.word("scales.word");
+    p.scales.lineShift = static_cast<uint32_t>(call.between("scales.lineShift", 0, 31));
+    p.scales.length = static_cast<uint32_t>(call.between("scales.length", 1, 2147483647));
+    p.scales.lineStride = static_cast<int64_t>(call.count("scales.lineStride"));
+    p.scales.blockStride = static_cast<int64_t>(call.count("scales.blockStride"));
+    if (!(p.scales.word == 0 || storageBits(p.scales.word) <= 8)) throw Failure{"ARGUMENT", "scales.word is a format of more than 8 bits"};
+    p.scales.data = call.pointer<const void>("scales.data", bytesOf(static_cast<uint64_t>(blockScaleElements(p.columns, p.depth, p.scales.lineShift, p.scales.length, p.scales.lineStride, p.scales.blockStride)), p.scales.word == 0 ? 32 : 8));
+  }
+  p.factors.alpha = call.f32("factors.alpha");
+  p.factors.inverse = call.f32("factors.inverse");
+  p.factors.amaxW = call.optional<const float>("factors.amaxW", bytesOf(1, 32));
+  p.factors.amaxX = call.optional<const float>("factors.amaxX", bytesOf(1, 32));
+  p.factors.scaleW = call.optional<const float>("factors.scaleW", bytesOf(1, 32));
+  p.factors.scaleX = call.optional<const float>("factors.scaleX", bytesOf(1, 32));
+  p.outType = call.wide("outType");
+  p.out = call.pointer<void>("out", bytesOf(product({static_cast<uint64_t>(p.rows), static_cast<uint64_t>(p.columns)}), bitsOf(p.outType)));
+  call.check("gemmFewRows", launchGemmFewRows(p, call.stream()));
+}
+
 void runGemmOperand(const Call<calls::GemmOperand>& call) {
   GemmOperandParams p{};
   p.batch = static_cast<int64_t>(call.between("batch", 0, 2147483647));
@@ -1466,6 +1496,7 @@ void registerCalls(Napi::Env env, Napi::Object exports) {
   expose<runWhere>(env, exports);
   expose<runSpecialFunction>(env, exports);
   expose<runGemmPlain>(env, exports);
+  expose<runGemmFewRows>(env, exports);
   expose<runGemmOperand>(env, exports);
   expose<runGemmEpilogue>(env, exports);
   expose<runGemmAlpha>(env, exports);

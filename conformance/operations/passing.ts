@@ -68,6 +68,11 @@ export abstract class PassingBackend implements Backend {
     return this.inner.algorithmFor?.(args);
   }
 
+  /** Returns the number of splits of K that `inner` would use. */
+  splitKFor(args: GemmArgs): number {
+    return this.inner.splitKFor?.(args) ?? (args.splitK === "auto" ? 1 : args.splitK);
+  }
+
   /** Calls `body` through `onSideStream` of `inner`. */
   onSideStream<R>(body: () => R): R {
     return this.inner.onSideStream ? this.inner.onSideStream(body) : body();

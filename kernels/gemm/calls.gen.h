@@ -45,6 +45,23 @@ struct GemmPlainParams {
 
 cudaError_t launchGemmPlain(const GemmPlainParams& p, cudaStream_t stream);
 
+struct GemmFewRowsParams {
+  const uint16_t* x = nullptr;
+  // [columns, depth]
+  const void* data = nullptr;
+  uint32_t word = 0;
+  GemmBlockScales scales{};
+  int64_t rows = 1;
+  int64_t columns = 0;
+  int64_t depth = 0;
+  int64_t splits = 1;
+  GemmFactors factors{};
+  void* out = nullptr;
+  Wide outType = Wide::kF32;
+};
+
+cudaError_t launchGemmFewRows(const GemmFewRowsParams& p, cudaStream_t stream);
+
 struct GemmOperandParams {
   int64_t batch = 0;
   const void* data = nullptr;

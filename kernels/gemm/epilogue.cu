@@ -6,7 +6,7 @@
 
 #include "kernels/core/minifloat.cuh"
 #include "kernels/device/device.cuh"
-#include "kernels/gemm/calls.gen.h"
+#include "kernels/gemm/factors.cuh"
 
 namespace lockstep {
 
@@ -16,26 +16,6 @@ constexpr int kLanes = 32;
 constexpr int kRows = 8;
 // The number of blocks to launch, enough to fill a GPU several times.
 constexpr int64_t kBlocks = 4096;
-
-__device__ inline float valueAt(const float* pointer) { return pointer ? *pointer : 1; }
-
-// Returns alpha' = ((alpha * amaxW) * amaxX) * inverse, with every product rounded.
-__device__ inline float alphaOf(const GemmFactors& f) {
-  const float scaled = __fmul_rn(__fmul_rn(f.alpha, valueAt(f.amaxW)), valueAt(f.amaxX));
-  return __fmul_rn(scaled, f.inverse);
-}
-
-// Returns s = (alpha' * scaleW) * scaleX, with every product rounded.
-__device__ inline float scaleOf(const GemmFactors& f) {
-  return __fmul_rn(__fmul_rn(alphaOf(f), valueAt(f.scaleW)), valueAt(f.scaleX));
-}
-
-// Returns s * sum + beta * c by one fused multiply-add: fma(beta, c, s * sum) with split-K, and fma(s, sum, beta * c)
-// without. If beta is 0, c does not matter: the result is s * sum with split-K, and fma(s, sum, +0) without.
-__device__ inline float combine(float sum, float s, float c, float beta, bool split) {
-  if (beta == 0) return split ? __fmul_rn(s, sum) : __fmaf_rn(s, sum, 0);
-  return split ? __fmaf_rn(beta, c, __fmul_rn(s, sum)) : __fmaf_rn(s, sum, __fmul_rn(beta, c));
-}
 
 // As combine, for a sum that has been multiplied by the scales of its row and column. The result does not depend on split-K. With
 // alpha 1 and beta 0 the result is the sum.

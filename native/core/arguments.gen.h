@@ -826,6 +826,33 @@ struct GemmPlain {
   };
 };
 
+struct GemmFewRows {
+  static constexpr const char* kName = "gemmFewRows";
+  static constexpr Argument kArguments[] = {
+      {"x", Kind::kPointer, false},
+      {"data", Kind::kPointer, false},
+      {"word", Kind::kWord, false},
+      {"scales.data", Kind::kPointer, true},
+      {"scales.word", Kind::kWord, true},
+      {"scales.lineShift", Kind::kCount, true},
+      {"scales.length", Kind::kCount, true},
+      {"scales.lineStride", Kind::kCount, true},
+      {"scales.blockStride", Kind::kCount, true},
+      {"rows", Kind::kCount, false},
+      {"columns", Kind::kCount, false},
+      {"depth", Kind::kCount, false},
+      {"splits", Kind::kCount, false},
+      {"factors.alpha", Kind::kFloat, false},
+      {"factors.amaxW", Kind::kPointer, true},
+      {"factors.amaxX", Kind::kPointer, true},
+      {"factors.inverse", Kind::kFloat, false},
+      {"factors.scaleW", Kind::kPointer, true},
+      {"factors.scaleX", Kind::kPointer, true},
+      {"out", Kind::kPointer, false},
+      {"outType", Kind::kWide, false},
+  };
+};
+
 struct GemmOperand {
   static constexpr const char* kName = "gemmOperand";
   static constexpr Argument kArguments[] = {

@@ -103,6 +103,8 @@ export interface Backend {
    * its own.
    */
   algorithmFor?(args: GemmArgs): GemmAlgorithm | undefined;
+  /** Returns the number of splits of K with which `run` would compute a supported product. Absent: "auto" is 1. */
+  splitKFor?(args: GemmArgs): number;
   /**
    * Calls `body` and records its operations and copies without executing them; on a GPU they become a CUDA graph. If `body`
    * throws, nothing is kept. Throws `ArgumentError` if `body` waits (for example by reading a tensor) or captures a graph

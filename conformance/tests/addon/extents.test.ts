@@ -66,6 +66,33 @@ const CALLS: Readonly<Record<string, (draw: Drawn) => Arrays>> = {
       ],
     };
   },
+  gemmFewRows({ rows: drawnRows, columns, depth: steps, pitch, otherPitch, length, shift, dtype }) {
+    const [rows, depth] = [Math.max(drawnRows, 1), 128 * steps];
+    const isEmpty = columns === 0 || depth === 0;
+    const [at, from] = [Math.floor((columns - 1) / 2 ** shift), Math.floor((depth - 1) / length)];
+    return {
+      numbers: {
+        ...{ rows, columns, depth, splits: 1, word: factsOf("e4m3").word, outType: WIDE[dtype] },
+        ...{ "factors.alpha": 1, "factors.inverse": 1 },
+        "scales.word": factsOf("e8m0").word,
+        "scales.lineShift": shift,
+        "scales.length": length,
+        "scales.lineStride": pitch,
+        "scales.blockStride": otherPitch,
+      },
+      bytes: {
+        x: product(rows, depth, 2),
+        data: product(columns, depth),
+        "scales.data": isEmpty ? 0n : product(at, pitch) + product(from, otherPitch) + 1n,
+        out: product(rows, columns, dtype === "f32" ? 4 : 2),
+      },
+      limits: [
+        [rows, 64],
+        [columns, 2 ** 31 - 1],
+        [depth, 2 ** 31 - 1],
+      ],
+    };
+  },
   gemmOperand({ rows: lines, depth, pitch, otherPitch, length, shift, flag, columns: outLines }) {
     const outPitch = 16 * Math.floor(otherPitch / 16);
     const isEmpty = lines === 0 || depth === 0;

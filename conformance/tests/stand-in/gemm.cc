@@ -22,6 +22,14 @@ void readsFactors(const GemmFactors& factors, int64_t scalesW = 1, int64_t scale
   readsF32(factors.scaleX, scalesX);
 }
 
+// Reads the first and the last scale.
+void readsScales(const GemmBlockScales& scales, int64_t lines, int64_t depth) {
+  const uint64_t bytes = scales.word == 0 ? 4 : 1;
+  const int64_t last = ((lines - 1) >> scales.lineShift) * scales.lineStride + (depth - 1) / scales.length * scales.blockStride;
+  reads(scales.data, bytes);
+  reads(static_cast<const uint8_t*>(scales.data) + static_cast<uint64_t>(last) * bytes, bytes);
+}
+
 // Copies lines of `bytes` bytes, with zeros after each line and below the last one.
 void copiesLines(const GemmOperandParams& p, int64_t bytes) {
   const auto* from = static_cast<const uint8_t*>(p.data);
@@ -44,6 +52,17 @@ cudaError_t launchGemmPlain(const GemmPlainParams& p, cudaStream_t stream) {
   return cudaSuccess;
 }
 
+cudaError_t launchGemmFewRows(const GemmFewRowsParams& p, cudaStream_t stream) {
+  on(stream);
+  if (p.columns == 0) return cudaSuccess;
+  reads(p.x, static_cast<uint64_t>(p.rows * p.depth) * 2);
+  reads(p.data, static_cast<uint64_t>(p.columns) * bytesOf(p.depth, operandWidth(p.word)));
+  if (p.scales.data && p.depth > 0) readsScales(p.scales, p.columns, p.depth);
+  readsFactors(p.factors);
+  writesWide(p.out, p.outType, p.rows * p.columns);
+  return cudaSuccess;
+}
+
 cudaError_t launchGemmOperand(const GemmOperandParams& p, cudaStream_t stream) {
   on(stream);
   if (p.outLines == 0 || p.outPitch == 0 || p.batch == 0) return cudaSuccess;
@@ -51,13 +70,7 @@ cudaError_t launchGemmOperand(const GemmOperandParams& p, cudaStream_t stream) {
   const int64_t columns = p.transposed ? p.lines : p.depth;
   const auto pitch = static_cast<int64_t>(bytesOf(columns, operandWidth(p.word)));
   reads(p.data, static_cast<uint64_t>(p.batch * rows * pitch));
-  if (p.scales.data && p.lines > 0 && p.depth > 0) {
-    const uint64_t bytes = p.scales.word == 0 ? 4 : 1;
-    const int64_t last = ((p.lines - 1) >> p.scales.lineShift) * p.scales.lineStride +
-                         (p.depth - 1) / p.scales.length * p.scales.blockStride;
-    reads(p.scales.data, bytes);
-    reads(static_cast<const uint8_t*>(p.scales.data) + static_cast<uint64_t>(last) * bytes, bytes);
-  }
+  if (p.scales.data && p.lines > 0 && p.depth > 0) readsScales(p.scales, p.lines, p.depth);
   writes(p.out, static_cast<uint64_t>(p.batch * p.outLines * p.outPitch));
   if (p.staging == Staging::kPlain && !p.transposed) copiesLines(p, pitch);
   return cudaSuccess;

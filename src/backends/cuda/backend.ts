@@ -28,7 +28,7 @@ import {
 } from "./addon.js";
 import { NcclExchange } from "./collective/exchange.js";
 import { libraryError } from "./failure.js";
-import { algorithmFor } from "./gemm/gemm.js";
+import { algorithmFor, splitKFor } from "./gemm/gemm.js";
 import { nativeFamily } from "./gemm/route.js";
 import type { LoweringContext } from "./lowering.js";
 import { LOWERINGS } from "./lowerings.gen.js";
@@ -135,6 +135,14 @@ class CudaBackend implements Backend {
   algorithmFor(args: GemmArgs): GemmAlgorithm | undefined {
     try {
       return algorithmFor(this.#context, args);
+    } catch (error) {
+      throw libraryError(error, this.#memory.live);
+    }
+  }
+
+  splitKFor(args: GemmArgs): number {
+    try {
+      return splitKFor(this.#context, args);
     } catch (error) {
       throw libraryError(error, this.#memory.live);
     }

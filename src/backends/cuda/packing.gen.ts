@@ -631,6 +631,33 @@ export const WRITERS: {
     slots.memory(8, args.out);
     slots.number(9, args.outPitch);
   },
+  gemmFewRows(slots, args) {
+    slots.memory(0, args.x);
+    slots.memory(1, args.data);
+    slots.number(2, args.word);
+    const scales = args.scales;
+    if (scales === undefined) slots.absent(3, 6);
+    else {
+      slots.memory(3, scales.data);
+      slots.number(4, scales.word);
+      slots.number(5, scales.lineShift);
+      slots.number(6, scales.length);
+      slots.number(7, scales.lineStride);
+      slots.number(8, scales.blockStride);
+    }
+    slots.number(9, args.rows);
+    slots.number(10, args.columns);
+    slots.number(11, args.depth);
+    slots.number(12, args.splits);
+    const factors = args.factors;
+    slots.number(13, factors.alpha);
+    slots.memory(14, factors.amaxW);
+    slots.memory(15, factors.amaxX);
+    slots.number(16, factors.inverse);
+    slots.memory(17, factors.scaleW);
+    slots.memory(18, factors.scaleX);
+    slots.wide(19, args.out);
+  },
   gemmOperand(slots, args) {
     slots.number(0, args.batch);
     slots.memory(1, args.data);

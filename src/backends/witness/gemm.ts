@@ -86,7 +86,7 @@ function planned({ backend }: SampledCall<"gemm">, args: GemmArgs): GemmArgs {
   return {
     ...args,
     ...{ batch: undefined, amax: undefined, progress: undefined, algorithm },
-    splitK: algorithm?.splitK ?? (args.splitK === "auto" ? 1 : args.splitK),
+    splitK: algorithm?.splitK ?? backend.splitKFor?.(args) ?? (args.splitK === "auto" ? 1 : args.splitK),
   };
 }
 

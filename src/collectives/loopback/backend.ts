@@ -77,6 +77,10 @@ export class StreamBackend implements Backend {
     return this.#inner.algorithmFor?.(args);
   }
 
+  splitKFor(args: GemmArgs): number {
+    return this.#inner.splitKFor?.(args) ?? (args.splitK === "auto" ? 1 : args.splitK);
+  }
+
   dispose(): Promise<void> {
     this.#rank.stream.drop();
     return this.#inner.dispose();

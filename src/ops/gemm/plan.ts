@@ -136,7 +136,8 @@ export function multiply(backend: Backend, args: GemmArgs, planned: PlannedGemm)
   const { unverified } = execute(backend, "gemm", args);
   const algorithm = backend.algorithmFor?.(args);
   const { datapath, splitAccumulator } = planned;
-  const splitK = algorithm?.splitK ?? (planned.splitK === "auto" ? 1 : planned.splitK);
+  const splits = planned.splitK === "auto" ? 1 : planned.splitK;
+  const splitK = algorithm?.splitK ?? backend.splitKFor?.(args) ?? splits;
   const plan = { datapath, splitAccumulator, splitK, ...(algorithm ? { algorithm } : {}) };
   return unverified === undefined ? { plan } : { plan, unverified };
 }

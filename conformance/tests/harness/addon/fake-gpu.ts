@@ -35,6 +35,7 @@ export const LAUNCHES = [
   "gemm",
   "gemmOperand",
   "gemmPlain",
+  "gemmFewRows",
   "gemmAlpha",
   "gemmEpilogue",
   "relayout",

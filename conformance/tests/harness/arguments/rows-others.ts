@@ -186,7 +186,7 @@ export const WITHOUT_LAW: Readonly<Record<string, string>> = Object.fromEntries(
     .map((name) => [name, "an error holds what it is told"])
     .concat(
       ["GuardedBackend", "PassingBackend"].flatMap((backend) =>
-        ["supports", "run", "algorithmFor", "onSideStream"].map((name) => [
+        ["supports", "run", "algorithmFor", "splitKFor", "onSideStream"].map((name) => [
           `${backend}.${name}`,
           "a backend trusts its arguments, which operations have checked",
         ]),

@@ -43,6 +43,10 @@ export class LoggingBackend implements Backend {
     return this.inner.algorithmFor?.(args);
   }
 
+  splitKFor(args: GemmArgs): number {
+    return this.inner.splitKFor?.(args) ?? (args.splitK === "auto" ? 1 : args.splitK);
+  }
+
   dispose(): Promise<void> {
     return this.inner.dispose();
   }

@@ -280,7 +280,8 @@ function stage({ args, choice, alignment, types }: AttemptContext, padded: boole
 
 /** Whether an operand is multiplied in the form in which it is stored, because `staging` would not change its elements. */
 export function isMultipliedAsStored({ traits: { format } }: GemmOperand, staging: StagingName): boolean {
-  return !STAGED_AS[staging] || format === "bf16";
+  const type = STAGED_AS[staging];
+  return !type || format === type;
 }
 
 interface Staging {

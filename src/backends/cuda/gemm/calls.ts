@@ -1,5 +1,5 @@
 /** The declarations of the addon's calls for matrix products (native-arguments.ts). */
-import { bounded, type Declarations, group, reads, writes } from "../native-arguments.js";
+import { bounded, type Declaration, type Declarations, group, reads, writes } from "../native-arguments.js";
 
 const int32 = bounded({ to: 2 ** 31 - 1 });
 
@@ -19,6 +19,27 @@ const factors = (scalesW: string, scalesX: string) =>
     inverse: "float",
     "scaleW?": reads.f32(scalesW),
     "scaleX?": reads.f32(scalesX),
+  });
+
+/** Block scales along K. Element (line, k) has scale (line >> lineShift) * lineStride + k / length * blockStride. */
+const blockScales = <const F extends Declaration>(lines: string, conditions: F) =>
+  group("GemmBlockScales", {
+    data: reads.bits(
+      `blockScaleElements(${lines}, depth, lineShift, length, lineStride, blockStride)`,
+      "Null if there are no scales.",
+      "word == 0 ? 32 : 8",
+    ),
+    /** The format of scales of one byte, whose sign is ignored; 0 means f32. */
+    word: "word",
+    lineShift: bounded({ to: 31, type: "uint32_t" }),
+    length: bounded({ from: 1, to: 2 ** 31 - 1, type: "uint32_t" }),
+    lineStride: "count",
+    blockStride: "count",
+    width: {
+      condition: "word == 0 || storageBits(word) <= 8",
+      message: "scales.word is a format of more than 8 bits",
+    },
+    ...conditions,
   });
 
 /** The description of a product for cuBLASLt. See gemm/descriptor.ts. */
@@ -113,6 +134,25 @@ export const GEMM_CALLS = {
     wStep: multipleOf(4, "wPitch"),
   },
   /**
+   * Products of a few bf16 rows with codes, on Hopper: out[m, n] = s * sum over k of x[m, k] * w[n, k]. s is the product of the
+   * factors, and w a code times its scale, rounded to f32 and then to bf16. K is divided into `splits` slices, as datapath.md §2
+   * does for bf16, whose lengths are multiples of 128. Formats: e2m1 with e4m3 scales for each 16 elements or e8m0 scales for
+   * each 32, and e4m3 without scales, with e8m0 scales for each 32, or with f32 scales for each 128.
+   */
+  gemmFewRows: {
+    x: reads.bf16("rows * depth"),
+    data: reads.bytes("columns * rowBytes(depth, operandWidth(word))", "[columns, depth]"),
+    word: "word",
+    "scales?": blockScales("columns", {}),
+    rows: bounded({ from: 1, to: 64 }),
+    columns: int32,
+    depth: int32,
+    splits: bounded({ from: 1, to: 32 }),
+    factors: factors("1", "1"),
+    out: writes.wide("rows * columns"),
+    step: multipleOf(128, "depth"),
+  },
+  /**
    * Converts an operand to the form that its datapath multiplies: lines along K, rounded, padded with zeros. The operands of a
    * batch are contiguous in both.
    */
@@ -126,23 +166,7 @@ export const GEMM_CALLS = {
     transposed: "flag",
     lines: "count",
     depth: int32,
-    /** Block scales along K. Element (line, k) has scale (line >> lineShift) * lineStride + k / length * blockStride. */
-    "scales?": group("GemmBlockScales", {
-      data: reads.bits(
-        "blockScaleElements(lines, depth, lineShift, length, lineStride, blockStride)",
-        "Null if there are no scales.",
-        "word == 0 ? 32 : 8",
-      ),
-      /** The format of scales of one byte, whose sign is ignored; 0 means f32. */
-      word: "word",
-      lineShift: bounded({ to: 31, type: "uint32_t" }),
-      length: bounded({ from: 1, to: 2 ** 31 - 1, type: "uint32_t" }),
-      lineStride: "count",
-      blockStride: "count",
-      width: {
-        condition: "word == 0 || storageBits(word) <= 8",
-        message: "scales.word is a format of more than 8 bits",
-      },
+    "scales?": blockScales("lines", {
       single: {
         condition: "batch <= 1",
         message: "scales were given for a batch of operands; only a batch of 1 can have them",

@@ -2,13 +2,22 @@
 import { STAGING } from "../../../formats/contract.gen.js";
 import { wordOf } from "../../../formats/derive.js";
 import type { GemmAlgorithm } from "../../../formats/gemm-algorithm.js";
-import { roundUp, storageBits } from "../../../tensor/shape.js";
+import { isWide, roundUp, storageBits, type WideDType } from "../../../tensor/shape.js";
+import type { Tensor } from "../../../tensor/tensor.js";
 import { extentOf, type GemmArgs, type GemmOperand, hasLineAmaxes } from "../../ops/gemm.js";
 import type { NativeArgs } from "../addon.js";
 import { addressOf, type Lowering, type LoweringContext } from "../lowering.js";
 import { isMultipliedAsStored } from "./attempt.js";
 import { type Route, routeOf } from "./route.js";
-import { copyBytes, relayoutScales, scaleAddress, scaleBytes, stageOperand, targetOf } from "./staging.js";
+import {
+  blockScalesOf,
+  copyBytes,
+  relayoutScales,
+  scaleAddress,
+  scaleBytes,
+  stageOperand,
+  targetOf,
+} from "./staging.js";
 
 export const gemm: Lowering<"gemm"> = {
   supports: (args, context) => routeOf(context, args).support,
@@ -16,6 +25,7 @@ export const gemm: Lowering<"gemm"> = {
     const route = routeOf(context, args);
     if (route.kind === "empty") finish(context, args, { splits: 1 });
     if (route.kind === "plain") multiplyByPlainKernel(context, args);
+    if (route.kind === "fewRows") multiplyFewRows(context, args, route.splits);
     if (route.kind === "blas") multiplyByLibrary(context, args, route);
     args.progress?.(1);
   },
@@ -25,6 +35,13 @@ export const gemm: Lowering<"gemm"> = {
 export function algorithmFor(context: LoweringContext, args: GemmArgs): GemmAlgorithm | undefined {
   const route = routeOf(context, args);
   return route.kind === "blas" ? route.algorithm : undefined;
+}
+
+/** Returns the number of splits of K with which `gemm.run` computes a supported product. */
+export function splitKFor(context: LoweringContext, args: GemmArgs): number {
+  const route = routeOf(context, args);
+  if (route.kind === "blas" || route.kind === "fewRows") return route.splits;
+  return args.splitK === "auto" ? 1 : args.splitK;
 }
 
 /** Calls `body` with the addresses of temporary blocks of these sizes. The address is 0 for size 0. */
@@ -82,6 +99,45 @@ const PLAIN_STEP = 4;
 /** Whether our kernel can read an operand in place. */
 function isPlain({ data, transposed, blockScales }: GemmOperand): boolean {
   return data.dtype === "f32" && !transposed && !blockScales && (data.shape.at(-1) ?? 0) % PLAIN_STEP === 0;
+}
+
+/** Multiplies a few bf16 rows by codes. The kernel applies the factors, unless our epilogue has more to do. */
+function multiplyFewRows(context: LoweringContext, args: GemmArgs, splits: number): void {
+  const { addon, device } = context;
+  const { x, w, out } = args;
+  const [[rows, depth], [columns]] = [extentOf(x), extentOf(w)];
+  const product = {
+    x: x.data,
+    data: w.data,
+    word: wordOf(w.traits.format),
+    scales: blockScalesOf(w),
+    rows,
+    columns,
+    depth,
+    splits,
+  };
+  if (isScaledOnly(args)) {
+    addon.gemmFewRows(device, { ...product, factors: factors(args), out: out as Tensor<WideDType> });
+    return;
+  }
+  context.withTemporary(rows * columns * 4, (sums) => {
+    const target = { address: sums, dtype: "f32" } as const;
+    addon.gemmFewRows(device, { ...product, factors: { alpha: 1, inverse: 1 }, out: target });
+    finish(context, args, { sums, sumsPitch: columns, splits });
+  });
+}
+
+/** Whether a result is its sum times factors of the whole product, rounded to a wide dtype. */
+function isScaledOnly(args: GemmArgs): boolean {
+  const { x, w, beta, bias, out } = args;
+  return (
+    Math.fround(beta) === 0 &&
+    !bias &&
+    isWide(out.dtype) &&
+    !x.lineScales &&
+    !w.lineScales &&
+    !hasLineAmaxes(args)
+  );
 }
 
 function multiplyByLibrary(context: LoweringContext, args: GemmArgs, route: BlasRoute): void {

@@ -11,6 +11,7 @@ import type { DeviceFacts, DeviceHandle } from "../addon.js";
 import type { LoweringContext } from "../lowering.js";
 import { type Attempt, attemptsFor, isAddedInPlace } from "./attempt.js";
 import { type BlasProduct, describe } from "./descriptor.js";
+import { fewRowsSplits } from "./few-rows.js";
 import { type AlgorithmRequirements, chooseAlgorithm } from "./plan.js";
 import { type Slice, slicesOf, splitsDifferently } from "./split-k.js";
 
@@ -20,6 +21,8 @@ export type Route =
   | { readonly kind: "empty"; readonly support: Support }
   /** Our own kernel computes the product. It serves the datapath fp32. */
   | { readonly kind: "plain"; readonly support: Support }
+  /** Our own kernel multiplies a few bf16 rows by codes, with K in `splits` slices. */
+  | { readonly kind: "fewRows"; readonly support: Support; readonly splits: number }
   | {
       readonly kind: "blas";
       readonly support: Support;
@@ -160,6 +163,8 @@ function signatureOf(args: GemmArgs): Signature {
     wTraits.scales?.lines,
     wTraits.scales?.length,
     wTraits.scales?.pow2,
+    w.blockScales?.lineStride,
+    w.blockScales?.blockStride,
     w.tensorScale !== undefined,
     w.lineScales !== undefined,
     w.amax !== undefined,
@@ -205,6 +210,8 @@ function decide(context: LoweringContext, args: GemmArgs): Route {
   if (preGelu && (datapath === "fp32" || extentOf(x)[1] === 0)) return refusedRoute(NO_LIBRARY);
   if (sizeOf(args) === 0 || extentOf(x)[1] === 0) return { kind: "empty", support };
   if (datapath === "fp32" || !chip) return { kind: "plain", support };
+  const splits = fewRowsSplits(args, choice, facts);
+  if (splits !== undefined) return { kind: "fewRows", support, splits };
   const { alignment, workspace } = chip;
   const attempts = attemptsFor(args, choice, alignment);
   if (typeof attempts === "string") return refusedRoute(attempts);

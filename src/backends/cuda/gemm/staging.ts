@@ -1,6 +1,6 @@
 /** Staging of operands for cuBLASLt: rounded or padded copies of elements, and block scales in cuBLASLt's layout. */
 import { STAGING } from "../../../formats/contract.gen.js";
-import type { BlockScaleFormat, StagingName } from "../../../formats/datapath.js";
+import type { StagingName } from "../../../formats/datapath.js";
 import { unsignedWordOf, wordOf } from "../../../formats/derive.js";
 import { extentOf, type GemmBlockScales, type GemmOperand } from "../../ops/gemm.js";
 import { addressOf, type LoweringContext } from "../lowering.js";
@@ -86,7 +86,7 @@ export function stageOperand(
   { out, outLines, outPitch, staging }: StagingTarget,
   batch: number,
 ): void {
-  const { data, transposed = false, traits, blockScales } = operand;
+  const { data, transposed = false, traits } = operand;
   const [lines, depth] = extentOf(operand);
   const itemsPerCopy = !transposed && outLines === lines ? batch : 1;
   addon.gemmOperand(device, {
@@ -96,10 +96,7 @@ export function stageOperand(
     transposed,
     lines: lines * itemsPerCopy,
     depth,
-    scales:
-      blockScales && traits.scales && staging !== STAGING.plain
-        ? scalesIn(blockScales, traits.scales.format)
-        : undefined,
+    scales: staging === STAGING.plain ? undefined : blockScalesOf(operand),
     staging,
     out: { address: out },
     outLines: outLines * itemsPerCopy,
@@ -107,13 +104,13 @@ export function stageOperand(
   });
 }
 
-function scalesIn(
-  { tensor, lines, length, lineStride, blockStride }: GemmBlockScales,
-  format: BlockScaleFormat,
-) {
+/** Returns the block scales of an operand as our kernels take them, or undefined if it has none. */
+export function blockScalesOf({ blockScales, traits }: GemmOperand) {
+  if (!blockScales || !traits.scales) return undefined;
+  const { tensor, lines, length, lineStride, blockStride } = blockScales;
   return {
     data: tensor,
-    word: unsignedWordOf(format),
+    word: unsignedWordOf(traits.scales.format),
     lineShift: Math.log2(lines),
     length,
     lineStride,
