@@ -6,10 +6,32 @@ import { type SumPlan, supportsPlan } from "./plan.js";
 import { STEPS, type Steps } from "./steps/steps.js";
 import { supportsCollective } from "./supports.js";
 
+/** The failure that all groups of the job share. */
+class Job {
+  #reason: string | undefined;
+  #isThrown = false;
+
+  fail(reason: string): void {
+    this.#reason ??= reason;
+  }
+
+  /** Throws if the job has failed. */
+  requireNoFailure(operation: string): void {
+    if (this.#reason === undefined) return;
+    this.#isThrown = true;
+    throw new DistributedError("aborted", operation, 0, `rank 0 ended the group: ${this.#reason}`);
+  }
+
+  /** Throws if the job has failed and no call has thrown the failure yet. */
+  requireThrown(operation: string): void {
+    if (!this.#isThrown) this.requireNoFailure(operation);
+  }
+}
+
 export class LocalCommunicator implements Communicator {
   readonly rank = 0;
   readonly transport: Transport = { kind: "none", description: "the group has one rank" };
-  #aborted: string | undefined;
+  readonly #job: Job;
   #disposed = false;
 
   constructor(
@@ -17,7 +39,9 @@ export class LocalCommunicator implements Communicator {
     readonly id = "world",
     readonly ranks: readonly number[] = [0],
     private readonly parent?: LocalCommunicator,
-  ) {}
+  ) {
+    this.#job = parent ? parent.#job : new Job();
+  }
 
   supports<K extends CollectiveName>(op: K, args: CollectiveArgs[K]): Support {
     return supportsCollective(op, args);
@@ -44,22 +68,18 @@ export class LocalCommunicator implements Communicator {
   }
 
   abort(reason: string): void {
-    this.#aborted = reason;
+    this.#job.fail(reason);
   }
 
   async dispose(): Promise<void> {
+    if (this.#disposed) return;
     this.#disposed = true;
+    if (!this.parent) this.#job.requireThrown("dispose");
   }
 
-  /** Throws if the group was disposed of, or if it or one of its parent groups was aborted. */
+  /** Throws if the group was disposed of, or if a group of the job was aborted. */
   requireUsable(operation: string): void {
     if (this.#disposed) throw new DisposedError(`${operation}: the process group`);
-    const reason = this.#reason();
-    if (reason !== undefined)
-      throw new DistributedError("aborted", operation, 0, `rank 0 ended the group: ${reason}`);
-  }
-
-  #reason(): string | undefined {
-    return this.#aborted ?? (this.parent ? this.parent.#reason() : undefined);
+    this.#job.requireNoFailure(operation);
   }
 }
