@@ -234,8 +234,18 @@ describe("angles", () => {
       const { seqLenInterpolationFactor: factor = 1, pretrainedMaxPositionEmbeddings: positions = 1 } =
         choices;
       const length = lengths([positions, positions * factor]);
-      return fc.tuple(fc.constant(choices), length, fc.oneof(fc.nat({ max: 9 }), fc.nat({ max: 2 ** 24 })));
+      const offset = fc.oneof(...[9, 2 ** 24, 2 ** 30].map((max) => fc.nat({ max })));
+      return fc.tuple(fc.constant(choices), length, offset);
     });
+  /** A position that is not an f32 is rounded before it is divided. */
+  const BEYOND_F32: typeof rotaries extends fc.Arbitrary<infer T> ? T : never = [
+    {
+      ...{ dim: 2, rotaryPercent: undefined, rotaryBase: undefined, interleaved: undefined },
+      ...{ seqLenInterpolationFactor: 3, pretrainedMaxPositionEmbeddings: 100 },
+    },
+    4,
+    2 ** 24,
+  ];
 
   it("are those of positions that the factor of interpolation divides, times frequencies, with every option", () => {
     fc.assert(
@@ -259,7 +269,7 @@ describe("angles", () => {
         expect([...cos.dataSync()]).toEqual(angles.map(([cosine]) => cosine));
         expect([...sin.dataSync()]).toEqual(angles.map(([, sine]) => sine));
       }),
-      { numRuns: draws(200) },
+      { numRuns: draws(200), examples: [[BEYOND_F32]] },
     );
   });
 

@@ -141,10 +141,18 @@ describe("a cache of e4m3 codes", () => {
     };
     const decodedUnder = (scale: number) => (x: number) =>
       Math.fround(nearest(Math.fround(x * Math.fround(1 / scale))) * scale);
-    const scales = { kScales: [1, kScale], vScales: [1, vScale] };
-    expect(attend(k, v, { format: "e4m3", ...scales })).toEqual(
-      attend(k.map(decodedUnder(kScale)), v.map(decodedUnder(vScale)), {}),
-    );
+    const [kScales, vScales] = [
+      [1, kScale],
+      [1, vScale],
+    ];
+    // a scale that is left out is 1
+    for (const scales of [{}, { kScales }, { vScales }, { kScales, vScales }] as const) {
+      const keys = k.map(decodedUnder(scales.kScales?.[1] ?? 1));
+      const values = v.map(decodedUnder(scales.vScales?.[1] ?? 1));
+      expect(attend(k, v, { format: "e4m3", ...scales }), Object.keys(scales).join()).toEqual(
+        attend(keys, values, {}),
+      );
+    }
   });
 });
 

@@ -4,8 +4,12 @@
 import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import { autocast } from "../../../../src/autocast.js";
+import * as functional from "../../../../src/functional/index.js";
 import { GroupedLinear } from "../../../../src/modules/grouped-linear.js";
+import { LayerNormLinear } from "../../../../src/modules/layer-norm-linear.js";
+import { LayerNormMLP } from "../../../../src/modules/layer-norm-mlp.js";
 import { Linear } from "../../../../src/modules/linear.js";
+import { LayerNorm } from "../../../../src/modules/norm.js";
 import { quantizedModelInit } from "../../../../src/modules/quantized-init.js";
 import { recompute } from "../../../../src/modules/recompute.js";
 import { castTo } from "../../../../src/ops/cast/cast.js";
@@ -24,7 +28,7 @@ import {
 import { CustomRecipe } from "../../../../src/recipes/custom.js";
 import { DelayedScaling, Float8CurrentScaling } from "../../../../src/recipes/per-tensor.js";
 import { quantizerFor } from "../../../../src/recipes/quantizer-for.js";
-import type { StandardRecipe } from "../../../../src/recipes/recipe.js";
+import type { Recipe, StandardRecipe } from "../../../../src/recipes/recipe.js";
 import { Variable } from "../../../../src/tape/variable.js";
 import { QuantizedTensor } from "../../../../src/tensor/quantized.js";
 import { Scope } from "../../../../src/tensor/scope.js";
@@ -170,6 +174,48 @@ describe.each(CASES)("%s, %s", (name, backwardOverride) => {
     for (const variable of [hidden, ...grouped.parameters()]) variable.zeroGrad();
     expect(results).toEqual(
       gradients(singleLayer, x, (input) => autocast({ recipe }, () => singleLayer.forward(input))),
+    );
+  });
+});
+
+describe("a norm before a quantized product", () => {
+  const quantizerFactory = () => new Float8CurrentScalingQuantizer();
+  const recipes: readonly (readonly [string, () => Recipe])[] = [
+    ...CASES.map(([name, backwardOverride]) => {
+      const recipe = () => new RECIPES[name]({ backwardOverride });
+      return [`${name}, ${backwardOverride}`, recipe] as const;
+    }),
+    ["CustomRecipe", () => new CustomRecipe({ quantizerFactory })],
+    [
+      "CustomRecipe, dequantized",
+      () => new CustomRecipe({ quantizerFactory, backwardOverride: "dequantized" }),
+    ],
+  ];
+
+  it.each(recipes)("is rounded before it is quantized, as is an activation, under %s", (_, recipe) => {
+    using _scope = new Scope();
+    const options = () => ({ random: new RandomState(4n) });
+    const x = values(1n, [ROWS, FROM]);
+    const beta = values(3n, [1, FROM]);
+    const run = (body: () => Variable) => [...autocast({ recipe: recipe() }, body).tensor.dataSync()];
+    using norm = new LayerNorm(backend(), FROM, { dtype: "bf16" });
+    // delayed scales of a layer change with each region: each run has other layers
+    using linear = layer();
+    using first = layer();
+    using second = new Linear(backend(), TO, FROM, options());
+    norm.bias?.tensor.paste(beta, 0);
+    const normed = norm.forward(x);
+
+    using fused = new LayerNormLinear(backend(), FROM, TO, options());
+    fused.layerNormBias?.tensor.paste(beta, 0);
+    expect(run(() => fused.forward(x))).toEqual(run(() => linear.forward(normed)));
+
+    using mlp = new LayerNormMLP(backend(), FROM, TO, options());
+    mlp.layerNormBias?.tensor.paste(beta, 0);
+    mlp.fc1Weight.tensor.paste(first.weight.tensor, 0);
+    mlp.fc2Weight.tensor.paste(second.weight.tensor, 0);
+    expect(run(() => mlp.forward(x))).toEqual(
+      run(() => second.forward(functional.activation(first.forward(normed), "gelu"))),
     );
   });
 });

@@ -54,6 +54,23 @@ const cases = fc.integer({ min: 1, max: 3 }).chain((sequences) =>
 );
 type Case = typeof cases extends fc.Arbitrary<infer C> ? C : never;
 
+/** Sequences with gaps before keys or queries that are rotated. */
+const GAPS: readonly Case[] = [
+  { attentionType: "self", gapsOf: ["queries"] },
+  { attentionType: "cross", gapsOf: ["queries"] },
+  { attentionType: "cross", gapsOf: ["keys"] },
+].map(({ attentionType, gapsOf }) => {
+  const rows = (which: string): Rows => ({
+    lengths: [3, 2],
+    gaps: gapsOf.includes(which) ? [1, 2] : undefined,
+  });
+  return {
+    ...{ queries: rows("queries"), keys: rows("keys"), attentionType: attentionType as "self" | "cross" },
+    ...{ attnMaskType: "padding", windowSize: undefined, angles: "two", qkNormType: undefined },
+    ...{ qkNormBeforeRope: false, numGqaGroups: 1, dtype: "f32", seed: 1 },
+  };
+});
+
 const i32 = (values: readonly number[]): Tensor<"i32"> =>
   tensor(backend(), Int32Array.from(values), [values.length], "i32");
 
@@ -137,7 +154,7 @@ it("packed sequences equal each sequence in a separate call, forward and backwar
       }
       for (const variable of [x, memory, ...module.parameters()]) variable.zeroGrad();
     }),
-    { numRuns: draws(160) },
+    { numRuns: draws(160), examples: GAPS.map((each) => [each]) },
   );
 });
 
