@@ -86,6 +86,8 @@ describe("the JSON reader", () => {
           });
         },
       ),
+      // the error is in the third piece
+      { examples: [[Array(3).fill(["a", 1]), 2, 0]] },
     );
   });
 
