@@ -31,7 +31,10 @@ import { linearQuantization } from "./harness/state/world.js";
 import { testInScope, useBackend } from "./harness/suite.js";
 
 const backend = useBackend();
-const [delayed, currentRecipe] = [new DelayedScaling({ amaxHistoryLen: 2 }), new Float8CurrentScaling()];
+const [delayedRecipe, currentRecipe] = [
+  new DelayedScaling({ amaxHistoryLen: 2 }),
+  new Float8CurrentScaling(),
+];
 
 function recipeNow(): Recipe | undefined {
   const region = currentRegion();
@@ -41,7 +44,7 @@ function recipeNow(): Recipe | undefined {
 describe("a region", () => {
   it("uses the recipe of the innermost one, which may be enabled or not", () => {
     const recipes: (Recipe | undefined)[] = [recipeNow()];
-    autocast({ recipe: delayed }, () => {
+    autocast({ recipe: delayedRecipe }, () => {
       recipes.push(recipeNow());
       autocast({ recipe: currentRecipe }, () => recipes.push(recipeNow()));
       recipes.push(recipeNow());
@@ -54,12 +57,12 @@ describe("a region", () => {
     recipes.push(recipeNow());
     expect(recipes).toEqual([
       undefined,
-      delayed,
+      delayedRecipe,
       currentRecipe,
-      delayed,
+      delayedRecipe,
       undefined,
       currentRecipe,
-      delayed,
+      delayedRecipe,
       undefined,
     ]);
   });
@@ -69,13 +72,13 @@ describe("a region", () => {
   });
 
   it("ends if its body throws", () => {
-    autocast({ recipe: delayed }, () => {
+    autocast({ recipe: delayedRecipe }, () => {
       const throwInside = () =>
         autocast({ recipe: currentRecipe }, () => {
           throw new RangeError("in the body");
         });
       expect(throwInside).toThrow("in the body");
-      expect(recipeNow()).toBe(delayed);
+      expect(recipeNow()).toBe(delayedRecipe);
     });
     expect(recipeNow()).toBe(undefined);
   });
@@ -92,14 +95,14 @@ describe("a region", () => {
       recipes.push(recipeNow());
       throw new RangeError("after a while");
     };
-    await expect(autocast({ recipe: delayed }, body)).rejects.toThrow("after a while");
-    expect([...recipes, recipeNow()]).toEqual([delayed, currentRecipe, delayed, undefined]);
+    await expect(autocast({ recipe: delayedRecipe }, body)).rejects.toThrow("after a while");
+    expect([...recipes, recipeNow()]).toEqual([delayedRecipe, currentRecipe, delayedRecipe, undefined]);
   });
 
   it("lasts as long as the block of a scope", () => {
     const recipes: (Recipe | undefined)[] = [];
     {
-      using _outer = autocastScope({ recipe: delayed });
+      using _outer = autocastScope({ recipe: delayedRecipe });
       recipes.push(recipeNow());
       {
         using _inner = autocastScope({ recipe: currentRecipe });
@@ -115,11 +118,18 @@ describe("a region", () => {
       recipes.push(recipeNow());
     }
     recipes.push(recipeNow());
-    expect(recipes).toEqual([delayed, currentRecipe, delayed, undefined, delayed, undefined]);
+    expect(recipes).toEqual([
+      delayedRecipe,
+      currentRecipe,
+      delayedRecipe,
+      undefined,
+      delayedRecipe,
+      undefined,
+    ]);
   });
 
   it("of a scope ends once, whichever regions are active then", () => {
-    const firstScope = autocastScope({ recipe: delayed });
+    const firstScope = autocastScope({ recipe: delayedRecipe });
     firstScope[Symbol.dispose]();
     {
       using _second = autocastScope({ recipe: currentRecipe });
@@ -130,10 +140,13 @@ describe("a region", () => {
   });
 
   it("of a scope that ends before inner regions leaves these active, and is not active after them", () => {
-    const [outer, inner] = [autocastScope({ recipe: delayed }), autocastScope({ recipe: currentRecipe })];
-    autocast({ recipe: delayed }, () => {
+    const [outer, inner] = [
+      autocastScope({ recipe: delayedRecipe }),
+      autocastScope({ recipe: currentRecipe }),
+    ];
+    autocast({ recipe: delayedRecipe }, () => {
       outer[Symbol.dispose]();
-      expect(recipeNow()).toBe(delayed);
+      expect(recipeNow()).toBe(delayedRecipe);
     });
     expect(recipeNow()).toBe(currentRecipe);
     inner[Symbol.dispose]();
@@ -142,9 +155,9 @@ describe("a region", () => {
 
   it("of a scope in an async function has ended for the function's caller", async () => {
     const body = async () => {
-      using _region = autocastScope({ recipe: delayed });
+      using _region = autocastScope({ recipe: delayedRecipe });
       await null;
-      expect(recipeNow()).toBe(delayed);
+      expect(recipeNow()).toBe(delayedRecipe);
     };
     await body();
     expect(recipeNow()).toBe(undefined);
@@ -158,17 +171,17 @@ describe("a region", () => {
 describe("a recipe that the backend does not support", () => {
   it("is refused on entry, and no region is active then", () => {
     const options = { recipe: new MXFP8BlockScaling(), backend: new RefusingBackend(backend(), "gemm") };
-    let ran = false;
+    let hasRun = false;
     autocast({ recipe: currentRecipe }, () => {
       const entry = () =>
         autocast(options, () => {
-          ran = true;
+          hasRun = true;
         });
       expect(entry).toThrow(UnsupportedError);
       expect(() => autocastScope(options)).toThrow(UnsupportedError);
       expect(recipeNow()).toBe(currentRecipe);
     });
-    expect(ran).toBe(false);
+    expect(hasRun).toBe(false);
     expect(autocast({ ...options, enabled: false }, () => recipeNow())).toBe(undefined);
   });
 
@@ -181,13 +194,13 @@ describe("a recipe that the backend does not support", () => {
     using layer = createLinear(sometimes, 1);
     const x = new Variable(drawMatrix(sometimes, 1));
     const forward = (recipe: Recipe) => autocast({ recipe }, () => layer.forward(x));
-    forward(delayed);
+    forward(delayedRecipe);
     const statesBefore = layerStates([layer]);
     refuses = true;
     expect(() => forward(new MXFP8BlockScaling())).toThrow(UnsupportedError);
     refuses = false;
     expect(layerStates([layer])).toEqual(statesBefore);
-    expect(() => forward(delayed)).not.toThrow();
+    expect(() => forward(delayedRecipe)).not.toThrow();
   });
 });
 
@@ -205,29 +218,32 @@ describe("the scales of delayed scaling", () => {
   }
 
   it("are updated at the end of the outermost enabled region, even if it ends by an exception", () => {
-    const expected = scaleAfter((forward) => autocast({ recipe: delayed }, forward));
+    const expected = scaleAfter((forward) => autocast({ recipe: delayedRecipe }, forward));
     expect(expected).not.toBe(1);
-    const nested = (forward: () => void) =>
-      autocast({ recipe: delayed }, () => autocast({ recipe: delayed }, forward));
+    const nestedRegions = (forward: () => void) =>
+      autocast({ recipe: delayedRecipe }, () => autocast({ recipe: delayedRecipe }, forward));
     const inOff = (forward: () => void, scale: () => number | undefined) =>
       autocast({ enabled: false }, () => {
-        autocast({ recipe: delayed }, forward);
+        autocast({ recipe: delayedRecipe }, forward);
         expect(scale()).toBe(expected);
       });
     const throwInside = (forward: () => void) =>
       expect(() =>
-        autocast({ recipe: delayed }, () => {
+        autocast({ recipe: delayedRecipe }, () => {
           forward();
           throw new RangeError("half way");
         }),
       ).toThrow("half way");
-    for (const body of [nested, inOff, throwInside]) expect(scaleAfter(body)).toBe(expected);
+    for (const body of [nestedRegions, inOff, throwInside]) expect(scaleAfter(body)).toBe(expected);
   });
 
   it("are updated at the end of an inner scope if it outlives the outer one", () => {
-    const expected = scaleAfter((forward) => autocast({ recipe: delayed }, forward));
+    const expected = scaleAfter((forward) => autocast({ recipe: delayedRecipe }, forward));
     const scale = scaleAfter((forward, scale) => {
-      const [outer, inner] = [autocastScope({ recipe: delayed }), autocastScope({ recipe: delayed })];
+      const [outer, inner] = [
+        autocastScope({ recipe: delayedRecipe }),
+        autocastScope({ recipe: delayedRecipe }),
+      ];
       outer[Symbol.dispose]();
       forward();
       expect(scale()).toBe(1);
@@ -240,8 +256,11 @@ describe("the scales of delayed scaling", () => {
     const scale = scaleAfter((forward, scale) => {
       using otherLayer = createLinear(backend(), 2);
       const x = new Variable(drawMatrix(backend(), 2), true);
-      const [outer, inner] = [autocastScope({ recipe: delayed }), autocastScope({ recipe: delayed })];
-      const y = recompute((x) => autocast({ recipe: delayed }, () => otherLayer.forward(x)), x);
+      const [outer, inner] = [
+        autocastScope({ recipe: delayedRecipe }),
+        autocastScope({ recipe: delayedRecipe }),
+      ];
+      const y = recompute((x) => autocast({ recipe: delayedRecipe }, () => otherLayer.forward(x)), x);
       outer[Symbol.dispose]();
       forward();
       y.backward(y.value as Tensor);
@@ -278,17 +297,17 @@ describe("the scales of delayed scaling", () => {
     ["without reduceMax", { size: 2 }, "no method reduceMax"],
     ["that is null", null, "size undefined"],
   ])("are not reduced over a group %s, which is refused on entry", (_, group, message) => {
-    let ran = false;
-    const options = { recipe: delayed, amaxReductionGroup: group as never };
+    let hasRun = false;
+    const options = { recipe: delayedRecipe, amaxReductionGroup: group as never };
     const entry = (): void =>
       autocast(options, () => {
-        ran = true;
+        hasRun = true;
       });
     for (const enter of [entry, () => autocastScope(options)]) {
       expect(enter).toThrow(ArgumentError);
       expect(enter).toThrow(message);
     }
-    expect([ran, recipeNow()]).toEqual([false, undefined]);
+    expect([hasRun, recipeNow()]).toEqual([false, undefined]);
   });
 
   it.each([
@@ -296,8 +315,8 @@ describe("the scales of delayed scaling", () => {
     [2, 1],
   ])("are reduced over a group of %i by %i call", (size, calls) => {
     const reduceMax = vi.fn();
-    const options = { recipe: delayed, amaxReductionGroup: { size, reduceMax } };
-    const expected = scaleAfter((forward) => autocast({ recipe: delayed }, forward));
+    const options = { recipe: delayedRecipe, amaxReductionGroup: { size, reduceMax } };
+    const expected = scaleAfter((forward) => autocast({ recipe: delayedRecipe }, forward));
     expect(scaleAfter((forward) => autocast(options, forward))).toBe(expected);
     expect(reduceMax).toHaveBeenCalledTimes(calls);
   });
@@ -322,13 +341,13 @@ describe("the scales of delayed scaling", () => {
 
   it("are not updated at the end of an inner region, or while gradients are disabled", () => {
     scaleAfter((forward, scale) =>
-      autocast({ recipe: delayed }, () => {
-        autocast({ recipe: delayed }, forward);
+      autocast({ recipe: delayedRecipe }, () => {
+        autocast({ recipe: delayedRecipe }, forward);
         expect(scale()).toBe(1);
       }),
     );
-    expect(scaleAfter((forward) => noGrad(() => autocast({ recipe: delayed }, forward)))).toBe(1);
-    expect(scaleAfter((forward) => autocast({ recipe: delayed }, () => noGrad(forward)))).not.toBe(1);
+    expect(scaleAfter((forward) => noGrad(() => autocast({ recipe: delayedRecipe }, forward)))).toBe(1);
+    expect(scaleAfter((forward) => autocast({ recipe: delayedRecipe }, () => noGrad(forward)))).not.toBe(1);
   });
 });
 

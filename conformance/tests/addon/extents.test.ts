@@ -184,7 +184,7 @@ describeOnStandIn("an array with strides", (exports: AddonExports) => {
   it.each(Object.keys(CALLS))("has the bytes from its first to its last element: %s", (name) => {
     const operation = name as keyof typeof NATIVE_CALLS & keyof AddonExports;
     const device = new addon.Device(0);
-    let launched = 0;
+    let launchCount = 0;
     let refusalCount = 0;
     const check = (draw: Drawn, short: number): void => {
       const { numbers, bytes, limits = [] } = (CALLS[name] as (draw: Drawn) => Arrays)(draw);
@@ -198,7 +198,7 @@ describeOnStandIn("an array with strides", (exports: AddonExports) => {
         exports[operation](device, inSlots(operation, { ...numbers, ...addresses }) as never);
       if (isPossible) {
         call();
-        launched++;
+        launchCount++;
         const [key, size] = [
           Object.keys(bytes)[short % sizes.length] as string,
           room[short % sizes.length] as number,
@@ -220,6 +220,6 @@ describeOnStandIn("an array with strides", (exports: AddonExports) => {
     } finally {
       addon.close(device);
     }
-    expect(Math.min(launched, refusalCount)).toBeGreaterThan(numRuns / 20);
+    expect(Math.min(launchCount, refusalCount)).toBeGreaterThan(numRuns / 20);
   });
 });

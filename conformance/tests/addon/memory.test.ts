@@ -127,10 +127,10 @@ describeOnStandIn("memory of a device", (addon: AddonExports) => {
   it("that one backend keeps for reuse can be allocated by another, and trim() frees it", () => {
     const [a, b] = [openCuda(addon), openCuda(addon)];
     const limit = 700 * MIB;
-    const take = (backend: typeof a): void => new Tensor(backend, "u8", [limit]).dispose();
-    take(a);
+    const allocateAndFree = (backend: typeof a): void => new Tensor(backend, "u8", [limit]).dispose();
+    allocateAndFree(a);
     expect(a.memoryUse()).toMatchObject({ live: 0, reserved: limit });
-    take(b);
+    allocateAndFree(b);
     expect([a, b].map((backend) => backend.memoryUse().reserved)).toEqual([0, limit]);
     for (let i = 0; i < 50; i++) new Tensor(a, "u8", [i * 1000]).dispose();
     expect(a.memoryUse().reserved).toBeGreaterThan(0);
@@ -139,7 +139,7 @@ describeOnStandIn("memory of a device", (addon: AddonExports) => {
     expect([a, b].map((backend) => backend.memoryUse().reserved)).toEqual([0, 256]);
     expect(Array.from(survivor.dataSync())).toEqual([1, 2, 3]);
     using live = new Tensor(a, "u8", [limit]);
-    expect(() => take(b)).toThrow(OutOfMemoryError);
+    expect(() => allocateAndFree(b)).toThrow(OutOfMemoryError);
     expect(live.shape).toEqual([limit]);
     for (const tensor of [live, survivor]) tensor.dispose();
     for (const backend of [a, b]) void backend.dispose();
@@ -149,14 +149,14 @@ describeOnStandIn("memory of a device", (addon: AddonExports) => {
     const device = new addon.Device(0);
     const address = addon.allocate(device, 64);
     const { ArrayBuffer: OriginalArrayBuffer } = globalThis;
-    const lacking = Object.assign(
+    const missingMemory = Object.assign(
       function lacking(): never {
         throw new RangeError("Array buffer allocation failed");
       },
       { prototype: OriginalArrayBuffer.prototype },
     );
     try {
-      Reflect.set(globalThis, "ArrayBuffer", lacking);
+      Reflect.set(globalThis, "ArrayBuffer", missingMemory);
       for (const readBlock of [addon.readSync, addon.read])
         expect(() => readBlock(device, address, 64)).toThrow(/the host has no memory.*allocation failed/);
     } finally {

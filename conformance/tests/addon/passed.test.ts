@@ -184,7 +184,7 @@ class Watched extends PassingBackend {
 /** The addon, with `noted` called before each operation. */
 function recordedAddon(
   addon: AddonExports,
-  noted: (name: string, slots: Float64Array) => void,
+  onCall: (name: string, slots: Float64Array) => void,
 ): AddonExports {
   const entries = Object.keys(NATIVE_CALLS).map((name) => {
     const native = addon[name as keyof typeof NATIVE_CALLS] as (
@@ -194,7 +194,7 @@ function recordedAddon(
     return [
       name,
       (device: DeviceHandle, slots: Float64Array) => {
-        noted(name, slots);
+        onCall(name, slots);
         return native(device, slots);
       },
     ];
@@ -204,13 +204,13 @@ function recordedAddon(
 
 describeOnStandIn("the CUDA backend passes to the addon what", (addon) => {
   let gpu: Backend;
-  let watched: Watched;
+  let watchedBackend: Watched;
   let mistakes: string[] = [];
   let count = 0;
   beforeAll(() => {
     gpu = openCuda(
       recordedAddon(addon, (call, slots) => {
-        const args = watched.running.at(-1);
+        const args = watchedBackend.running.at(-1);
         if (!args || call.startsWith("gemm")) return;
         const bits = new BigUint64Array(slots.buffer);
         const values = valuesOf(args);
@@ -222,7 +222,7 @@ describeOnStandIn("the CUDA backend passes to the addon what", (addon) => {
         }
       }),
     );
-    watched = new Watched(gpu);
+    watchedBackend = new Watched(gpu);
   });
   afterAll(() => gpu.dispose());
 
@@ -235,7 +235,7 @@ describeOnStandIn("the CUDA backend passes to the addon what", (addon) => {
         using _scope = new Scope();
         mistakes = [];
         try {
-          run(watched, input);
+          run(watchedBackend, input);
         } catch (error) {
           if (!(error instanceof UnsupportedError)) throw error;
         }

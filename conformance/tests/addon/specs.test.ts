@@ -39,7 +39,7 @@ describeOnStandIn("the addon accepts every spec that the CUDA backend supports",
 
   it.each(QUANTIZERS)("every spec of %s is accepted", (name) => {
     const specs = specsOf(name);
-    let declined = 0;
+    let declinedCount = 0;
     for (const [i, spec] of specs.entries()) {
       using _scope = new Scope();
       const { dtype, usage, scaleLayout } = quantizationOf(spec, i);
@@ -52,9 +52,9 @@ describeOnStandIn("the addon accepts every spec that the CUDA backend supports",
         new SpecQuantizer(spec, { ...usage, scaleLayout }, inputs).quantize(x);
       } catch (error) {
         if (!(error instanceof UnsupportedError)) throw new Error(JSON.stringify(spec), { cause: error });
-        declined++;
+        declinedCount++;
       }
     }
-    expect(declined, `of ${specs.length} specs`).toBeLessThan(specs.length / 2);
+    expect(declinedCount, `of ${specs.length} specs`).toBeLessThan(specs.length / 2);
   });
 });

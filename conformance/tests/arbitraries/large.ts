@@ -42,17 +42,17 @@ const MAX_ELEMENTS = 2 ** 20;
 export function largeShapes(maxElements = MAX_ELEMENTS): Shapes {
   return (multiple) => {
     const roundedDown = (size: number): number => Math.max(multiple, size - (size % multiple));
-    const aligned = fc.constantFrom(128, 256, 384, 512, 1024).map(roundedDown);
-    const ragged = fc.integer({ min: 1, max: 1100 }).map(roundedDown);
+    const alignedSizes = fc.constantFrom(128, 256, 384, 512, 1024).map(roundedDown);
+    const raggedSizes = fc.integer({ min: 1, max: 1100 }).map(roundedDown);
     const thin = fc.integer({ min: 1, max: 8 }).map((size) => size * multiple);
-    const long = fc.integer({ min: 1000, max: 20_000 }).map(roundedDown);
+    const longSizes = fc.integer({ min: 1000, max: 20_000 }).map(roundedDown);
     return fc
       .oneof(
-        fc.tuple(aligned, aligned),
-        fc.tuple(ragged, ragged),
-        fc.tuple(thin, long),
-        fc.tuple(long, thin),
-        fc.tuple(aligned, ragged),
+        fc.tuple(alignedSizes, alignedSizes),
+        fc.tuple(raggedSizes, raggedSizes),
+        fc.tuple(thin, longSizes),
+        fc.tuple(longSizes, thin),
+        fc.tuple(alignedSizes, raggedSizes),
       )
       .map(([rows, columns]) => [Math.min(rows, roundedDown(Math.floor(maxElements / columns))), columns]);
   };
@@ -253,6 +253,6 @@ export const LARGE_INPUTS: Inputs = {
   crossEntropyBackward: anyShape.chain((shape) =>
     fc
       .tuple(losses(shape), fc.record({ grad: row(shape), maximum: row(shape), total: row(shape) }))
-      .map(([input, saved]) => ({ ...input, ...saved })),
+      .map(([input, statistics]) => ({ ...input, ...statistics })),
   ),
 };

@@ -40,8 +40,8 @@ function smallExponent(draw: Draw, top: number): number {
 /** Two numbers whose product is an odd number of 25 bits: with a factor 2^k it is halfway between two f32. */
 function oddProduct(draw: Draw, bits: number): readonly [number, number] {
   const odd1 = oddNumber(draw, 3, 2 ** bits - 1);
-  const [least, greatest] = [Math.ceil(2 ** 24 / odd1), Math.floor((2 ** 25 - 1) / odd1)];
-  const odd2 = oddNumber(draw, least, greatest - 1);
+  const [smallest, greatest] = [Math.ceil(2 ** 24 / odd1), Math.floor((2 ** 25 - 1) / odd1)];
+  const odd2 = oddNumber(draw, smallest, greatest - 1);
   return odd1 * odd2 < 2 ** 25 ? [odd1, odd2] : [odd1, odd2 - 2];
 }
 
@@ -104,7 +104,7 @@ export const tiedTriple: fc.Arbitrary<Triple> = fc
 export const narrowTiedTriple: fc.Arbitrary<Triple> = fromSeed((draw) => productAtTie(draw, 4)).filter(isF32);
 
 /** `terms` in a drawn order. */
-function shuffled<T>(draw: Draw, terms: readonly T[]): readonly T[] {
+function inDrawnOrder<T>(draw: Draw, terms: readonly T[]): readonly T[] {
   return terms
     .map((term) => [draw(2 ** 16), term] as const)
     .sort(([a], [b]) => a - b)
@@ -133,7 +133,10 @@ function fewTerms(draw: Draw): readonly number[] {
   const residual = [() => [], singleTerm, middleTerms, middleTerms][draw(4)]?.() ?? [];
   const above = draw(2) === 0 ? nearPower(draw, Math.min(MAX_EXPONENT - 8, top + draw(100))) : 0;
   const zeros = new Array<number>(draw(2) === 0 ? draw(60) : 0).fill(0);
-  return [...shuffled(draw, [...addends, residual, above === 0 ? [] : [above], [-above]]).flat(), ...zeros];
+  return [
+    ...inDrawnOrder(draw, [...addends, residual, above === 0 ? [] : [above], [-above]]).flat(),
+    ...zeros,
+  ];
 }
 
 /** Many large numbers of one sign, numbers that make their sum a tie, and one number far below it. */
@@ -147,7 +150,7 @@ function manyTerms(draw: Draw): readonly number[] {
   const terms = [...largeTerms, rest].map((term) => sign * term * 2 ** exponent);
   const top = exponent + Math.floor(Math.log2(sum));
   const distantTerms = Array.from({ length: 1 + draw(2) }, () => nearPower(draw, smallExponent(draw, top)));
-  return shuffled(
+  return inDrawnOrder(
     draw,
     [...terms, ...distantTerms].filter((term) => term !== 0),
   );

@@ -123,16 +123,16 @@ function normGradients(shape: Shape) {
 /** Inputs for a GPU with that many multiprocessors. */
 export function turnsFor(multiprocessors: number): Turns {
   /** An element count slightly above what a grid with `waves` threads per multiprocessor takes in one iteration. */
-  const beyond = (waves: number): number => multiprocessors * waves + 8 * 101 + 5;
+  const elementsBeyond = (waves: number): number => multiprocessors * waves + 8 * 101 + 5;
   const manyRows: Shape = [GRID + 5, SHORTEST_ROW];
-  const tabled = Math.max(TABLED, beyond(4 * 1024 * 8));
+  const tabled = Math.max(TABLED, elementsBeyond(4 * 1024 * 8));
   const flat: Shape = [tabled - (tabled % 8) + 5];
   const rows = Math.ceil(tabled / 1040);
   const wide = { half: [rows, 1040], whole: [rows, 2 * 1040] };
   return {
     amax: [
-      largeTensor([beyond(8 * 256 * 4 * 8)], "bf16").map((x) => ({ x })),
-      largeTensor([beyond(8 * 256 * 4 * 4)], "f32").map((x) => ({ x })),
+      largeTensor([elementsBeyond(8 * 256 * 4 * 8)], "bf16").map((x) => ({ x })),
+      largeTensor([elementsBeyond(8 * 256 * 4 * 4)], "f32").map((x) => ({ x })),
     ],
     activation: CURVES.map((kind) =>
       fc.record({ x: largeTensor(flat, "bf16"), kind: fc.constant(kind), outDtype }),
@@ -199,7 +199,7 @@ export function turnsFor(multiprocessors: number): Turns {
           losses(manyRows),
           fc.record({ grad: row(manyRows), maximum: row(manyRows), total: row(manyRows) }),
         )
-        .map(([input, saved]) => ({ ...input, ...saved })),
+        .map(([input, statistics]) => ({ ...input, ...statistics })),
     ],
     embedding: [fc.record({ table: largeTensor([50, SHORTEST_ROW]), ids: manyIds(GRID + 5, 50), outDtype })],
     embeddingBackward: [

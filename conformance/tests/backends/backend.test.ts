@@ -46,9 +46,9 @@ describe("openBackend", () => {
     await expect(openBackend("metal" as "wasm")).rejects.toThrow(/"metal".*wasm, cuda or auto/);
     for (const threads of [0, 65, 1.5, Number.NaN])
       await expect(openBackend("wasm", { threads })).rejects.toThrow(ArgumentError);
-    const open = () => openBackend("wasm", { threads: 1, datapath: "volta" as "ada" });
-    await expect(open()).rejects.toThrow(ArgumentError);
-    await expect(open()).rejects.toThrow(/"volta".*exact, fp32, ada, hopper, blackwell/);
+    const openVolta = () => openBackend("wasm", { threads: 1, datapath: "volta" as "ada" });
+    await expect(openVolta()).rejects.toThrow(ArgumentError);
+    await expect(openVolta()).rejects.toThrow(/"volta".*exact, fp32, ada, hopper, blackwell/);
   });
 });
 
@@ -155,16 +155,16 @@ describe("memory", () => {
   });
 
   it("an allocation that fails reports the requested and the live bytes; disposing frees memory for it", () => {
-    const big = 900_000_000;
+    const size = 900_000_000;
     using scope = new Scope();
     const tensors: Tensor[] = [];
     const fill = (): void => {
-      for (let i = 0; i < 5; i++) tensors.push(empty(backend, "u8", [big]));
+      for (let i = 0; i < 5; i++) tensors.push(empty(backend, "u8", [size]));
     };
     expect(fill).toThrow(OutOfMemoryError);
-    expect(fill).toThrow(`wanted ${big} bytes with ${tensors.length * big} bytes live; dispose`);
+    expect(fill).toThrow(`wanted ${size} bytes with ${tensors.length * size} bytes live; dispose`);
     tensors.pop()?.dispose();
-    tensors.push(empty(backend, "u8", [big]));
+    tensors.push(empty(backend, "u8", [size]));
     scope.dispose();
     expect(tensors.every(({ disposed }) => disposed)).toBe(true);
   });

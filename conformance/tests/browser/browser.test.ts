@@ -111,8 +111,8 @@ describe.skipIf(!CHROMIUM)(`in Chromium${CHROMIUM ? "" : ` (skipped: ${NO_CHROMI
     ]);
 
     it("has as many threads as the host suggests, and reports no reason for fewer", () => {
-      const { isolated, results = [] } = report();
-      expect(isolated).toBe(true);
+      const { isolated: isIsolated, results = [] } = report();
+      expect(isIsolated).toBe(true);
       expect(results[0]).not.toHaveProperty("fewerThreads", expect.anything());
     });
 

@@ -142,8 +142,8 @@ describe.skipIf(!CHROMIUM)(
         const rounding = fc.constantFrom(...ROUNDINGS);
         const overflow = fc.constantFrom(...OVERFLOWS);
         await fc.assert(
-          fc.asyncProperty(singleFormat, rounding, overflow, async (bits, roundingName, beyond) => {
-            await goTo(page, `x=0x${hexOf(bits)}&rounding=${roundingName}&overflow=${beyond}`);
+          fc.asyncProperty(singleFormat, rounding, overflow, async (bits, roundingName, overflowName) => {
+            await goTo(page, `x=0x${hexOf(bits)}&rounding=${roundingName}&overflow=${overflowName}`);
             const rows = await page.$$eval(".formats tbody tr", (elements) =>
               elements.map((row) =>
                 ["th", ".cell-code", ".cell-bits"].map(
@@ -159,7 +159,7 @@ describe.skipIf(!CHROMIUM)(
               const [first = 0] = encode(x, {
                 format,
                 rounding: roundingName,
-                overflow: beyond,
+                overflow: overflowName,
               }).dataSync() as ArrayLike<number> & Iterable<number>;
               const code = width > 4 ? first : first % 16;
               const hex = code
@@ -179,21 +179,21 @@ describe.skipIf(!CHROMIUM)(
       const distribution = "student(3)";
       const [rows, columns, seed] = [40, 72, 5];
       const values = drawNumbers(distribution, rows * columns, BigInt(seed)) as Float32Array;
-      const quantized = CHOICES.map((choice) =>
+      const quantizedTensors = CHOICES.map((choice) =>
         quantize(backend, { rows, columns, values, dtype: "bf16" }, choice),
       );
       await openAt(
         `view=tensor&draw=${distribution}&rows=${rows}&columns=${columns}&seed=${seed}`,
         async ({ page }) => {
-          const offered = await page.$$eval(".side-a option", (elements) =>
+          const options = await page.$$eval(".side-a option", (elements) =>
             elements.map((option) => (option as HTMLOptionElement).value),
           );
-          expect(offered.sort()).toEqual(CHOICES.map(keyOf).sort());
-          for (const [i, a] of sampleCases([...quantized.entries()], 4)) {
-            const b = quantized[(i * 7 + 3) % quantized.length] as typeof a;
+          expect(options.sort()).toEqual(CHOICES.map(keyOf).sort());
+          for (const [i, a] of sampleCases([...quantizedTensors.entries()], 4)) {
+            const b = quantizedTensors[(i * 7 + 3) % quantizedTensors.length] as typeof a;
             const { different } = compare(a, b);
-            const where = different[0] ?? 0;
-            const [row, column] = [Math.floor(where / columns), where % columns];
+            const firstDifference = different[0] ?? 0;
+            const [row, column] = [Math.floor(firstDifference / columns), firstDifference % columns];
             await goTo(
               page,
               `view=tensor&draw=${distribution}&rows=${rows}&columns=${columns}&seed=${seed}&a=${keyOf(a.choice)}&b=${keyOf(b.choice)}`,
@@ -210,7 +210,7 @@ describe.skipIf(!CHROMIUM)(
             const hex = (q: typeof a) => {
               const { exponentBits, mantissaBits } = SCALAR_FORMATS[q.choice.format];
               const digits = Math.ceil((1 + exponentBits + mantissaBits) / 4);
-              return (q.codes[where] as number).toString(16).toUpperCase().padStart(digits, "0");
+              return (q.codes[firstDifference] as number).toString(16).toUpperCase().padStart(digits, "0");
             };
             expect(pageState).toEqual({
               count: different.length.toLocaleString("en"),
@@ -236,7 +236,7 @@ describe.skipIf(!CHROMIUM)(
         "bf16",
         ...CHOICES.filter(({ dialect }) => dialect === "te"),
       ];
-      const summed = new Set<string>();
+      const usedKinds = new Set<string>();
       await openAt("view=product", async ({ page }) => {
         for (const [i, datapath] of (["hopper", "ada", "blackwell", "fp32", "exact"] as const).entries())
           for (const operand of sampleCases(operands, 3, i)) {
@@ -261,7 +261,7 @@ describe.skipIf(!CHROMIUM)(
               cells.map((cell) => cell.textContent),
             );
             const { explained, steps } = answer;
-            summed.add(`${explained.plan.datapath} ${explained.staging} ${explained.promotion}`);
+            usedKinds.add(`${explained.plan.datapath} ${explained.staging} ${explained.promotion}`);
             expect(name).toBe(splitK > 1 ? `${explained.plan.datapath}, 2 splits` : explained.plan.datapath);
             expect(Math.fround(Number(sum?.replace("−", "-").replace("e−", "e-")))).toBe(explained.out.value);
             const losses = steps.map(({ step: { exact, result } }) => Math.abs(exact - result));
@@ -282,7 +282,9 @@ describe.skipIf(!CHROMIUM)(
         "blackwell-fp4 grouped none",
       ];
       // a short run has only some operands, and not every kind of sum among them
-      expect(kinds.filter((kind) => summed.has(kind)).length).toBeGreaterThanOrEqual(draws(kinds.length, 2));
+      expect(kinds.filter((kind) => usedKinds.has(kind)).length).toBeGreaterThanOrEqual(
+        draws(kinds.length, 2),
+      );
     });
 
     it("has examples each of which computes without a fault", async () => {
@@ -301,15 +303,15 @@ describe.skipIf(!CHROMIUM)(
       using _ = new Scope();
       const [rows, columns] = [40, 96];
       const values = drawNumbers("student(3)", rows * columns, 3n) as Float32Array;
-      const quantized = quantizerOf({ dialect: "te", quantizer: "mxfp8" }).quantize(
+      const quantizedTensor = quantizerOf({ dialect: "te", quantizer: "mxfp8" }).quantize(
         tensor(backend, values, [rows, columns]),
       );
       const folder = mkdtempSync(join(tmpdir(), "lockstep-page-"));
       const path = join(folder, "q.safetensors");
-      await saveTensors(path, { weight: quantized });
-      const { data, scaleInv } = quantized.copy("rowwise");
+      await saveTensors(path, { weight: quantizedTensor });
+      const { data, scaleInv } = quantizedTensor.copy("rowwise");
       const [codes, scales] = [data, scaleInv].map((member) => member.dataSync() as Uint8Array);
-      const wholeValues = quantized.dequantize("f32").dataSync() as Float32Array;
+      const wholeValues = quantizedTensor.dequantize("f32").dataSync() as Float32Array;
       await openAt("view=tensor&source=file", async ({ page }) => {
         await page.setInputFiles("#file", path);
         await page.waitForSelector("#stored-title");
@@ -492,9 +494,10 @@ describe.skipIf(!CHROMIUM)(
           );
           const value = Math.fround(Number(partsOf(dtype as FileDType, code)[0]));
           const digits = (await page.textContent("#element-title .digits")) as string;
-          const typed = Number(digits.replaceAll("−", "-").replace("∞", "Infinity"));
+          const shownValue = Number(digits.replaceAll("−", "-").replace("∞", "Infinity"));
           // nine digits are shown
-          const isNear = Object.is(typed, value) || Math.abs(typed - value) <= 1e-8 * Math.abs(value);
+          const isNear =
+            Object.is(shownValue, value) || Math.abs(shownValue - value) <= 1e-8 * Math.abs(value);
           expect(isNear, `${dtype}: ${digits}, ${value}`).toBe(true);
         }
       });
@@ -591,17 +594,17 @@ describe.skipIf(!CHROMIUM)(
         const stops = await page
           .locator("main :is(input, select, button, textarea):not([tabindex='-1']):not(:disabled)")
           .count();
-        const reached = new Set<string>();
+        const reachedControls = new Set<string>();
         for (let i = 0; i < stops + 10; i++) {
           await page.keyboard.press("Tab");
-          reached.add(
+          reachedControls.add(
             await page.evaluate(
               () => document.activeElement?.closest("section")?.getAttribute("aria-labelledby") ?? "",
             ),
           );
           if (await page.evaluate(() => document.activeElement?.matches(".cells button"))) break;
         }
-        expect([...reached]).toEqual(
+        expect([...reachedControls]).toEqual(
           expect.arrayContaining(["source-title", "dialects-title", "map-title", "cells-title"]),
         );
         for (const key of ["ArrowRight", "ArrowDown", "ArrowDown", "ArrowLeft", "ArrowLeft", "PageDown"])
@@ -659,16 +662,16 @@ describe.skipIf(!CHROMIUM)(
           script.textContent = "globalThis.foreign = true";
           document.head.append(script);
           const image = new Image();
-          const loaded = new Promise((resolve) => {
+          const drop = new Promise((resolve) => {
             image.onload = () => resolve("loaded");
             image.onerror = () => resolve("refused");
           });
           image.src = "http://127.0.0.1:9/picture.png";
-          const fetched = await fetch("data:,text").then(
+          const fetchResult = await fetch("data:,text").then(
             () => "fetched",
             () => "refused",
           );
-          return { foreign: "foreign" in globalThis, fetched, image: await loaded };
+          return { foreign: "foreign" in globalThis, fetched: fetchResult, image: await drop };
         });
         expect(outcomes).toEqual({ foreign: false, fetched: "refused", image: "refused" });
         // each refusal is an error of the console

@@ -36,8 +36,8 @@ describe.each(FUNCTIONS)("$name", ({ name, definition, truth }) => {
       ...EVERY_BF16.filter((_, i) => i % (IS_FULL ? 16 : 128) === 3),
       ...samples.slice(0, draws(1 << 12)),
     ];
-    const defined = inputs.filter((x) => Number.isFinite(x) && (name !== "log" || x > 0));
-    const worst = Math.max(...defined.map((x) => wide.ulpsApart(call(x), truth(wide.real(x)))));
+    const finiteInputs = inputs.filter((x) => Number.isFinite(x) && (name !== "log" || x > 0));
+    const worst = Math.max(...finiteInputs.map((x) => wide.ulpsApart(call(x), truth(wide.real(x)))));
     expect(worst).toBeGreaterThan(0.4);
     expect(worst).toBeLessThan(0.51);
   });
@@ -77,9 +77,9 @@ describe("wide types", () => {
       const bulk = stems.u16(codes, all.length).slice();
       for (const [i, x] of all.entries()) stems.call.storeWide!(codes, type, i, x);
       expect(stems.u16(codes, all.length)).toEqual(bulk);
-      const widened = stems.allocate(4 * all.length);
-      stems.call.widen!(codes, type, 0, all.length, widened);
-      const values = stems.f32(widened, all.length);
+      const wideAddress = stems.allocate(4 * all.length);
+      stems.call.widen!(codes, type, 0, all.length, wideAddress);
+      const values = stems.f32(wideAddress, all.length);
       const mismatches = all.filter((x, i) => {
         const isNarrowed = Number.isNaN(x) ? bulk[i] === NAN : Object.is(values[i], round(x));
         return !isNarrowed || !Object.is(stems.call.roundWide!(type, x), values[i]);

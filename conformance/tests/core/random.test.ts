@@ -78,13 +78,17 @@ function shuffleByDefinition(
   count: number,
 ): { order: number[]; remaining: number } {
   const order = Array.from({ length: count }, (_, i) => i);
-  let used = 0;
-  for (let places = count; places > 1; places--) {
-    while ((draws[used] as number) >= Math.floor(2 ** 32 / places) * places) used++;
-    const position = (draws[used++] as number) % places;
-    [order[places - 1], order[position]] = [order[position] as number, order[places - 1] as number];
+  let usedDraws = 0;
+  for (let remainingPositions = count; remainingPositions > 1; remainingPositions--) {
+    while ((draws[usedDraws] as number) >= Math.floor(2 ** 32 / remainingPositions) * remainingPositions)
+      usedDraws++;
+    const position = (draws[usedDraws++] as number) % remainingPositions;
+    [order[remainingPositions - 1], order[position]] = [
+      order[position] as number,
+      order[remainingPositions - 1] as number,
+    ];
   }
-  return { order, remaining: used - Math.max(0, count - 1) };
+  return { order, remaining: usedDraws - Math.max(0, count - 1) };
 }
 
 describe("permutation", () => {
@@ -109,8 +113,8 @@ describe("permutation", () => {
   it("contains every number once", () => {
     fc.assert(
       fc.property(draw, fc.nat(300), (state, count) => {
-        const sorted = permutation(state, count).toSorted();
-        expect([...sorted]).toEqual(Array.from({ length: count }, (_, i) => i));
+        const sortedValues = permutation(state, count).toSorted();
+        expect([...sortedValues]).toEqual(Array.from({ length: count }, (_, i) => i));
       }),
     );
   });

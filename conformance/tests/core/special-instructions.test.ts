@@ -41,8 +41,10 @@ it.each(SPECIAL_RESULTS)("gives the recorded results of special inputs of %s", (
 
 it.each(sampleCases(RECORDED_FUNCTIONS.recordings))(
   "gives the recorded $function, exponent $exponent",
-  (recording) => {
-    expect(hashResults(recording, (input) => bitsOf(recording.function, input))).toBe(recording.hash);
+  (recordedTable) => {
+    expect(hashResults(recordedTable, (input) => bitsOf(recordedTable.function, input))).toBe(
+      recordedTable.hash,
+    );
   },
 );
 

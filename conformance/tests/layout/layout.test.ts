@@ -60,8 +60,8 @@ describe("inverses", () => {
     fc.assert(
       fc.property(OPERATIONS.swapAxes.arbitrary, ({ x, axis1, axis2 }) => {
         using _scope = new Scope();
-        const swapped = swapAxes(upload(backend(), x), axis1, axis2);
-        assertSame("the tensor", download(swapAxes(swapped, axis2, axis1)), x);
+        const swappedTensor = swapAxes(upload(backend(), x), axis1, axis2);
+        assertSame("the tensor", download(swapAxes(swappedTensor, axis2, axis1)), x);
       }),
       { numRuns: draws(300), seed: derivedSeed(17) },
     );
@@ -100,12 +100,12 @@ describe("inverses", () => {
         const { scaleType, scaleShape } = copyGeometry(spec, asMatrix(shape), direction, "logical");
         const scales = fromCodes(scaleType, scaleShape, words(seed, elementCount(scaleShape)));
         copy.scaleInv.write(scales.data);
-        const moved = { ...copy, scaleInv: relayoutScales(quantizedTensor, direction, to) };
+        const relaidCopy = { ...copy, scaleInv: relayoutScales(quantizedTensor, direction, to) };
         const relaidTensor = new QuantizedTensor({
           ...quantizedTensor,
           ops,
           scaleLayout: to,
-          [direction]: moved,
+          [direction]: relaidCopy,
         });
         assertSame("the scales", download(relayoutScales(relaidTensor, direction, "logical")), scales);
       }),
@@ -157,9 +157,9 @@ describe("layouts", () => {
 
   testInScope("leading dimensions are rows of the transpose's columns", () => {
     const x = tensor(backend(), [0, 1, 2, 3, 4, 5, 6, 7], [2, 2, 2]);
-    const turned = transpose(x);
-    expect(turned.shape).toEqual([2, 4]);
-    expect(turned.dataSync()).toEqual(Float32Array.of(0, 2, 4, 6, 1, 3, 5, 7));
+    const transposedTensor = transpose(x);
+    expect(transposedTensor.shape).toEqual([2, 4]);
+    expect(transposedTensor.dataSync()).toEqual(Float32Array.of(0, 2, 4, 6, 1, 3, 5, 7));
     expect(transpose(tensor(backend(), [1, 2]))).toMatchObject({ shape: [2, 1] });
     expect(transpose(empty(backend(), "f32", [0, 3]))).toMatchObject({ shape: [3, 0] });
   });

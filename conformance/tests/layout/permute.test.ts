@@ -30,13 +30,13 @@ it("element i of the result is the element of x whose index has the dimensions i
     fc.property(cases, ({ shape, dims, dtype, seed }) => {
       using _scope = new Scope();
       const x = fromCodes(dtype, shape, words(seed, elementCount(shape)));
-      const permuted = dims.map((dim) => shape[dim] as number);
+      const permutedShape = dims.map((dim) => shape[dim] as number);
       const strides = shape.map((_, axis) => elementCount(shape.slice(axis + 1)));
       const codes = Array.from({ length: elementCount(shape) }, (_, position) => {
         let rest = position;
         let source = 0;
-        for (let axis = permuted.length - 1; axis >= 0; axis--) {
-          const size = permuted[axis] as number;
+        for (let axis = permutedShape.length - 1; axis >= 0; axis--) {
+          const size = permutedShape[axis] as number;
           source += (rest % size) * (strides[dims[axis] as number] as number);
           rest = Math.floor(rest / size);
         }
@@ -44,7 +44,7 @@ it("element i of the result is the element of x whose index has the dimensions i
       });
       const negative = dims.map((dim, i) => (i % 2 === 0 ? dim : dim - shape.length));
       const result = permute(upload(backend(), x), negative);
-      assertSame("the permutation", download(result), fromCodes(dtype, permuted, codes));
+      assertSame("the permutation", download(result), fromCodes(dtype, permutedShape, codes));
     }),
     { numRuns: drawsOr(500), seed: derivedSeed(142) },
   );

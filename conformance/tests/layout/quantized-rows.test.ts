@@ -72,29 +72,31 @@ function aCase(specs: fc.Arbitrary<QuantizeSpec>): fc.Arbitrary<Case> {
     const columns = multiple === 1 ? fc.constantFrom(0, 1, 5, 16, 129) : fc.constantFrom(0, 1, 2, 5);
     const blocks = fc.integer({ min: 0, max: step > 32 ? 2 : 5 });
     const rest = fc.integer({ min: 0, max: spec.stochastic ? 0 : step - 1 });
-    return fc.tuple(blocks, rest, fc.nat(), fc.nat(), columns).chain(([count, ragged, a, b, across]) => {
-      const rows = count * step + ragged;
-      const bounds = [...Array.from({ length: count + 1 }, (_, i) => i * step), rows];
-      const [lowBound, q] = [a, b].map((index) => bounds[index % bounds.length] as number) as [
-        number,
-        number,
-      ];
-      return fc.record({
-        spec: fc.constant(spec),
-        copies: fc.constant(copies),
-        layout: scaleLayout(spec),
-        x: sourceType(spec).chain((dtype) => wideTensor([rows, across * multiple], { dtype })),
-        start: fc.constant(Math.min(lowBound, q)),
-        end: fc.constant(Math.max(lowBound, q)),
+    return fc
+      .tuple(blocks, rest, fc.nat(), fc.nat(), columns)
+      .chain(([count, extraRows, a, b, unitsOfColumns]) => {
+        const rows = count * step + extraRows;
+        const bounds = [...Array.from({ length: count + 1 }, (_, i) => i * step), rows];
+        const [lowBound, q] = [a, b].map((index) => bounds[index % bounds.length] as number) as [
+          number,
+          number,
+        ];
+        return fc.record({
+          spec: fc.constant(spec),
+          copies: fc.constant(copies),
+          layout: scaleLayout(spec),
+          x: sourceType(spec).chain((dtype) => wideTensor([rows, unitsOfColumns * multiple], { dtype })),
+          start: fc.constant(Math.min(lowBound, q)),
+          end: fc.constant(Math.max(lowBound, q)),
+        });
       });
-    });
   });
 }
 
 const RANDOM = { seed: 7n, offset: 3n } as const;
 const scale = (): Tensor<"f32"> => upload(backend(), fromCodes("f32", [1], [0x42810000])) as Tensor<"f32">;
 
-function quantized({ spec, copies, layout, x }: Case) {
+function quantizeCase({ spec, copies, layout, x }: Case) {
   const source = upload(backend(), x) as Tensor<WideDType>;
   const inputs = { scale: scale(), random: RANDOM };
   return { source, t: new SpecQuantizer(spec, { ...copies, scaleLayout: layout }, inputs).quantize(source) };
@@ -129,7 +131,7 @@ describe("rows of a quantized tensor", () => {
       fc.property(anyCase, (testCase) => {
         using _scope = new Scope();
         const { spec, copies, layout, x, start, end } = testCase;
-        const { source, t: quantizedTensor } = quantized(testCase);
+        const { source, t: quantizedTensor } = quantizeCase(testCase);
         const [rows, columns] = x.matrix;
         const [amax, amaxColumnwise] = shardAmaxes(spec, source, source);
         const amaxes: QuantizeInputs = usesAmax(spec) ? { amax, amaxColumnwise: amaxColumnwise ?? amax } : {};
@@ -159,7 +161,7 @@ describe("rows of a quantized tensor", () => {
       fc.property(anyCase, (testCase) => {
         using _scope = new Scope();
         const { x, start, end } = testCase;
-        const { t: quantizedTensor } = quantized(testCase);
+        const { t: quantizedTensor } = quantizeCase(testCase);
         const slice = sliceRows(quantizedTensor, start, end);
         expect([slice.shape, slice.dtype, slice.usage]).toEqual([
           [end - start, x.matrix[1]],
@@ -192,7 +194,7 @@ describe("rows of a quantized tensor", () => {
       fc.property(anyCase, fc.boolean(), (testCase, byNumber) => {
         using _scope = new Scope();
         const { x, start, end, spec, copies } = testCase;
-        const { t: quantizedTensor } = quantized(testCase);
+        const { t: quantizedTensor } = quantizeCase(testCase);
         const [rows] = x.matrix;
         const step = blockOf(spec, copies) * 2;
         const bounds = byNumber
@@ -215,7 +217,7 @@ describe("rows of a quantized tensor", () => {
     fc.assert(
       fc.property(aCase(derivable as fc.Arbitrary<QuantizeSpec>), (testCase) => {
         using _scope = new Scope();
-        const { t: quantizedTensor } = quantized({
+        const { t: quantizedTensor } = quantizeCase({
           ...testCase,
           copies: { rowwise: true, columnwise: false },
         });
@@ -239,7 +241,7 @@ describe("rows of a quantized tensor", () => {
       fc.property(anyCase, fc.nat(), fc.boolean(), (testCase, boundIndex, isStart) => {
         using _scope = new Scope();
         const { spec, copies, x } = testCase;
-        const { t: quantizedTensor } = quantized(testCase);
+        const { t: quantizedTensor } = quantizeCase(testCase);
         const [rows] = x.matrix;
         const bound = boundIndex % (rows + 1);
         const block = blockOf(spec, copies);

@@ -171,9 +171,9 @@ describe("generate", () => {
     for (const code of [0x7fc0, 0x7f80, 0xff80, 0x4000]) {
       weight.write(codes.map((value, i) => (i === 35 ? code : value)));
       using logits = logitsAfter(model, [1, 2]);
-      const sampled = await tokenOrRefusal(async () => (await sample(logits))[0]);
-      expect(await tokenOrRefusal(() => generateOne(model))).toBe(sampled);
-      outcomes.push(sampled);
+      const sampledTokens = await tokenOrRefusal(async () => (await sample(logits))[0]);
+      expect(await tokenOrRefusal(() => generateOne(model))).toBe(sampledTokens);
+      outcomes.push(sampledTokens);
     }
     expect(outcomes.map((outcome) => outcome === "refused").sort()).toEqual([false, false, true, true]);
     expect(outcomes[0]).toBe("refused");

@@ -48,7 +48,7 @@ export async function writeFamily(
   );
   const pieces: Uint8Array[] = [];
   let offset = 0;
-  const described = convertedTensors.map(([name, { shape, values }]) => {
+  const ggufTensors = convertedTensors.map(([name, { shape, values }]) => {
     const stored = shape.length === 1 ? "F32" : type;
     const bytes = encodeAs(stored, values);
     const paddedBytes = new Uint8Array(Math.ceil(bytes.length / 32) * 32);
@@ -68,7 +68,7 @@ export async function writeFamily(
     ),
     ...extra,
   ];
-  await writeFile(path, ggufBytes({ metadata, tensors: described, data: Buffer.concat(pieces) }));
+  await writeFile(path, ggufBytes({ metadata, tensors: ggufTensors, data: Buffer.concat(pieces) }));
 }
 
 function typedEntry(value: number | string | boolean, kind: Entry[2]): readonly Piece[] {

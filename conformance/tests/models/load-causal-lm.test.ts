@@ -142,12 +142,12 @@ describe("the model of a folder", () => {
 
   it("names its parameters as the file does", async () => {
     const model = tinyModel({ ...TINY, family: "qwen3", bias: true });
-    using loaded = await loadCausalLM(backend(), await hub(model));
+    using loadedModel = await loadCausalLM(backend(), await hub(model));
     const shapes = (shapesOf: Iterable<readonly [string, { readonly shape: readonly number[] }]>) =>
       [...shapesOf].map(([name, { shape }]) => `${name} ${shape}`).sort();
-    expect(shapes(loaded.namedParameters())).toEqual(shapes(model.tensors));
-    expect(loaded.config.layers[0]?.attention.headNorms).toBe(true);
-    expect(loaded.dtype).toBe("bf16");
+    expect(shapes(loadedModel.namedParameters())).toEqual(shapes(model.tensors));
+    expect(loadedModel.config.layers[0]?.attention.headNorms).toBe(true);
+    expect(loadedModel.dtype).toBe("bf16");
   });
 
   it("multiplies by the table of embeddings if they are tied", async () => {
@@ -155,11 +155,14 @@ describe("the model of a folder", () => {
     const table = tiedModel.tensors.get("model.embed_tokens.weight") as NonNullable<
       ReturnType<typeof tiedModel.tensors.get>
     >;
-    const copied = new Map([...tiedModel.tensors, ["lm_head.weight", table] as const]);
+    const copiedTensors = new Map([...tiedModel.tensors, ["lm_head.weight", table] as const]);
     const expected = bits(await logitsOf(await hub(tiedModel)));
-    const untied = { config: { ...tiedModel.config, tie_word_embeddings: false }, tensors: copied };
-    expect(bits(await logitsOf(await hub(untied)))).toBe(expected);
-    expect(bits(await logitsOf(await hub({ ...tiedModel, tensors: copied })))).toBe(expected);
+    const untiedModel = {
+      config: { ...tiedModel.config, tie_word_embeddings: false },
+      tensors: copiedTensors,
+    };
+    expect(bits(await logitsOf(await hub(untiedModel)))).toBe(expected);
+    expect(bits(await logitsOf(await hub({ ...tiedModel, tensors: copiedTensors })))).toBe(expected);
   });
 
   it("has the bits of the converted file if it is quantized", async () => {
@@ -172,10 +175,10 @@ describe("the model of a folder", () => {
       "ct-fp8-tensor",
     ] as const;
     for (const to of sampleCases(forms)) {
-      const [quantized, secondModel] = [newFolder(), newFolder()];
-      await convertCheckpoint(wide, quantized, { to });
-      await convertCheckpoint(quantized, secondModel, { to: "bf16" });
-      const actual = bits(await logitsOf(quantized));
+      const [quantizedFolder, secondModel] = [newFolder(), newFolder()];
+      await convertCheckpoint(wide, quantizedFolder, { to });
+      await convertCheckpoint(quantizedFolder, secondModel, { to: "bf16" });
+      const actual = bits(await logitsOf(quantizedFolder));
       expect(actual).toBe(bits(await logitsOf(secondModel)));
       expect(actual).not.toBe(bits(await logitsOf(wide)));
       // and without a file

@@ -169,9 +169,9 @@ export async function writeHub(
   for (let shard = 0; shard < shards; shard++) {
     const some = names.filter((_, i) => i % shards === shard);
     const plan = some.map((name) => ({ name, dtype: type, shape: tensors.get(name)?.shape ?? [] }));
-    await writeSafetensors(join(folder, fileOf(shard)), { tensors: plan }, async (put) => {
+    await writeSafetensors(join(folder, fileOf(shard)), { tensors: plan }, async (writeTensor) => {
       for (const name of some)
-        await put(name, encodeAs(type, tensors.get(name)?.values ?? new Float32Array()));
+        await writeTensor(name, encodeAs(type, tensors.get(name)?.values ?? new Float32Array()));
     });
   }
   if (shards === 1) return;
@@ -210,13 +210,13 @@ export async function writeGguf(
   };
   const pieces: Uint8Array[] = [];
   let offset = 0;
-  const described = [...ropeFactors(config), ...stackExperts(tensors)].map(([name, { shape, values }]) => {
+  const ggufTensors = [...ropeFactors(config), ...stackExperts(tensors)].map(([name, { shape, values }]) => {
     const [, projection = ""] = /self_attn\.([qk]_proj)/.exec(name) ?? [];
     const isPaired = architecture === "llama" && projection !== "";
-    const ordered = isPaired ? alternateHalves(values, heads[projection] as number, shape) : values;
+    const orderedValues = isPaired ? alternateHalves(values, heads[projection] as number, shape) : values;
     const isNorm = shape.length === 1;
     const stored = isNorm ? "F32" : type;
-    const bytes = encodeAs(stored, ordered);
+    const bytes = encodeAs(stored, orderedValues);
     const paddedBytes = new Uint8Array(Math.ceil(bytes.length / 32) * 32);
     paddedBytes.set(bytes);
     pieces.push(paddedBytes);
@@ -276,7 +276,7 @@ export async function writeGguf(
         ]),
     ...extra,
   ];
-  await writeFile(path, ggufBytes({ metadata, tensors: described, data: Buffer.concat(pieces) }));
+  await writeFile(path, ggufBytes({ metadata, tensors: ggufTensors, data: Buffer.concat(pieces) }));
 }
 
 /** The tensor by which a file divides frequencies, for the rule llama3. */

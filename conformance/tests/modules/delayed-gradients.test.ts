@@ -108,15 +108,15 @@ describe("gradients equal those of a layer that computes them in the backward pa
   it.each(CASES.map((row, i) => [`${i}: ${JSON.stringify(row)}`, row] as const))("%s", (_, row) => {
     using _scope = new Scope();
     const recipe = DETERMINISTIC_RECIPES[row.recipe]?.();
-    using delayed = layerOf(row, true);
+    using delayedLayer = layerOf(row, true);
     using atOnce = layerOf(row, false);
-    const { module } = delayed;
+    const { module } = delayedLayer;
     const weights = (parameter: Named): boolean => isDelayed(row, parameter);
     const isOtherParameter = (parameter: Named): boolean => !weights(parameter);
     for (const index of PASSES.keys()) {
       const gradsBefore = gradsOf(module, weights);
       expect(gradsBefore.length).toBeGreaterThan(0);
-      expect(pass(row, delayed, recipe, index)).toEqual(pass(row, atOnce, recipe, index));
+      expect(pass(row, delayedLayer, recipe, index)).toEqual(pass(row, atOnce, recipe, index));
       expect(gradsOf(module, weights)).toEqual(gradsBefore);
       expect(gradsOf(module, isOtherParameter)).toEqual(gradsOf(atOnce.module, isOtherParameter));
       if (row.atEnd) continue;
@@ -127,7 +127,7 @@ describe("gradients equal those of a layer that computes them in the backward pa
     expect(gradsOf(module)).toEqual(gradsOf(atOnce.module));
     const states = (builtModule: BuiltModule) =>
       [...builtModule.module.namedQuantizations().values()].map((state) => state.snapshotSync());
-    expect(states(delayed)).toEqual(states(atOnce));
+    expect(states(delayedLayer)).toEqual(states(atOnce));
     expect(() => module.backwardDw()).toThrow(ArgumentError);
   });
 });

@@ -235,8 +235,10 @@ describe("calibrating", () => {
       const { layer, recipe } = probe;
       const x = matrix(300, 3);
       const plainResult = layer.forward(x).tensor.dataSync();
-      const calibrated = autocast({ recipe, enabled: false, calibrating: true }, () => layer.forward(x));
-      expect(calibrated.tensor.dataSync()).toEqual(plainResult);
+      const calibratedResult = autocast({ recipe, enabled: false, calibrating: true }, () =>
+        layer.forward(x),
+      );
+      expect(calibratedResult.tensor.dataSync()).toEqual(plainResult);
       const scale = Math.fround(448 / 300);
       expect(probe.state()).toEqual([scale, 0, 0, 300]);
       expect(probe.state(1)).toEqual([224, 0, 0, 2]);
@@ -298,10 +300,10 @@ describe("the scale of an amax that the caller computes", () => {
     const ownScale = [...state.scale.dataSync()];
     state.dispose();
     const amaxHistory = tensor(backend(), new Float32Array(slots).fill(amax), [1, slots]);
-    const updated = tensor(backend(), from.scale, [slots]);
+    const updatedScales = tensor(backend(), from.scale, [slots]);
     const formatMax = pass === "forward" ? 448 : 57344;
-    updateScales({ amaxHistory, scale: updated, formatMax, margin, algorithm: "mostRecent" });
-    return [ownScale, [...updated.dataSync()]];
+    updateScales({ amaxHistory, scale: updatedScales, formatMax, margin, algorithm: "mostRecent" });
+    return [ownScale, [...updatedScales.dataSync()]];
   }
 
   it("has the bits of the operation, for the largest and smallest f32 too", () => {

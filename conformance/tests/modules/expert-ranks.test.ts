@@ -189,11 +189,11 @@ it("each row meets its expert in the order of one rank; its result and gradient 
         true,
       );
       const firstExpert = rank * locals;
-      const received = counts.flatMap((sent) => sent.slice(firstExpert, firstExpert + locals));
+      const receivedCounts = counts.flatMap((sent) => sent.slice(firstExpert, firstExpert + locals));
       const dispatches: { readonly rows: Tensor; readonly mSplits: readonly number[] }[] = [];
       const run = new ExpertRanks(group, ranks * locals).run(
         x,
-        { sent: counts[rank] as readonly number[], received },
+        { sent: counts[rank] as readonly number[], received: receivedCounts },
         (input, mSplits) => {
           dispatches.push({ rows: input.tensor, mSplits });
           const factors = mSplits.flatMap((count, i) => new Array<number>(count).fill(firstExpert + i + 2));

@@ -59,7 +59,7 @@ function equalsLinears(row: Row): void {
   const options: GroupedLinearOptions = { bias: row.bias, saveOriginalInput: row.recipe === "current" };
   const create = <T>(body: () => T): T =>
     row.quantized ? quantizedModelInit({ recipe: recipe as Recipe }, body) : body();
-  const grouped = create(
+  const groupedLayer = create(
     () => new GroupedLinear(backend(), splits.length, IN, OUT, { ...options, random: new RandomState(1n) }),
   );
   const random = new RandomState(1n);
@@ -75,7 +75,7 @@ function equalsLinears(row: Row): void {
       row.recomputes
         ? recompute((input) => body(functional.reshape(input, input.shape)), input)
         : body(input);
-    const y = region(() => recomputeIf((input) => grouped.forward(input, splits, call), x));
+    const y = region(() => recomputeIf((input) => groupedLayer.forward(input, splits, call), x));
     y.backward(dy);
     let begin = 0;
     for (const [i, count] of splits.entries()) {
@@ -89,12 +89,14 @@ function equalsLinears(row: Row): void {
       begin += count;
       expertInput.zeroGrad();
     }
-    expect(grouped.weights.map(gradOf)).toEqual(linears.map(({ weight }) => gradOf(weight)));
-    expect(grouped.biases.map(gradOf)).toEqual(linears.flatMap(({ bias }) => (bias ? [gradOf(bias)] : [])));
+    expect(groupedLayer.weights.map(gradOf)).toEqual(linears.map(({ weight }) => gradOf(weight)));
+    expect(groupedLayer.biases.map(gradOf)).toEqual(
+      linears.flatMap(({ bias }) => (bias ? [gradOf(bias)] : [])),
+    );
     for (const [i, count] of splits.entries())
       if (count === 0 && step === 0)
-        expect(grouped.weights[i]?.grad?.dataSync().every((code) => code === 0)).toBe(true);
-    const states = [...grouped.namedQuantizations().values()].map((quantization) =>
+        expect(groupedLayer.weights[i]?.grad?.dataSync().every((code) => code === 0)).toBe(true);
+    const states = [...groupedLayer.namedQuantizations().values()].map((quantization) =>
       quantization.snapshotSync(),
     );
     expect(states).toEqual(
@@ -102,7 +104,7 @@ function equalsLinears(row: Row): void {
     );
     x.zeroGrad();
   }
-  for (const layer of [grouped, ...linears]) layer.dispose();
+  for (const layer of [groupedLayer, ...linears]) layer.dispose();
 }
 
 describe("results, gradients and scales equal those of a Linear for each expert", () => {
@@ -118,7 +120,7 @@ describe("the bits of an expert's rows do not depend on the rows of others", () 
   it.each(sampleCases(Object.keys(DETERMINISTIC_RECIPES)))("under %s", (name) => {
     using _scope = new Scope();
     const recipe = DETERMINISTIC_RECIPES[name]?.();
-    using grouped = new GroupedLinear(backend(), 3, IN, OUT, { random: new RandomState(2n) });
+    using groupedLayer = new GroupedLinear(backend(), 3, IN, OUT, { random: new RandomState(2n) });
     const rowsOfExpert = drawnValues(7, [17, IN]);
     const grad = drawnValues(8, [17, OUT]);
     const results = [
@@ -134,15 +136,17 @@ describe("the bits of an expert's rows do not depend on the rows of others", () 
           ),
         );
       const x = new Variable(withNeighbors(rowsOfExpert, 20).tensor, true);
-      const y = recipe ? autocast({ recipe }, () => grouped.forward(x, splits)) : grouped.forward(x, splits);
+      const y = recipe
+        ? autocast({ recipe }, () => groupedLayer.forward(x, splits))
+        : groupedLayer.forward(x, splits);
       y.backward(withNeighbors(grad, 30).tensor);
       const result = [
         download(y.tensor.slice(rowsBefore * OUT, [17, OUT])),
         download((x.grad as Tensor).slice(rowsBefore * IN, [17, IN])),
-        gradOf(grouped.weights[1] as Variable),
+        gradOf(groupedLayer.weights[1] as Variable),
       ];
       x.zeroGrad();
-      for (const parameter of grouped.parameters()) parameter.zeroGrad();
+      for (const parameter of groupedLayer.parameters()) parameter.zeroGrad();
       return result;
     });
     // under delayed scaling the first step has other scales than the second
@@ -153,8 +157,8 @@ describe("the bits of an expert's rows do not depend on the rows of others", () 
 });
 
 testInScope("its parameters have TransformerEngine's names", () => {
-  using grouped = new GroupedLinear(backend(), 2, 16, 32);
-  const shapes = [...stateDictionary(grouped)].map(([name, { shape }]) => [name, shape]);
+  using groupedLayer = new GroupedLinear(backend(), 2, 16, 32);
+  const shapes = [...stateDictionary(groupedLayer)].map(([name, { shape }]) => [name, shape]);
   expect(Object.fromEntries(shapes)).toEqual({
     weight0: [32, 16],
     weight1: [32, 16],
@@ -164,11 +168,11 @@ testInScope("its parameters have TransformerEngine's names", () => {
 });
 
 testInScope("leading dimensions are rows, and splits that do not fit are refused", () => {
-  using grouped = new GroupedLinear(backend(), 2, 16, 32);
+  using groupedLayer = new GroupedLinear(backend(), 2, 16, 32);
   const x = empty(backend(), "bf16", [2, 3, 16]);
-  expect(grouped.forward(x, [2, 4]).shape).toEqual([2, 3, 32]);
-  expect(() => grouped.forward(x, [2, 3])).toThrow(ShapeError);
-  expect(() => grouped.forward(x, [6])).toThrow(ArgumentError);
-  expect(() => grouped.forward(x, [7, -1])).toThrow(ArgumentError);
-  expect(() => grouped.forward(empty(backend(), "bf16", [6, 8]), [2, 4])).toThrow(ShapeError);
+  expect(groupedLayer.forward(x, [2, 4]).shape).toEqual([2, 3, 32]);
+  expect(() => groupedLayer.forward(x, [2, 3])).toThrow(ShapeError);
+  expect(() => groupedLayer.forward(x, [6])).toThrow(ArgumentError);
+  expect(() => groupedLayer.forward(x, [7, -1])).toThrow(ArgumentError);
+  expect(() => groupedLayer.forward(empty(backend(), "bf16", [6, 8]), [2, 4])).toThrow(ShapeError);
 });

@@ -252,16 +252,18 @@ describe("LayerQuantization", () => {
     },
   );
 
-  it.each(BOTH.flatMap((enabled) => BOTH.map((calibrating) => [enabled, calibrating] as const)))(
+  it.each(BOTH.flatMap((enabled) => BOTH.map((isCalibrating) => [enabled, isCalibrating] as const)))(
     "records amaxes by calibrate in a calibrating region that is not enabled: enabled %s, calibrating %s",
-    (enabled, calibrating) => {
+    (enabled, isCalibrating) => {
       using _ = new Scope();
       const { weight } = new Linear(backend(), SIZE, SIZE, { bias: false, random: new RandomState(1n) });
       using layer = new OutsideLinear(backend(), weight, new RandomState(1n));
       const recipe = recipeByName("delayed");
-      autocast({ recipe, enabled, calibrating }, () => layer.quantization.calibrate(sample(1)));
+      autocast({ recipe, enabled, calibrating: isCalibrating }, () =>
+        layer.quantization.calibrate(sample(1)),
+      );
       const amaxes = layer.quantization.snapshotSync()?.forward.amaxHistory ?? [];
-      expect(amaxes.some((amax) => amax > 0)).toBe(!enabled && calibrating);
+      expect(amaxes.some((amax) => amax > 0)).toBe(!enabled && isCalibrating);
     },
   );
 
@@ -314,8 +316,8 @@ describe("the state of autocast that a layer reads", () => {
   it("is the state of the innermost region, and the default outside of regions", () => {
     const recipe = new MXFP8BlockScaling();
     const group = { size: 2, reduceMax: () => {} };
-    const nothing = [false, false, undefined, undefined, false];
-    expect(state()).toEqual(nothing);
+    const noState = [false, false, undefined, undefined, false];
+    expect(state()).toEqual(noState);
     autocast({ recipe, amaxReductionGroup: group }, () => {
       expect(state()).toEqual([true, false, recipe, group, true]);
       autocast({ recipe, enabled: false, calibrating: true }, () => {
@@ -323,7 +325,7 @@ describe("the state of autocast that a layer reads", () => {
       });
       expect(state()).toEqual([true, false, recipe, group, true]);
     });
-    expect(state()).toEqual(nothing);
+    expect(state()).toEqual(noState);
   });
 
   it("marks the first layer of an outermost region", () => {

@@ -115,7 +115,7 @@ describe("setLayerRecipes", () => {
     const rules = ownRecipes.flatMap((recipe, i): LayerRecipe[] =>
       recipe === undefined ? [] : [{ layers: `layer${i}`, recipe }],
     );
-    const ruled = trainModel(
+    const resultsUnderRules = trainModel(
       region,
       (model) => setLayerRecipes(model, rules),
       (_, forward) => forward(),
@@ -126,7 +126,7 @@ describe("setLayerRecipes", () => {
       if (recipe === undefined) return forward();
       return autocast(recipe ? { ...region, recipe } : { enabled: false }, forward);
     };
-    expect(ruled).toEqual(trainModel(region, () => {}, inRegion, recomputes));
+    expect(resultsUnderRules).toEqual(trainModel(region, () => {}, inRegion, recomputes));
   });
 
   it.each(

@@ -185,7 +185,7 @@ describe.each(sampleCases(STANDARD_RECIPE_NAMES))("under %s", (name) => {
 
 describe("fp8Grad is refused, before the backward pass computes anything, where the input", () => {
   const recipe = new Float8CurrentScaling();
-  const uses: Record<string, (x: Variable, layer: Linear, previous: Linear) => Variable> = {
+  const programs: Record<string, (x: Variable, layer: Linear, previous: Linear) => Variable> = {
     "is a leaf": (x, layer) => layer.forward(x, { fp8Grad: true }),
     "is a function's": (x, layer) => layer.forward(activation(x, "relu"), { fp8Grad: true }),
     "is used elsewhere too": (x, layer, previous) => {
@@ -206,7 +206,7 @@ describe("fp8Grad is refused, before the backward pass computes anything, where 
     },
   };
 
-  it.each(Object.entries(uses))("%s", (_, run) => {
+  it.each(Object.entries(programs))("%s", (_, run) => {
     using _scope = new Scope();
     using layer = new Linear(backend(), 32, 32, { fuseWgradAccumulation: true });
     using previous = new Linear(backend(), 32, 32);
@@ -292,8 +292,8 @@ describe("dotProductAttention", () => {
             const valueAt = (i: number): number =>
               (((b * length + Math.floor(i / depth)) * headCount + headIndex) * heads + head) * depth +
               (i % depth);
-            const picked = data.slice(0, length * depth).map((_, i) => data[valueAt(i)] as number);
-            return tensor(backend(), picked, [length, depth], dtype);
+            const headValues = data.slice(0, length * depth).map((_, i) => data[valueAt(i)] as number);
+            return tensor(backend(), headValues, [length, depth], dtype);
           };
           const [q, k, v] = [0, 1, 2].map((head) => headOf(source, 3, head)) as [Tensor, Tensor, Tensor];
           const grad = headOf(gradData, 1, 0);

@@ -179,8 +179,8 @@ it("exchanged counts are those of the router with the same options and bias", as
     const logits = noGrad(() => layer.router.forward(functional.reshape(x, [x.size / HIDDEN, HIDDEN])));
     const { tokensPerExpert } = functional.fusedTopkWithScoreFunction(logits, { ...options, ...bias });
     const expected = [...tokensPerExpert.dataSync()];
-    const { sent, received } = await layer.exchangeCounts(x, bias);
-    expect([sent, received], JSON.stringify(routing)).toEqual([expected, expected]);
+    const { sent, received: receivedCounts } = await layer.exchangeCounts(x, bias);
+    expect([sent, receivedCounts], JSON.stringify(routing)).toEqual([expected, expected]);
   }
 });
 

@@ -68,17 +68,17 @@ function layersOf({ options }: Case) {
   const [queries, keys] = [HEADS * width, groups * width];
   const isCross = options.attentionType === "cross";
   const features = isCross ? queries : queries + 2 * keys;
-  const shared = { bias };
+  const sharedOptions = { bias };
   const projection = options.inputLayernorm
-    ? new LayerNormLinear(backend(), HIDDEN, features, { ...shared, normalization })
-    : new Linear(backend(), HIDDEN, features, shared);
-  const keyValue = isCross ? new Linear(backend(), HIDDEN, 2 * keys, shared) : undefined;
+    ? new LayerNormLinear(backend(), HIDDEN, features, { ...sharedOptions, normalization })
+    : new Linear(backend(), HIDDEN, features, sharedOptions);
+  const keyValue = isCross ? new Linear(backend(), HIDDEN, 2 * keys, sharedOptions) : undefined;
   const Norm = options.qkNormType === "RMSNorm" ? RMSNorm : LayerNorm;
   const hasParameters = options.qkNormType && options.qkNormType !== "L2Normalization";
   const headNorms = hasParameters ? [0, 1].map(() => new Norm(backend(), width, { eps: 1e-6 })) : [];
   const unit = { forward: (x: Variable) => l2Normalize(x, 0.25) };
   const norms = options.qkNormType === "L2Normalization" ? [unit, unit] : headNorms;
-  const proj = new Linear(backend(), queries, HIDDEN, shared);
+  const proj = new Linear(backend(), queries, HIDDEN, sharedOptions);
   const modules: Module[] = [projection, ...(keyValue ? [keyValue] : []), ...headNorms, proj];
   return { first: projection, keyValue, norms, proj, all: modules, width, groups };
 }
@@ -118,24 +118,24 @@ function byHand(
 ) {
   const { first: projection, keyValue, norms, proj, width, groups } = layers;
   const share = HEADS / groups;
-  const projected = projection.forward(x);
+  const projectedInput = projection.forward(x);
   const [q, k, v] = keyValue
     ? [
-        functional.reshape(projected, [...projected.shape.slice(0, 2), HEADS, width]),
+        functional.reshape(projectedInput, [...projectedInput.shape.slice(0, 2), HEADS, width]),
         ...headsOf(keyValue.forward(memory), testCase, groups, width, [1, 1]),
       ]
-    : headsOf(projected, testCase, groups, width, [share, 1, 1]);
+    : headsOf(projectedInput, testCase, groups, width, [share, 1, 1]);
   const layout = testCase.options.qkvFormat === "bshd" ? ("bshd" as const) : ("sbhd" as const);
   const rotated = (y: Variable): Variable =>
     rope ? functional.rotaryEmbedding(y, rope.cos, rope.sin, { layout, interleaved: rope.interleaved }) : y;
-  const turned = ([q, k] as Variable[]).map((y, i) => {
+  const rotatedHeads = ([q, k] as Variable[]).map((y, i) => {
     const norm = norms[i];
     if (!norm) return rotated(y);
     return testCase.options.qkNormBeforeRope ? rotated(norm.forward(y)) : norm.forward(rotated(y));
   }) as [Variable, Variable];
   const { windowSize, softcap, softmaxType } = testCase.options;
   const isCausal = testCase.call?.attnMaskType !== "no_mask";
-  const out = functional.attention(...turned, v as Variable, {
+  const out = functional.attention(...rotatedHeads, v as Variable, {
     layout,
     causal: isCausal,
     align: isCausal ? "start" : "end",

@@ -181,12 +181,12 @@ describe("the quantizers of a custom recipe", () => {
       const separateResult = noGrad(() =>
         autocast({ recipe: recipe() }, () => layer.forward(norm.forward(x))),
       );
-      const fused = noGrad(() =>
+      const fusedResult = noGrad(() =>
         autocast({ recipe: recipe() }, () =>
           name === "custom" ? fusedLayer.forward(x) : fusedLayer.forwardWithNorm(x)[0],
         ),
       );
-      expect(bits(fused.tensor)).toEqual(bits(separateResult.tensor));
+      expect(bits(fusedResult.tensor)).toEqual(bits(separateResult.tensor));
     },
   );
 });

@@ -52,9 +52,9 @@ async function onRanks(
 ): Promise<readonly (readonly (readonly number[])[])[]> {
   return Promise.all(
     loopbackOver(backends).map(async (group) => {
-      const owned: { dispose(): void }[] = [];
+      const disposables: { dispose(): void }[] = [];
       const disposable = <M extends { dispose(): void }>(value: M): M => {
-        owned.push(value);
+        disposables.push(value);
         return value;
       };
       let tensors: readonly Tensor[];
@@ -67,7 +67,7 @@ async function onRanks(
         results.push(await bits(tensor));
         tensor.dispose();
       }
-      for (const tensor of owned) tensor.dispose();
+      for (const tensor of disposables) tensor.dispose();
       return results;
     }),
   );
@@ -113,7 +113,7 @@ describe("the gradient of a returned bias is the sum over the rows of all ranks"
       const dy = integerTensor(3, [ROWS, SIZE]);
       const input = (group: ProcessGroup) =>
         new Variable(upload(group.backend, drawnValues(10 + group.rank, [rowsOfRank, width])), true);
-      const returning = await onRanks((group, returningResults) => {
+      const resultsWithBias = await onRanks((group, returningResults) => {
         const layer = returningResults(make(group, { random: new RandomState(4n) }));
         const x = input(group);
         const [out, bias] = region(() => layer.forwardWithBias(x)) as [Variable, Variable];
@@ -133,7 +133,7 @@ describe("the gradient of a returned bias is the sum over the rows of all ranks"
         wideValues(dy).reduce((sum, value, i) => (i % SIZE === column ? sum + value : sum), 0),
       );
       const expected = [...(rounded("bf16", [SIZE], sums).data as Uint16Array)];
-      for (const [rank, [, dx, dbias]] of returning.entries()) {
+      for (const [rank, [, dx, dbias]] of resultsWithBias.entries()) {
         expect(dbias).toEqual(expected);
         expect(dx).toEqual(plainResults[rank]?.[1]);
         expect(dbias).toEqual(plainResults[rank]?.[2]);
@@ -154,8 +154,8 @@ describe("the norm's result has the rows of all ranks, and its gradient is summe
   const METHODS = {
     forwardWithNorm: (layer: Layer, x: Variable, call: NormedCall) => layer.forwardWithNorm(x, call),
     forwardWithBiasAndNorm: (layer: Layer, x: Variable, call: NormedCall) => {
-      const [out, , normed] = layer.forwardWithBiasAndNorm(x, call);
-      return [out, normed] as const;
+      const [out, , normResult] = layer.forwardWithBiasAndNorm(x, call);
+      return [out, normResult] as const;
     },
   };
 
@@ -173,21 +173,21 @@ describe("the norm's result has the rows of all ranks, and its gradient is summe
           [ROWS, SIZE],
           firstGrads.map((value, i) => value + (secondGrads[i] as number)),
         );
-        const run = (gathered: boolean) =>
+        const run = (isGathered: boolean) =>
           onRanks((group, disposable) => {
             const layer = disposable(make(group, true));
             const input = new Variable(upload(group.backend, rowsOf(x, group.rank)), true);
-            const [out, normed] = region(() =>
-              forward(layer, input, { returnLayernormOutputGathered: gathered }),
+            const [out, normResult] = region(() =>
+              forward(layer, input, { returnLayernormOutputGathered: isGathered }),
             );
-            const dy = gathered ? (grads[group.rank] as PlainTensor<"bf16">) : rowsOf(sum, group.rank);
-            normed.backward(upload(group.backend, dy));
-            return [out.tensor, normed.tensor, gradOf(input), gradOf(layer.layerNormWeight)];
+            const dy = isGathered ? (grads[group.rank] as PlainTensor<"bf16">) : rowsOf(sum, group.rank);
+            normResult.backward(upload(group.backend, dy));
+            return [out.tensor, normResult.tensor, gradOf(input), gradOf(layer.layerNormWeight)];
           });
         const [allRows, local] = [await run(true), await run(false)];
-        for (const [rank, [out, normed, dx, dgamma]] of allRows.entries()) {
+        for (const [rank, [out, normResult, dx, dgamma]] of allRows.entries()) {
           expect(out).toEqual(local[rank]?.[0]);
-          expect(normed).toEqual(local.flatMap(([, values]) => values));
+          expect(normResult).toEqual(local.flatMap(([, values]) => values));
           expect(dx).toEqual(local[rank]?.[2]);
           expect(dgamma).toEqual(local[rank]?.[3]);
         }
@@ -198,8 +198,8 @@ describe("the norm's result has the rows of all ranks, and its gradient is summe
     await onRanks((group, disposable) => {
       const layer = disposable(FORMS.LayerNormLinear?.(group, false) as LayerNormLinear);
       const x = upload(group.backend, drawnValues(1, [ROWS, SIZE]));
-      const [, normed] = layer.forwardWithNorm(x, { returnLayernormOutputGathered: true });
-      shapes.push(normed.shape);
+      const [, normResult] = layer.forwardWithNorm(x, { returnLayernormOutputGathered: true });
+      shapes.push(normResult.shape);
       return [];
     });
     expect(shapes).toEqual([

@@ -64,9 +64,12 @@ it("the gradient of a quantized weight has the type of the input, and its bits a
         autocast({ recipe }, () => layer.forward(x)).backward(castTo(input(1), inputDtype));
         return layer.weight.grad as Tensor;
       };
-      using quantized = quantizedModelInit({ recipe }, () => new Linear(backend(), SIZE, SIZE, { dtype }));
+      using quantizedLayer = quantizedModelInit(
+        { recipe },
+        () => new Linear(backend(), SIZE, SIZE, { dtype }),
+      );
       using plainLayer = new Linear(backend(), SIZE, SIZE, { dtype: inputDtype });
-      const [grad, expected] = [gradientOf(quantized), gradientOf(plainLayer)];
+      const [grad, expected] = [gradientOf(quantizedLayer), gradientOf(plainLayer)];
       expect(grad.dtype, `${dtype} weight, ${inputDtype} input`).toBe(inputDtype);
       expect(grad.dataSync()).toEqual(expected.dataSync());
     }

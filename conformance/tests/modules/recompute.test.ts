@@ -164,8 +164,8 @@ describe("a gradient that a layer quantized", () => {
       out.backward(x);
       return firstLayer.weight.grad?.dataSync() as Float32Array;
     };
-    const [wide, quantized] = [gradient(false), gradient(true)];
-    const distance = Math.hypot(...wide.map((value, i) => value - (quantized[i] as number)));
+    const [wide, quantizedResults] = [gradient(false), gradient(true)];
+    const distance = Math.hypot(...wide.map((value, i) => value - (quantizedResults[i] as number)));
     expect(distance).toBeLessThan(0.1 * Math.hypot(...wide));
   });
 });

@@ -41,7 +41,7 @@ const nearestDouble = (x: wide.Real): number => Number(x) * 2 ** -256;
 const nearestLogarithm = (x: number): number => nearestDouble(wide.log(wide.real(x)));
 
 /** The f64 nearest to base^(-2i/R) for each pair i of R elements. */
-function unscaled(dim: number, base: number): readonly number[] {
+function unscaledFrequencies(dim: number, base: number): readonly number[] {
   const logarithm = wide.log(wide.real(base));
   return Array.from({ length: dim / 2 }, (_, i) =>
     nearestDouble(wide.exp((-logarithm * BigInt(2 * i)) / BigInt(dim))),
@@ -163,7 +163,7 @@ describe("frequencies", () => {
     fc.assert(
       fc.property(rules, ({ dim, rotaryBase, ...rule }) => {
         const { factor, lowFreqFactor, highFreqFactor, originalMaxPositionEmbeddings: positions } = rule;
-        const expected = unscaled(dim, rotaryBase).map((frequency) => {
+        const expected = unscaledFrequencies(dim, rotaryBase).map((frequency) => {
           const wavelength = (2 * Math.PI) / frequency;
           if (wavelength > positions / lowFreqFactor) return Math.fround(frequency / factor);
           if (wavelength < positions / highFreqFactor) return Math.fround(frequency);
@@ -190,7 +190,7 @@ describe("frequencies", () => {
         const low = Math.max(truncate ? Math.floor(fast) : fast, 0);
         const end = Math.min(truncate ? Math.ceil(slow) : slow, dim - 1);
         const high = low === end ? end + 0.001 : end;
-        const expected = unscaled(dim, rotaryBase).map((frequency, i) => {
+        const expected = unscaledFrequencies(dim, rotaryBase).map((frequency, i) => {
           const keptShare = 1 - Math.min(Math.max((i - low) / (high - low), 0), 1);
           return Math.fround((frequency / factor) * (1 - keptShare) + frequency * keptShare);
         });

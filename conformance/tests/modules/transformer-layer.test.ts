@@ -49,12 +49,17 @@ const NO_DROPOUT = { attentionDropout: 0, hiddenDropout: 0 } as const;
 /** The layers of a form, created one by one. */
 function layersOf(options: TransformerLayerOptions) {
   const { activation, bias, normalization, outputLayernorm = false } = options;
-  const shared = { attentionDropout: 0, bias, normalization };
+  const sharedOptions = { attentionDropout: 0, bias, normalization };
   const self = new MultiheadAttention(backend(), HIDDEN, HEADS, {
-    ...shared,
+    ...sharedOptions,
     inputLayernorm: !outputLayernorm,
   });
-  const cross = { ...shared, inputLayernorm: true, attentionType: "cross", attnMaskType: "no_mask" } as const;
+  const cross = {
+    ...sharedOptions,
+    inputLayernorm: true,
+    attentionType: "cross",
+    attnMaskType: "no_mask",
+  } as const;
   const inter =
     options.layerType === "decoder" ? new MultiheadAttention(backend(), HIDDEN, HEADS, cross) : undefined;
   const mlp = new LayerNormMLP(backend(), HIDDEN, FFN, { activation, bias, normalization });
@@ -71,9 +76,9 @@ function byHand(
   const { add } = functional;
   if (options.parallelAttentionMlp) return add(x, add(self.forward(x), mlp.forward(x)));
   if (options.applyResidualConnectionPostLayernorm) {
-    const [selfResult, normed] = self.forwardWithNorm(x);
+    const [selfResult, normResult] = self.forwardWithNorm(x);
     const [interResult, otherNormed] = (inter as MultiheadAttention).forwardWithNorm(
-      add(normed, selfResult),
+      add(normResult, selfResult),
       {
         encoderOutput: memory,
       },
@@ -132,14 +137,14 @@ describe("a TransformerLayer", () => {
   testInScope(
     "drops elements of the terms that it adds, the same in both runs of a recomputed region",
     () => {
-      const run = (recomputed: boolean, training: boolean) => {
+      const run = (recomputes: boolean, training: boolean) => {
         using module = new TransformerLayer(backend(), HIDDEN, FFN, HEADS, {
           ...{ attentionDropout: 0.2, hiddenDropout: 0.3, random: new RandomState(9n) },
         });
         fill(5, module);
         const x = new Variable(waves(backend(), 1, [LENGTH, BATCH, HIDDEN]), true);
         const forward = (y: Variable): Variable => module.forward(y, { training });
-        const out = recomputed ? recompute(forward, x) : forward(x);
+        const out = recomputes ? recompute(forward, x) : forward(x);
         out.backward(waves(backend(), 2, out.shape));
         const values = [out.tensor, x.grad].map((tensor) =>
           [...(tensor as NonNullable<typeof x.grad>).dataSync()].join(),
@@ -188,21 +193,21 @@ describe("a TransformerLayer", () => {
       const { offset } = random;
       const x = waves(backend(), 1, [LENGTH, BATCH, HIDDEN]);
       const drop = (y: Variable, i: bigint): Variable => {
-        const dropped = functional.dropout(y, { probability: 0.3, seed: 9n, offset: offset + 2n * i });
+        const droppedResult = functional.dropout(y, { probability: 0.3, seed: 9n, offset: offset + 2n * i });
         const onesTensor = tensor(backend(), new Float32Array(LENGTH).fill(1), [LENGTH, 1, 1]);
         const paths = functional.dropout(onesTensor, {
           probability: 0.4,
           seed: 9n,
           offset: offset + 2n * i + 1n,
         });
-        return functional.multiply(dropped, paths);
+        return functional.multiply(droppedResult, paths);
       };
       const out = module.forward(x);
       const y = functional.add(x, drop(layers.self.forward(x), 0n));
       expectSame("result", out.tensor, functional.add(y, drop(layers.mlp.forward(y), 1n)).tensor);
-      const attended = functional.add(x, layers.self.forward(x));
-      const undropped = functional.add(attended, layers.mlp.forward(attended));
-      expectSame("without training", module.forward(x, { training: false }).tensor, undropped.tensor);
+      const attentionResult = functional.add(x, layers.self.forward(x));
+      const undroppedResult = functional.add(attentionResult, layers.mlp.forward(attentionResult));
+      expectSame("without training", module.forward(x, { training: false }).tensor, undroppedResult.tensor);
       for (const layer of layers.all) layer.dispose();
     },
   );

@@ -29,8 +29,8 @@ it("zeros of any size and type are zero bytes in memory that held others", () =>
       const { address, byteLength } = tensor;
       backend().memory.write(address, new Uint8Array(byteLength).fill(0xa5));
       tensor.dispose();
-      const created = zeros(backend(), dtype, [size]);
-      const data = created.dataSync();
+      const createdTensor = zeros(backend(), dtype, [size]);
+      const data = createdTensor.dataSync();
       const bytes = new Uint8Array(data.buffer, data.byteOffset, data.byteLength);
       expect(bytes.length).toBe(byteLength);
       expect(bytes.every((byte) => byte === 0)).toBe(true);

@@ -30,21 +30,21 @@ useBackendPerTest((openedBackend) => {
 });
 
 describe("a replay", () => {
-  const compared = LAWS.filter(({ compares }) => compares);
+  const comparedLaws = LAWS.filter(({ compares }) => compares);
 
   it.each(
     sampleCases(
-      compared.map((law) => [law.name, law] as const),
+      comparedLaws.map((law) => [law.name, law] as const),
       12,
     ),
   )("of one operation: %s", async (_, law) => {
-    const replaying = new ReplayingBackend(backend);
-    const result = await law.check(backendSubject(replaying), ORACLE, {
+    const replayingBackend = new ReplayingBackend(backend);
+    const result = await law.check(backendSubject(replayingBackend), ORACLE, {
       runs: draws(10),
       seed: derivedSeed(1),
     });
     expect(result.failure).toBeUndefined();
-    if (law.operation !== "adamw") expect(replaying.replayed.size).toBeGreaterThan(0);
+    if (law.operation !== "adamw") expect(replayingBackend.replayed.size).toBeGreaterThan(0);
   });
 
   it.each(sampleCases(Object.entries(DETERMINISTIC_RECIPES), 2))(
@@ -230,12 +230,12 @@ describe("a capture", () => {
   });
 
   it("by a backend that does not call the body is refused, and its work is freed", () => {
-    let freed = 0;
-    const work = { replay: () => undefined, dispose: () => void freed++ };
+    let freedBytes = 0;
+    const work = { replay: () => undefined, dispose: () => void freedBytes++ };
     const idle: Backend = Object.create(backend, { capture: { value: () => work } });
     expect(() => captureGraph(idle, () => 1)).toThrow(ArgumentError);
     expect(() => captureGraph(idle, () => 1)).toThrow(/did not call the body/);
-    expect(freed).toBe(2);
+    expect(freedBytes).toBe(2);
   });
 
   it("is refused on a backend without graphs", () => {

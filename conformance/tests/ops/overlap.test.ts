@@ -176,8 +176,8 @@ describe("outputs, and arguments that share their memory", () => {
   );
 
   it("were tested: refused overlaps for every operation with inputs, and in-place use for every operation that allows it", () => {
-    const reading = [...TENSOR_ROWS].filter(([, rows]) => rows.length > 1).map(([op]) => op);
-    expect(reading.filter((op) => !witness().refusedNames.has(op))).toEqual([]);
+    const readingOperations = [...TENSOR_ROWS].filter(([, rows]) => rows.length > 1).map(([op]) => op);
+    expect(readingOperations.filter((op) => !witness().refusedNames.has(op))).toEqual([]);
     expect([...witness().inPlace].sort()).toEqual([...IN_PLACE].sort());
   });
 

@@ -98,13 +98,13 @@ describe("castMasterWeights", () => {
     expect(() =>
       castMasterWeights(weights, [firstMaster, castTo(secondMaster, "bf16") as Tensor<"f32">]),
     ).toThrow(DTypeError);
-    const elsewhere = empty(new RecordingBackend(backend()), "f32", [SIZE, SIZE]);
-    expect(() => castMasterWeights(weights, [firstMaster, elsewhere])).toThrow(
+    const foreignTensor = empty(new RecordingBackend(backend()), "f32", [SIZE, SIZE]);
+    expect(() => castMasterWeights(weights, [firstMaster, foreignTensor])).toThrow(
       /masters\[1\] is on another backend/,
     );
-    const mixed = [weights[0] as Parameter, plainLayer.weight];
-    expect(() => castMasterWeights(mixed, [firstMaster, secondMaster])).toThrow(ArgumentError);
-    expect(() => castMasterWeights(mixed, [firstMaster, secondMaster])).toThrow(
+    const mixedParameters = [weights[0] as Parameter, plainLayer.weight];
+    expect(() => castMasterWeights(mixedParameters, [firstMaster, secondMaster])).toThrow(ArgumentError);
+    expect(() => castMasterWeights(mixedParameters, [firstMaster, secondMaster])).toThrow(
       /weights\[1\] is not quantized/,
     );
     expect(codes()).toBe(codesBefore);
@@ -119,16 +119,16 @@ it.each([
   "%s updates the last parameter first, whose gradient a backward pass completes first",
   (op, make) => {
     using _scope = new Scope();
-    const recording = new RecordingBackend(backend());
-    using layer = new LayerNormMLP(recording, SIZE, 2 * SIZE);
+    const recordingBackend = new RecordingBackend(backend());
+    using layer = new LayerNormMLP(recordingBackend, SIZE, 2 * SIZE);
     using optimizer = make(layer);
     const parameters = layer.parameters();
-    for (const parameter of parameters) parameter.mainGrad = empty(recording, "f32", parameter.shape);
-    recording.calls.length = 0;
+    for (const parameter of parameters) parameter.mainGrad = empty(recordingBackend, "f32", parameter.shape);
+    recordingBackend.calls.length = 0;
     optimizer.step();
-    const updated = recording.calls.flatMap((call) => (call.op === op ? [call.args.grad] : []));
+    const updatedGrads = recordingBackend.calls.flatMap((call) => (call.op === op ? [call.args.grad] : []));
     const grads = [...parameters].map(({ mainGrad }) => mainGrad);
-    expect(updated.map((grad) => grads.indexOf(grad as Tensor<"f32">))).toEqual(
+    expect(updatedGrads.map((grad) => grads.indexOf(grad as Tensor<"f32">))).toEqual(
       grads.map((_, i) => i).reverse(),
     );
   },

@@ -67,9 +67,9 @@ const cases: fc.Arbitrary<Case> = fc
 const dtypeOf = ({ dtypes }: Case, i: number): WideDType => dtypes[i % dtypes.length] as WideDType;
 
 /** Returns the gradient of a full parameter, drawn by the parameter's number. */
-const gradValues = ({ seed, planted }: Case, shape: Shape, i: number): Float32Array => {
+const gradValues = ({ seed, planted: plantedValue }: Case, shape: Shape, i: number): Float32Array => {
   const values = normal({ seed: BigInt(seed), offset: BigInt(4096 * i) }, elementCount(shape), 4);
-  if (planted !== undefined && i === 3) values[seed % values.length] = planted;
+  if (plantedValue !== undefined && i === 3) values[seed % values.length] = plantedValue;
   return values;
 };
 
@@ -100,7 +100,7 @@ describe("clipGradNorm of distributed gradients", () => {
         const norms = [];
         for (const [norm, factor] of results) norms.push([...(await norm.data()), ...(await factor.data())]);
         const shapes = (nets[0] as DividedNet).parameters().map(({ part, shape }) => part?.shape ?? shape);
-        for (const owned of [...results.flat(), ...nets]) owned.dispose();
+        for (const disposable of [...results.flat(), ...nets]) disposable.dispose();
 
         using _ = new Scope();
         const backend = backends[0] as Backend;
@@ -142,7 +142,7 @@ describe("clipGradNorm of distributed gradients", () => {
       const expected = Math.fround(Math.sqrt(sumPieces([sumPieces(pieceSums([...fullValues]))])));
       for (const { norm } of norms)
         expect([...(await norm.data())], `${rows} x ${columns}`).toEqual([expected]);
-      for (const owned of norms.flatMap(({ norm, layer }) => [norm, layer])) owned.dispose();
+      for (const disposable of norms.flatMap(({ norm, layer }) => [norm, layer])) disposable.dispose();
     }
   });
 
@@ -183,7 +183,8 @@ describe("clipGradNorm of distributed gradients", () => {
         Math.fround(0.5 / Math.fround(norm + Math.fround(1e-6))),
       ]);
     }
-    for (const owned of [...norms.flatMap(({ norm, factor }) => [norm, factor]), ...stages]) owned.dispose();
+    for (const disposable of [...norms.flatMap(({ norm, factor }) => [norm, factor]), ...stages])
+      disposable.dispose();
   });
 
   it("keeps parameters that tensor parallelism replicates equal on all ranks after clipped steps", async () => {

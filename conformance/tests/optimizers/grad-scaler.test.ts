@@ -68,17 +68,17 @@ class PlainScaler {
 
   /** Returns false if there was no step since the last update. */
   update(): boolean {
-    const overflowed = this.#overflowed;
-    if (overflowed === undefined) return false;
+    const hasOverflowed = this.#overflowed;
+    if (hasOverflowed === undefined) return false;
     const { growthFactor, backoffFactor, growthInterval } = this.options;
     const { scale, growthTracker } = this.state;
-    const grows = !overflowed && growthTracker + 1 === growthInterval;
-    const product = Math.fround(scale * (overflowed ? backoffFactor : grows ? growthFactor : 1));
+    const grows = !hasOverflowed && growthTracker + 1 === growthInterval;
+    const product = Math.fround(scale * (hasOverflowed ? backoffFactor : grows ? growthFactor : 1));
     // PyTorch's scale may become 0; here it keeps a finite reciprocal
     const isKept = !Number.isFinite(product) || !Number.isFinite(Math.fround(1 / product));
     this.state = {
       scale: isKept ? scale : product,
-      growthTracker: overflowed || grows ? 0 : growthTracker + 1,
+      growthTracker: hasOverflowed || grows ? 0 : growthTracker + 1,
     };
     this.#overflowed = undefined;
     return true;
@@ -108,12 +108,12 @@ describe("GradScaler", () => {
         using secondOptimizer = new SGD(secondLayer, { learningRate: 0 });
         const scaler = new GradScaler(options);
         const model = new PlainScaler(options);
-        let saved = scaler.state;
+        let savedState = scaler.state;
         for (const command of commands) {
-          if (command === "save") saved = scaler.state;
+          if (command === "save") savedState = scaler.state;
           else if (command === "load") {
-            scaler.state = saved;
-            model.load(saved);
+            scaler.state = savedState;
+            model.load(savedState);
           } else if (command === "update") {
             if (model.update()) scaler.update();
             else expect(() => scaler.update()).toThrow(ArgumentError);
@@ -181,12 +181,12 @@ describe("GradScaler", () => {
 
   it("that overflowed changes no tensor, and the step does not count", async () => {
     const [backend] = backends as readonly [Backend];
-    for (const planted of [Number.NaN, Number.POSITIVE_INFINITY, Number.NEGATIVE_INFINITY, 2 ** 64]) {
+    for (const plantedValue of [Number.NaN, Number.POSITIVE_INFINITY, Number.NEGATIVE_INFINITY, 2 ** 64]) {
       using layer = layerOn(backend);
       using optimizer = new AdamW(layer, { learningRate: 0.1 });
       const weightBefore = download(layer.weight.tensor);
       const grad = new Float32Array(width * width);
-      grad[77] = planted;
+      grad[77] = plantedValue;
       layer.weight.grad = persistent(tensor(backend, grad, [width, width]));
       const scaler = new GradScaler();
       const { stepped, norm } = await scaler.step(optimizer);
@@ -197,7 +197,7 @@ describe("GradScaler", () => {
   });
 
   it("makes one decision on all ranks that have parts of the model", async () => {
-    const planted = Number.POSITIVE_INFINITY;
+    const plantedValue = Number.POSITIVE_INFINITY;
     for (const faulty of [undefined, 0, 3]) {
       const groups = loopbackOver(backends.slice(0, 4), 20_000);
       const results = await Promise.all(
@@ -208,7 +208,7 @@ describe("GradScaler", () => {
           using optimizer = new SGD(mlp, { learningRate: 0.1 });
           const { localValue: localWeight } = mlp.fc1Weight;
           const grad = new Float32Array((localWeight.shape[0] as number) * width);
-          if (group.rank === faulty) grad[5] = planted;
+          if (group.rank === faulty) grad[5] = plantedValue;
           mlp.fc1Weight.grad = persistent(tensor(group.backend, grad, localWeight.shape));
           const scaler = new GradScaler();
           const { stepped } = await scaler.step(optimizer);

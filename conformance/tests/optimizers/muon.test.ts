@@ -216,7 +216,7 @@ describe("Muon", () => {
     using together = new Pair(1);
     using singlePair = new Pair(1);
     const group = { learningRate: 0.25, coefficients: "aol", steps: 3, nesterov: false } as const;
-    using grouped = new Muon(together.divideParameters().matrices, {
+    using groupedOptimizer = new Muon(together.divideParameters().matrices, {
       learningRate: 0.125,
       groups: [{ parameters: "second.*", ...group }],
     });
@@ -226,7 +226,7 @@ describe("Muon", () => {
     using secondOptimizer = new Muon(new Map([["second.weight", singlePair.second.weight]]), group);
     for (const step of [1, 2]) {
       for (const model of [together, singlePair]) model.pass(step);
-      for (const optimizer of [grouped, firstOptimizer, secondOptimizer]) {
+      for (const optimizer of [groupedOptimizer, firstOptimizer, secondOptimizer]) {
         optimizer.step();
         optimizer.zeroGrad();
       }
@@ -266,10 +266,10 @@ describe("Muon", () => {
       );
     expect(backend().memoryUse().live).toBe(live);
     for (const group of await loopbackGroup(2)) {
-      const sharded = new Linear(group.backend, 16, 16, { bias: false });
-      fullyShard(sharded, group);
+      const shardedLayer = new Linear(group.backend, 16, 16, { bias: false });
+      fullyShard(shardedLayer, group);
       const dividedLayer = new Linear(group.backend, 16, 16, { bias: false, group, parallelMode: "column" });
-      for (const layer of [sharded, dividedLayer])
+      for (const layer of [shardedLayer, dividedLayer])
         expect(() => new Muon(layer, { learningRate: 1 })).toThrow(UnsupportedError);
     }
   });

@@ -274,13 +274,13 @@ describe("the parameters given to an optimizer", () => {
 
 it("a frozen parameter gets no gradient and no update, and the other parameters' are unchanged", () => {
   const random = () => new RandomState(1n);
-  using trained = new Linear(backend(), 32, 32, { random: random() });
+  using trainedLayer = new Linear(backend(), 32, 32, { random: random() });
   using frozenLayer = new Linear(backend(), 32, 32, { random: random() });
   frozenLayer.weight.requiresGrad = false;
   using _scope = new Scope();
   const x = zeros(backend(), "bf16", [32, 32]).write(new Uint16Array(1024).fill(0x3f80));
   const weightBefore = [...frozenLayer.weight.tensor.dataSync()];
-  const inputs = [trained, frozenLayer].map((layer) => {
+  const inputs = [trainedLayer, frozenLayer].map((layer) => {
     const input = new Variable(x, true);
     layer.forward(input).backward(x);
     using optimizer = new SGD(layer, { learningRate: 0.5 });
@@ -292,11 +292,11 @@ it("a frozen parameter gets no gradient and no update, and the other parameters'
   expect(inputs[1]).toEqual(inputs[0]);
   expect(frozenLayer.weight.grad).toBeUndefined();
   expect([...frozenLayer.weight.tensor.dataSync()]).toEqual(weightBefore);
-  expect([...trained.weight.tensor.dataSync()]).not.toEqual(weightBefore);
+  expect([...trainedLayer.weight.tensor.dataSync()]).not.toEqual(weightBefore);
   expect([...(frozenLayer.bias?.tensor.dataSync() ?? [])]).toEqual([
-    ...(trained.bias?.tensor.dataSync() ?? []),
+    ...(trainedLayer.bias?.tensor.dataSync() ?? []),
   ]);
-  for (const layer of [trained, frozenLayer])
+  for (const layer of [trainedLayer, frozenLayer])
     for (const parameter of layer.parameters()) parameter.zeroGrad();
 });
 
@@ -421,7 +421,7 @@ describe.each(sampleCases(STANDARD_RECIPE_NAMES))(
       fc.assert(
         fc.property(fc.nat(), (seed) => {
           using _scope = new Scope();
-          const [plainModel, quantized] = [false, true].map((enabled) => {
+          const [plainModel, quantizedLayer] = [false, true].map((enabled) => {
             const recipe = recipeByName(name);
             const random = new RandomState(BigInt(seed));
             using layer = quantizedModelInit(
@@ -432,7 +432,8 @@ describe.each(sampleCases(STANDARD_RECIPE_NAMES))(
             const [dw, db] = layer.parameters().map(({ grad }) => grad?.clone());
             return { y: y.tensor, dw, db };
           });
-          for (const key of ["y", "dw", "db"] as const) expectSame(key, quantized?.[key], plainModel?.[key]);
+          for (const key of ["y", "dw", "db"] as const)
+            expectSame(key, quantizedLayer?.[key], plainModel?.[key]);
         }),
         { numRuns: draws(2, 1) },
       );

@@ -54,7 +54,9 @@ function expectDivided(bits: Uint32Array, shape?: readonly number[]): void {
 describe("a parameter and a remainder", () => {
   it("have the bits of the master, for all upper halves and the lower halves next to a change", () => {
     for (const lower of [0, 1, 0x7fff, 0x8000, 0x8001, 0xffff])
-      expectDivided(Uint32Array.from({ length: 2 ** 16 }, (_, upper) => ((upper << 16) | lower) >>> 0));
+      expectDivided(
+        Uint32Array.from({ length: 2 ** 16 }, (_, upperHalf) => ((upperHalf << 16) | lower) >>> 0),
+      );
   });
 
   it("have the bits of any master, in any shape", () => {

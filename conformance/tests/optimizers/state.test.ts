@@ -62,11 +62,11 @@ function withState(
   body: (state: State) => void,
 ): void {
   using _ = new Scope();
-  const created: Owned[] = [];
+  const createdStates: Owned[] = [];
   try {
-    body(zeroState(backend(), dtype, shape, created));
+    body(zeroState(backend(), dtype, shape, createdStates));
   } finally {
-    for (const tensor of created) tensor.dispose();
+    for (const tensor of createdStates) tensor.dispose();
   }
 }
 

@@ -76,19 +76,19 @@ describe.each(TYPES)("gradients of $type", ({ unit, ...type }) => {
     const results = attentionBackward(
       tasks.map((task, head) => ({ ...task, ...attention(task), grad: grad[head]! })),
     );
-    const keep = keepFactor(base);
+    const keepScale = keepFactor(base);
     const plainHeads = tasks.map((task, head) => plainAttention(task, droppedPairsOfHeads[head]));
 
     // y = p (keep w - Δ): out in Δ has the error of the type, and y is rounded to it; tanh is in the score and its derivative
     const relative = 2 * unit + 6 * relativeTolerance(base) + (base.softcap === undefined ? 0 : 2 ** -9.9);
     const sizeOfDelta = (head: number, i: number): number =>
-      keep *
+      keepScale *
       plainHeads[head]!.p[i]!.reduce(
         (sum, probability, j) => sum + probability * absoluteDot(grad[head]![i]!, v[j]!),
         0,
       );
     const sizeOfY = (head: number, i: number, j: number): number =>
-      plainHeads[head]!.p[i]![j]! * (keep * absoluteDot(grad[head]![i]!, v[j]!) + sizeOfDelta(head, i));
+      plainHeads[head]!.p[i]![j]! * (keepScale * absoluteDot(grad[head]![i]!, v[j]!) + sizeOfDelta(head, i));
     const expectNear = (actual: number, row: number[], dimension: number, size: number): void => {
       const expected = derivative(row, dimension, loss);
       const bound = relative * size + unit * Math.abs(expected) + SUBNORMAL_BOUND;
@@ -125,7 +125,8 @@ describe.each(TYPES)("gradients of $type", ({ unit, ...type }) => {
       }
       for (const dimension of v[j]!.keys()) {
         const size =
-          keep * overRows((head, i) => plainHeads[head]!.p[i]![j]! * Math.abs(grad[head]![i]![dimension]!));
+          keepScale *
+          overRows((head, i) => plainHeads[head]!.p[i]![j]! * Math.abs(grad[head]![i]![dimension]!));
         expectNear(results.dv[j]![dimension]!, v[j]!, dimension, size);
       }
     }

@@ -143,8 +143,8 @@ describe("dropout", () => {
   it("drops the stated share of the keys", () => {
     const keys = Array.from({ length: 4096 }, (_, j) => j);
     for (const probability of [0.1, 0.5, 0.9]) {
-      const dropping = { ...task, dropout: { ...dropout, probability } };
-      const share = keys.filter((j) => isDropped(dropping, 3, j)).length / 4096;
+      const taskWithDropout = { ...task, dropout: { ...dropout, probability } };
+      const share = keys.filter((j) => isDropped(taskWithDropout, 3, j)).length / 4096;
       expect(Math.abs(share - probability)).toBeLessThan(
         6 * Math.sqrt((probability * (1 - probability)) / 4096),
       );
@@ -170,7 +170,7 @@ describe.each(TYPES)("attention of $type is near to softmax attention in f64", (
     const task = createTask(type, features.task);
     const result = attention(task);
     const plainResult = plainAttention(task);
-    const keep = keepFactor(task);
+    const keepScale = keepFactor(task);
     for (const [i, row] of plainResult.out.entries()) {
       if (plainResult.lse[i] === Number.NEGATIVE_INFINITY)
         expect(result.lse[i]).toBe(Number.NEGATIVE_INFINITY);
@@ -178,7 +178,7 @@ describe.each(TYPES)("attention of $type is near to softmax attention in f64", (
       for (const [dimension, exactValue] of row.entries()) {
         // p is rounded to the type, and then out; p, E and the sum have the relative error of f32
         const magnitude = plainResult.p[i]!.reduce(
-          (sum, probability, j) => sum + probability * keep * Math.abs(task.v[j]![dimension]!),
+          (sum, probability, j) => sum + probability * keepScale * Math.abs(task.v[j]![dimension]!),
           0,
         );
         const bound =

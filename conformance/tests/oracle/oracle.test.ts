@@ -257,10 +257,10 @@ describe("Philox", () => {
   it("gives the known answers", () => {
     const philoxWords = philox4x32([0n, 0n, 0n, 0n], [0n, 0n]).map((value) => hex(Number(value)));
     expect(philoxWords).toEqual(["6627E8D5", "E169C58D", "BC57AC4C", "9B00DBD8"]);
-    const seeded = philox4x32([4n, 0n, 5n, 0n], [0x89abcdefn, 0x01234567n]).map((value) =>
+    const seededWords = philox4x32([4n, 0n, 5n, 0n], [0x89abcdefn, 0x01234567n]).map((value) =>
       hex(Number(value)),
     );
-    expect(seeded).toEqual(["F1DC0B27", "647B63F3", "470C0344", "AD3423DD"]);
+    expect(seededWords).toEqual(["F1DC0B27", "647B63F3", "470C0344", "AD3423DD"]);
   });
 
   it("uses each draw for eight elements, low halves first, and other draws for each copy", () => {

@@ -100,12 +100,12 @@ describe("every quantizer", () => {
     const shape: Shape = [32, 160];
     const values = variedValues(shape);
     for (const [spec] of expected(...shape)) {
-      const quantized = run(values, shape, { ...spec, usage: DIRECTIONS });
+      const quantizedCopies = run(values, shape, { ...spec, usage: DIRECTIONS });
       for (const usage of spec.quantizer === "nvfp4" ? (["rowwise"] as const) : DIRECTIONS) {
-        const copy = quantized[usage];
+        const copy = quantizedCopies[usage];
         if (!copy) throw new Error(`no ${usage} copy`);
-        const restored = [...dequantize(copy, usage, spec)].map(fromBits);
-        const worst = Math.max(...restored.map((value, i) => Math.abs(value - (values[i] ?? 0))));
+        const restoredValues = [...dequantize(copy, usage, spec)].map(fromBits);
+        const worst = Math.max(...restoredValues.map((value, i) => Math.abs(value - (values[i] ?? 0))));
         expect(worst, `${spec.quantizer} ${usage}`).toBeLessThanOrEqual(404 / 4);
         expect(worst).toBeGreaterThan(0);
       }
@@ -113,12 +113,12 @@ describe("every quantizer", () => {
   });
 
   it("refuses options that do not go together", () => {
-    const bad: QuantizeSpec[] = [
+    const invalidSpecs: QuantizeSpec[] = [
       { quantizer: "mxfp8", rht: true },
       { quantizer: "nvfp4", rht: true, tile: "16x16" },
       { quantizer: "nvfp4", fourOverSix: "mae", stochastic: true },
     ];
-    for (const spec of bad) expect(() => run([1], [1, 1], spec, "bf16")).toThrow(RangeError);
+    for (const spec of invalidSpecs) expect(() => run([1], [1, 1], spec, "bf16")).toThrow(RangeError);
     expect(() => run([1], [1, 1], { quantizer: "nvfp4", rht: true }, "f32")).toThrow("bf16");
   });
 });
@@ -138,13 +138,13 @@ describe("per-tensor FP8", () => {
 
   it("has a scale for each row, or each column, and one of an amax at most the limit", () => {
     // 448 / 1, 448 / 3, and columns 448 / 1 and 448 / 3
-    const quantized = run([1, 0.5, -3, -1.5], [2, 2], { quantizer: "fp8-row", usage: DIRECTIONS });
-    expect(hex(quantized.rowwise?.scale ?? [])).toBe("3B124925 3BDB6DB7");
-    expect(hex(quantized.rowwise?.codes ?? [])).toBe("7E 76 FE F6");
-    expect(hex(quantized.columnwise?.scale ?? [])).toBe("3BDB6DB7 3B5B6DB7");
-    expect(hex(quantized.columnwise?.codes ?? [])).toBe("71 FE 71 FE");
-    const { rowwise: limited } = run([500, 250], [1, 2], { quantizer: "fp8-row", amaxLimit: 448 });
-    expect([hex(limited?.scale ?? []), hex(limited?.codes ?? [])]).toEqual(["3F800000", "7E 78"]);
+    const quantizedCopies = run([1, 0.5, -3, -1.5], [2, 2], { quantizer: "fp8-row", usage: DIRECTIONS });
+    expect(hex(quantizedCopies.rowwise?.scale ?? [])).toBe("3B124925 3BDB6DB7");
+    expect(hex(quantizedCopies.rowwise?.codes ?? [])).toBe("7E 76 FE F6");
+    expect(hex(quantizedCopies.columnwise?.scale ?? [])).toBe("3BDB6DB7 3B5B6DB7");
+    expect(hex(quantizedCopies.columnwise?.codes ?? [])).toBe("71 FE 71 FE");
+    const { rowwise: limitedCopy } = run([500, 250], [1, 2], { quantizer: "fp8-row", amaxLimit: 448 });
+    expect([hex(limitedCopy?.scale ?? []), hex(limitedCopy?.codes ?? [])]).toEqual(["3F800000", "7E 78"]);
   });
 
   it("gives fnuz codes: half the largest value of e4m3's bits, one zero, NaN at 0x80", () => {
@@ -173,10 +173,10 @@ describe("per-tensor FP8", () => {
   });
 
   it("takes the given scale and records the amax of the unscaled values", () => {
-    const delayed = run([1000, -2, NAN], [1, 3], { quantizer: "fp8-delayed", format: "e5m2", scale: 64 });
-    expect(hex(delayed.rowwise?.codes ?? [])).toBe("7B D8 7F");
-    expect(delayed.rowwise?.scale).toEqual([bitsOf(1 / 64)]);
-    expect(delayed.amax).toBe(bitsOf(1000));
+    const delayedCopy = run([1000, -2, NAN], [1, 3], { quantizer: "fp8-delayed", format: "e5m2", scale: 64 });
+    expect(hex(delayedCopy.rowwise?.codes ?? [])).toBe("7B D8 7F");
+    expect(delayedCopy.rowwise?.scale).toEqual([bitsOf(1 / 64)]);
+    expect(delayedCopy.amax).toBe(bitsOf(1000));
   });
 });
 
@@ -376,15 +376,17 @@ describe("NVFP4", () => {
       offset: 1n,
       usage: DIRECTIONS,
     };
-    const even = run(values, shape, { quantizer: "nvfp4", usage: DIRECTIONS });
+    const evenResult = run(values, shape, { quantizer: "nvfp4", usage: DIRECTIONS });
     const random = run(values, shape, spec);
     for (const usage of DIRECTIONS) {
-      const moved = [...(random[usage]?.codes ?? [])].map((code, i) => code - (even[usage]?.codes[i] ?? 0));
-      expect(new Set(moved)).toEqual(new Set([-1, 0, 1]));
-      expect(random[usage]?.scale).toEqual(even[usage]?.scale);
+      const codeChanges = [...(random[usage]?.codes ?? [])].map(
+        (code, i) => code - (evenResult[usage]?.codes[i] ?? 0),
+      );
+      expect(new Set(codeChanges)).toEqual(new Set([-1, 0, 1]));
+      expect(random[usage]?.scale).toEqual(evenResult[usage]?.scale);
     }
-    const swapped = transposeValues(values, shape).map((value) => value ?? 0);
-    const rows = run(swapped, [32, 16], { ...spec, usage: ["rowwise"] }).rowwise;
+    const transposedSource = transposeValues(values, shape).map((value) => value ?? 0);
+    const rows = run(transposedSource, [32, 16], { ...spec, usage: ["rowwise"] }).rowwise;
     expect(rows?.codes).not.toEqual(random.columnwise?.codes);
     const exact = run(
       values.map((_, i) => decode(i % 8, e2m1)),

@@ -27,8 +27,10 @@ describe("recorded inputs", () => {
 
   it.each(sampleCases(RECORDED_FUNCTIONS.recordings))(
     "have the recorded hash: $function, exponent $exponent",
-    (recording) => {
-      expect(hashResults(recording, (input) => bitsOf(recording.function, input))).toBe(recording.hash);
+    (recordedTable) => {
+      expect(hashResults(recordedTable, (input) => bitsOf(recordedTable.function, input))).toBe(
+        recordedTable.hash,
+      );
     },
   );
 });

@@ -22,16 +22,16 @@ const randomLine = (next: () => number, depth: number, spread: number): Float64A
 function randomTree(next: () => number, x: Float64Array, w: Float64Array): number {
   const sums: number[] = [];
   const remaining = Array.from(x.keys());
-  const take = (from: number[]): number => from.splice(next() % from.length, 1)[0] as number;
+  const takeRandom = (from: number[]): number => from.splice(next() % from.length, 1)[0] as number;
   while (remaining.length > 0 || sums.length > 1) {
     const choice = next() % 3;
     if (remaining.length > 0 && (choice === 0 || sums.length === 0)) {
-      const k = take(remaining);
+      const k = takeRandom(remaining);
       sums.push(fround((x[k] as number) * (w[k] as number)));
     } else if (remaining.length > 0 && choice === 1) {
-      const k = take(remaining);
-      sums.push(fma(x[k] as number, w[k] as number, take(sums)));
-    } else if (sums.length > 1) sums.push(fround(take(sums) + take(sums)));
+      const k = takeRandom(remaining);
+      sums.push(fma(x[k] as number, w[k] as number, takeRandom(sums)));
+    } else if (sums.length > 1) sums.push(fround(takeRandom(sums) + takeRandom(sums)));
   }
   return sums[0] ?? 0;
 }
@@ -98,12 +98,12 @@ describe("intervalOf", () => {
   });
 
   it("allows infinities only where some order overflows", () => {
-    const big = 2 ** 127;
+    const largeValue = 2 ** 127;
     const rangeOf = (x: number[]) =>
       intervalOf({ x, w: x.map(() => 1), minExponents: [-126, -126] }, PLAIN, "f32");
-    expect(contains(rangeOf([big, big, -big]), Infinity)).toBe(true);
-    expect(contains(rangeOf([big, big, -big]), big)).toBe(true);
-    expect(contains(rangeOf([big, -big, 1]), Infinity)).toBe(false);
+    expect(contains(rangeOf([largeValue, largeValue, -largeValue]), Infinity)).toBe(true);
+    expect(contains(rangeOf([largeValue, largeValue, -largeValue]), largeValue)).toBe(true);
+    expect(contains(rangeOf([largeValue, -largeValue, 1]), Infinity)).toBe(false);
   });
 
   it("casts both ends to the type of the result", () => {

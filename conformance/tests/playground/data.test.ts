@@ -21,9 +21,9 @@ describe("a number", () => {
   it("is the f32 with the bits that are typed, and has these bits", () => {
     fc.assert(
       fc.property(anyBits, (bits) => {
-        const typed = parseNumber(`0x${bits.toString(16).padStart(8, "0")}`) as number;
-        expect(typed).toBe(floatOf(bits));
-        if (!Number.isNaN(typed)) expect(bitsOf(typed)).toBe(bits);
+        const typedNumber = parseNumber(`0x${bits.toString(16).padStart(8, "0")}`) as number;
+        expect(typedNumber).toBe(floatOf(bits));
+        if (!Number.isNaN(typedNumber)) expect(bitsOf(typedNumber)).toBe(bits);
       }),
     );
   });
@@ -92,7 +92,7 @@ describe("lines of numbers", () => {
     ["", /Paste numbers/],
     ["1 2\n3 x", /“x” in row 2/],
     ["1 ".repeat(513), /1 rows of up to 513/],
-  ])("report the fault of %j", (text, says) => expect(parseLines(text)).toMatch(says));
+  ])("report the fault of %j", (text, message) => expect(parseLines(text)).toMatch(message));
 });
 
 describe("a distribution", () => {

@@ -94,9 +94,11 @@ describe("a quantized matrix", () => {
           const x =
             input.dtype === "f32" ? wide : encode(wide, { format: input.dtype, overflow: "nonfinite" });
           const { dialect, quantizer, format, tile } = choice;
-          const quantized = quantizerOf({ dialect, quantizer, format, tile }).quantize(x);
-          const values = (dequantizeAs(quantized, { dialect, dtype: "f32" }) as Tensor<"f32">).dataSync();
-          const elements = decode(quantized.copy("rowwise").data).dataSync();
+          const quantizedTensor = quantizerOf({ dialect, quantizer, format, tile }).quantize(x);
+          const values = (
+            dequantizeAs(quantizedTensor, { dialect, dtype: "f32" }) as Tensor<"f32">
+          ).dataSync();
+          const elements = decode(quantizedTensor.copy("rowwise").data).dataSync();
           for (let row = 0; row < rows; row++)
             for (let column = 0; column < columns; column++) {
               const [position, from] = [row * columns + column, row * width + column];
@@ -115,13 +117,13 @@ describe("a quantized matrix", () => {
   it("differs from another where codes or values do, and its elements are explained as they are", () => {
     const choices = fc.constantFrom(...CHOICES);
     fc.assert(
-      fc.property(matrix, choices, choices, fc.nat(), (drawnInput, firstChoice, secondChoice, where) => {
+      fc.property(matrix, choices, choices, fc.nat(), (drawnInput, firstChoice, secondChoice, seed) => {
         const pair = compare(
           quantize(backend, drawnInput, firstChoice),
           quantize(backend, drawnInput, secondChoice),
         );
         const { a, b } = pair;
-        const position = where % a.inputs.length;
+        const position = seed % a.inputs.length;
         const coordinates = [Math.floor(position / a.columns), position % a.columns] as const;
         const [firstSteps, secondSteps] = [
           explainElement(a, ...coordinates),
@@ -130,13 +132,13 @@ describe("a quantized matrix", () => {
         const difference = differenceAt(a, b, position);
         expect(pair.different.includes(position)).toBe(!Object.is(a.values[position], b.values[position]));
         if (difference !== "none") expect(explainDifference(firstSteps, secondSteps).words).not.toEqual([]);
-        for (const [q, explained] of [[a, firstSteps] as const, [b, secondSteps] as const]) {
+        for (const [q, explainedElement] of [[a, firstSteps] as const, [b, secondSteps] as const]) {
           const scale = scaleIndex(q, ...coordinates);
-          expect(explained.input).toBe(q.inputs[position]);
-          expect(explained.code).toBe(q.codes[position]);
-          expect(explained.scale.code).toBe(q.scales.codes[scale]);
-          expect(explained.dequantized.value).toBe(q.values[position]);
-          const { top = 0, bottom = q.rows, left = 0, right = q.columns } = explained.block ?? {};
+          expect(explainedElement.input).toBe(q.inputs[position]);
+          expect(explainedElement.code).toBe(q.codes[position]);
+          expect(explainedElement.scale.code).toBe(q.scales.codes[scale]);
+          expect(explainedElement.dequantized.value).toBe(q.values[position]);
+          const { top = 0, bottom = q.rows, left = 0, right = q.columns } = explainedElement.block ?? {};
           const { block, scales } = q;
           expect([top, left]).toEqual([
             coordinates[0] - (coordinates[0] % Math.max(block.rows, scales.lineRows)),

@@ -27,23 +27,23 @@ describe("the value that is quantized", () => {
     const x = wave(32, 64);
     const amax = tensor(backend(), [0]);
     const quantizer = new Float8Quantizer({ scale: tensor(backend(), [64]), amax, columnwise: true });
-    const fused = downloadQuantized(quantizer.activationQuantize(x, { kind: "gelu" }));
+    const fusedResult = downloadQuantized(quantizer.activationQuantize(x, { kind: "gelu" }));
     const record = download(amax);
     amax.write(Float32Array.of(0));
     const wide = activation(x, { kind: "gelu", outDtype: "f32" });
-    assertSameAnswer(fused, downloadQuantized(quantizer.quantize(wide)));
+    assertSameAnswer(fusedResult, downloadQuantized(quantizer.quantize(wide)));
     assertSameAnswer({ amax: record }, { amax: download(amax) });
     const narrow = downloadQuantized(quantizer.quantize(activation(x, { kind: "gelu" })));
-    expect(() => assertSameAnswer(fused, narrow)).toThrow(/rowwise.data/);
+    expect(() => assertSameAnswer(fusedResult, narrow)).toThrow(/rowwise.data/);
   });
 
   testInScope("MXFP8 reads the value in the type of the input", () => {
     const x = wave(32, 128);
     const quantizer = new MXFP8Quantizer({ columnwise: true });
-    const fused = downloadQuantized(quantizer.activationQuantize(x, { kind: "silu", gated: true }));
-    assertSameAnswer(fused, downloadQuantized(quantizer.quantize(gated(x, { kind: "silu" }))));
+    const fusedResult = downloadQuantized(quantizer.activationQuantize(x, { kind: "silu", gated: true }));
+    assertSameAnswer(fusedResult, downloadQuantized(quantizer.quantize(gated(x, { kind: "silu" }))));
     const wide = gated(x, { kind: "silu", outDtype: "f32" });
-    expect(() => assertSameAnswer(fused, downloadQuantized(quantizer.quantize(wide)))).toThrow();
+    expect(() => assertSameAnswer(fusedResult, downloadQuantized(quantizer.quantize(wide)))).toThrow();
   });
 
   testInScope("current scaling and NVFP4 cast the rounded value by the amax of the f32 one", () => {
@@ -60,18 +60,18 @@ describe("the value that is quantized", () => {
       exactResult,
       exactResult,
     ]);
-    const transformed = new NVFP4Quantizer({ columnwise: true, rht: true });
+    const transformingQuantizer = new NVFP4Quantizer({ columnwise: true, rht: true });
     assertSameAnswer(
-      downloadQuantized(transformed.activationQuantize(x, { kind: "gelu" })),
-      downloadQuantized(transformed.quantize(roundedResult)),
+      downloadQuantized(transformingQuantizer.activationQuantize(x, { kind: "gelu" })),
+      downloadQuantized(transformingQuantizer.quantize(roundedResult)),
     );
   });
 
   testInScope("a given amax is used unchanged", () => {
     const x = wave(16, 16);
     const quantizer = new Float8CurrentScalingQuantizer({ amax: tensor(backend(), [7]) });
-    const fused = quantizer.activationQuantize(x, { kind: "relu" });
-    expect(fused.copy("rowwise").scaleInv.dataSync()[0]).toBe(1 / 64);
+    const fusedResult = quantizer.activationQuantize(x, { kind: "relu" });
+    expect(fusedResult.copy("rowwise").scaleInv.dataSync()[0]).toBe(1 / 64);
   });
 
   it("the oracle gives three different results for these three rules", () => {

@@ -98,11 +98,11 @@ const SIZES = { rows: 32, from: 32, to: 64, middle: 64 };
 
 describe.each(rowsWhere(({ products }) => products !== undefined))("%s", (_, row) => {
   /** The number of fused gradient quantizations in a step, and the number of separate column sums. */
-  function columnSums(recipe: Parameters<typeof autocast>[0]["recipe"], biased = true) {
+  function columnSums(recipe: Parameters<typeof autocast>[0]["recipe"], hasBias = true) {
     using _scope = new Scope();
     using builtModule = row.build(backend(), SIZES);
     for (const [name, parameter] of builtModule.module.namedParameters()) {
-      if (!biased && /bias$/i.test(name)) parameter.requiresGrad = false;
+      if (!hasBias && /bias$/i.test(name)) parameter.requiresGrad = false;
     }
     const inputs = createInputs(backend(), builtModule, SIZES);
     const y = autocast({ recipe }, () => combineResults(builtModule.run(inputs)));
@@ -114,15 +114,15 @@ describe.each(rowsWhere(({ products }) => products !== undefined))("%s", (_, row
   }
 
   it.each(GRADIENT_RECIPE_NAMES)("%s quantizes a gradient with the sums of its columns", (name) => {
-    const [fused] = columnSums(recipeByName(name));
-    expect(fused).toBeGreaterThan(0);
+    const [fusedSums] = columnSums(recipeByName(name));
+    expect(fusedSums).toBeGreaterThan(0);
     expect(columnSums(recipeByName(name), false)).toEqual([0, 0]);
   });
 
   it("the caller's own quantizers get only the gradient", () => {
     const recipe = new CustomRecipe({ quantizerFactory: () => new MXFP8Quantizer() });
-    const [fused, separate] = columnSums(recipe);
-    expect([fused, separate]).toEqual([0, row.products?.(SIZES).length]);
+    const [fusedSums, separate] = columnSums(recipe);
+    expect([fusedSums, separate]).toEqual([0, row.products?.(SIZES).length]);
   });
 });
 

@@ -33,22 +33,22 @@ describe("the value that is quantized", () => {
     const [x, gamma, beta] = [multiplesMatrix(32, 64), rampValues(64), rampValues(64)];
     const record = tensor(backend(), [0]);
     const quantizer = new Float8Quantizer({ scale: tensor(backend(), [64]), amax: record, columnwise: true });
-    const fused = quantizer.normQuantize(x, { gamma, beta, eps: 1e-3, zeroCenteredGamma: true });
-    expect([fused.out.dtype, fused.out.shape]).toEqual(["bf16", [32, 64]]);
-    const recorded = download(record);
+    const fusedResult = quantizer.normQuantize(x, { gamma, beta, eps: 1e-3, zeroCenteredGamma: true });
+    expect([fusedResult.out.dtype, fusedResult.out.shape]).toEqual(["bf16", [32, 64]]);
+    const recordedAmax = download(record);
     record.write(Float32Array.of(0));
     const options = { eps: 1e-3, zeroCenteredGamma: true };
     const wide = layerNorm(x, gamma, beta, { ...options, outDtype: "f32" });
-    assertSameAnswer(downloadQuantized(fused.out), downloadQuantized(quantizer.quantize(wide.out)));
-    assertSameAnswer({ amax: recorded }, { amax: download(record) });
+    assertSameAnswer(downloadQuantized(fusedResult.out), downloadQuantized(quantizer.quantize(wide.out)));
+    assertSameAnswer({ amax: recordedAmax }, { amax: download(record) });
     for (const statistic of ["mean", "rstd"] as const) {
       assertSameAnswer(
-        { [statistic]: download(fused[statistic] as Tensor) },
+        { [statistic]: download(fusedResult[statistic] as Tensor) },
         { [statistic]: download(wide[statistic] as Tensor) },
       );
     }
     const narrow = quantizer.quantize(layerNorm(x, gamma, beta, options).out);
-    expect(() => assertSameAnswer(downloadQuantized(fused.out), downloadQuantized(narrow))).toThrow(
+    expect(() => assertSameAnswer(downloadQuantized(fusedResult.out), downloadQuantized(narrow))).toThrow(
       /rowwise.data/,
     );
   });
@@ -82,10 +82,10 @@ describe("the value that is quantized", () => {
       const [x, gamma] = [multiplesMatrix(32, 64), rampValues(64)];
       const usage = { rowwise: true, columnwise: true };
       for (const quantizer of [new MXFP8Quantizer(usage), new NVFP4Quantizer({ ...usage, rht: true })]) {
-        const fused = quantizer.normQuantize(x, { gamma });
-        expect(fused.mean).toBeUndefined();
+        const fusedResult = quantizer.normQuantize(x, { gamma });
+        expect(fusedResult.mean).toBeUndefined();
         const twoSteps = quantizer.quantize(rmsNorm(x, gamma).out);
-        assertSameAnswer(downloadQuantized(fused.out), downloadQuantized(twoSteps));
+        assertSameAnswer(downloadQuantized(fusedResult.out), downloadQuantized(twoSteps));
       }
     },
   );

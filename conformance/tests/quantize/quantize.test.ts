@@ -102,9 +102,9 @@ describe("shapes", () => {
 
     testInScope(`${name}: makeEmpty gives a tensor that quantize_ can fill`, () => {
       const x = source(backend(), [64, 32]);
-      const quantized = make(name).makeEmpty(backend(), [64, 32]);
-      make(name).updateQuantized(x, quantized);
-      assertSameAnswer(downloadQuantized(quantized), downloadQuantized(make(name).quantize(x)));
+      const emptyQuantized = make(name).makeEmpty(backend(), [64, 32]);
+      make(name).updateQuantized(x, emptyQuantized);
+      assertSameAnswer(downloadQuantized(emptyQuantized), downloadQuantized(make(name).quantize(x)));
     });
   }
 
@@ -223,9 +223,10 @@ describe("fp8 per block", () => {
         [140, 200],
         [140, 2],
       ]);
-      const [compactCodes, turned] = [compact.data.dataSync(), ready.data.dataSync()];
+      const [compactCodes, readyCodes] = [compact.data.dataSync(), ready.data.dataSync()];
       compactCodes.forEach((code, i) => {
-        if (code !== turned[(i % 140) * 200 + Math.floor(i / 140)]) throw new Error(`element ${i} differs`);
+        if (code !== readyCodes[(i % 140) * 200 + Math.floor(i / 140)])
+          throw new Error(`element ${i} differs`);
       });
     },
   );

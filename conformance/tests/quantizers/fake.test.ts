@@ -17,7 +17,7 @@ import { useBackend } from "../harness/suite.js";
 const backend = useBackend();
 const values = Float32Array.from({ length: 64 * 32 }, (_, i) => Math.sin(i) * 2 ** (i % 9));
 
-function decoded(quantizer: Quantizer, x: Tensor, copy: "rowwise" | "columnwise"): unknown {
+function decodedValues(quantizer: Quantizer, x: Tensor, copy: "rowwise" | "columnwise"): unknown {
   const usage = { rowwise: copy === "rowwise", columnwise: copy === "columnwise" };
   return quantizer.setUsage(usage).quantize(x).dequantize("f32").dataSync();
 }
@@ -26,7 +26,7 @@ it("returns the values of the rowwise copy", () => {
   using _ = new Scope();
   const x = tensor(backend(), values, [64, 32]);
   const fake = new FakeQuantizer(new MXFP4Quantizer({ columnwise: true }));
-  expect(fake.quantize(x).dataSync()).toEqual(decoded(new MXFP4Quantizer(), x, "rowwise"));
+  expect(fake.quantize(x).dataSync()).toEqual(decodedValues(new MXFP4Quantizer(), x, "rowwise"));
   expect(fake.quantizer).toBeInstanceOf(MXFP4Quantizer);
 });
 
@@ -39,7 +39,7 @@ it("makes one copy of a hybrid quantizer", () => {
   ];
   const { rowwise, columnwise } = new HybridQuantizer({ rowwiseQuantizer, columnwiseQuantizer }).quantize(x);
   expect(rowwise).toHaveProperty("spec.quantizer", "mxfp8");
-  expect((columnwise as Tensor).dataSync()).toEqual(decoded(new MXFP4Quantizer(), x, "columnwise"));
+  expect((columnwise as Tensor).dataSync()).toEqual(decodedValues(new MXFP4Quantizer(), x, "columnwise"));
 });
 
 it.each([undefined, new IdentityQuantizer(), "mxfp8"])("refuses %s", (quantizer) => {

@@ -156,9 +156,9 @@ describe("the limit of the amax", () => {
             dtype,
           );
         const quantizerWith = (amaxLimit: number) => new SpecQuantizer({ ...spec, amaxLimit }, ROWWISE);
-        const bounded = quantizerWith(limit).quantize(withAmaxes(amaxes)).copy("rowwise").scaleInv;
+        const boundedScales = quantizerWith(limit).quantize(withAmaxes(amaxes)).copy("rowwise").scaleInv;
         sameBytes(
-          bounded,
+          boundedScales,
           quantizerWith(0)
             .quantize(withAmaxes(amaxes.map((amax) => Math.min(amax, limit))))
             .copy("rowwise").scaleInv,

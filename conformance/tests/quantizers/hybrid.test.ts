@@ -112,10 +112,12 @@ it.each(
     const columnwiseCopy = copyOf(columnwise, columnwiseSource === "original" ? x : values, "columnwise");
     expect(bits(quantizedTensor.rowwise)).toEqual(hasRowwise ? bits(rowwiseCopy) : undefined);
     expect(bits(quantizedTensor.columnwise)).toEqual(hasColumnwise ? bits(columnwiseCopy) : undefined);
-    const decoded = hasRowwise ? rowwiseCopy : columnwiseCopy;
+    const sourceCopy = hasRowwise ? rowwiseCopy : columnwiseCopy;
     expect(bits(quantizedTensor.dequantize("f32"))).toEqual(
       bits(
-        decoded instanceof QuantizedTensor ? decoded.dequantize("f32") : castTo(wideOf("t", decoded), "f32"),
+        sourceCopy instanceof QuantizedTensor
+          ? sourceCopy.dequantize("f32")
+          : castTo(wideOf("t", sourceCopy), "f32"),
       ),
     );
     expect([quantizedTensor.shape, quantizedTensor.dtype]).toEqual([[...SHAPE], dtype]);
@@ -163,9 +165,9 @@ it("gives copies that the caller owns", () => {
     expect((quantizedTensor.columnwise as Tensor).disposed).toBe(false);
   }
   expect(backend().memoryUse().live).toBe(liveBefore);
-  using shared = new IdentityQuantizer().quantize(x);
+  using sharedResult = new IdentityQuantizer().quantize(x);
   x.write(source(2, "bf16").dataSync());
-  expect(bits(shared)).toEqual(bits(x));
+  expect(bits(sharedResult)).toEqual(bits(x));
 });
 
 describe("HybridQuantizer", () => {

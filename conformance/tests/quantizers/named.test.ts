@@ -191,9 +191,10 @@ testInScope(
     const scale = tensor(backend(), [1]);
     for (const name of BLOCK_FORMAT_NAMES)
       for (const tile of blockFormat(name).tiles)
-        for (const gathered of [undefined, false, true])
-          expect(quantizerNamed(name, { tile, scale, gathered }).spec.compact, `${name} ${tile}`).toBe(
-            gathered === true && name === "fp8-block" && tile === "1x128",
-          );
+        for (const isGathered of [undefined, false, true])
+          expect(
+            quantizerNamed(name, { tile, scale, gathered: isGathered }).spec.compact,
+            `${name} ${tile}`,
+          ).toBe(isGathered === true && name === "fp8-block" && tile === "1x128");
   },
 );

@@ -94,8 +94,8 @@ it("lists that do not fit are refused, and nothing is left", () => {
   );
   const liveBefore = backend().memoryUse().live;
   const narrow = tensor(backend(), new Float32Array(16), [1, 16]);
-  const created = backend().memoryUse().live;
+  const createdBytes = backend().memoryUse().live;
   expect(() => multiQuantize([x, narrow], [q, q])).toThrow(ShapeError);
-  expect(backend().memoryUse().live).toBe(created);
-  expect(created).toBeGreaterThan(liveBefore);
+  expect(backend().memoryUse().live).toBe(createdBytes);
+  expect(createdBytes).toBeGreaterThan(liveBefore);
 });

@@ -70,13 +70,13 @@ const drawnOf = (choices: fc.Arbitrary<QuantizeSpec>): fc.Arbitrary<Drawn> =>
         seed: fc.bigInt({ min: 0n, max: 2n ** 64n - 1n }),
         offset: fc.bigInt({ min: 0n, max: 2n ** 64n - 1n }),
       })
-      .map(({ along, across, anyRows, ...rest }) => {
+      .map(({ along: unitsAlong, across: unitsAcross, anyRows, ...rest }) => {
         const unit = Math.max(16, tileSize(spec.tile)[1], BLOCK_FORMATS[spec.quantizer].multiple);
         const pieces = rest.dimension === "columns" ? rest.pieces : 1;
         const isLarge = unit * rest.ranks > 64;
         const [dividedSize, otherSize] = [
-          unit * rest.ranks * pieces * (isLarge ? 1 : along),
-          unit * (isLarge ? 1 : across),
+          unit * rest.ranks * pieces * (isLarge ? 1 : unitsAlong),
+          unit * (isLarge ? 1 : unitsAcross),
         ];
         const [rows, columns] =
           rest.dimension === "rows" ? [dividedSize, otherSize] : [anyRows ?? otherSize, dividedSize];
@@ -135,12 +135,12 @@ function start(group: ProcessGroup, matrix: Matrix, plan: Drawn): () => Promise<
   const x = wideTensor(group.backend, ownMatrix.data, ownMatrix.shape, ownMatrix.dtype);
   const quantizer = quantizerOf(plan, { group, dimension, pieces });
   const derives = isDirectionless(plan.spec);
-  const quantized = quantizer.setUsage(derives ? { rowwise: true } : {}).quantize(x);
+  const quantizedTensor = quantizer.setUsage(derives ? { rowwise: true } : {}).quantize(x);
   const sentTensor =
     dimension === "rows" && pieces === 1
-      ? gatherQuantized(group, quantized, plan.usage, quantizer)
+      ? gatherQuantized(group, quantizedTensor, plan.usage, quantizer)
       : undefined;
-  return reader(scope, [["own", quantized], ...(sentTensor ? [["whole", sentTensor] as const] : [])]);
+  return reader(scope, [["own", quantizedTensor], ...(sentTensor ? [["whole", sentTensor] as const] : [])]);
 }
 
 /** Reads the tensors of quantized tensors after all ranks have contributed to them. */
@@ -169,11 +169,11 @@ function reader(
 }
 
 /** Returns a rank's slice of the codes or scales of the full tensor, which may be stored transposed. */
-function slice(x: PlainTensor, plan: Drawn, rank: number, transposed: boolean): PlainTensor {
+function slice(x: PlainTensor, plan: Drawn, rank: number, isTransposed: boolean): PlainTensor {
   const [rows, columns] = x.shape as [number, number];
   const { codes } = x;
   const { dimension, ranks, pieces } = plan;
-  const cuts = (dimension === "rows") !== transposed ? 0 : 1;
+  const cuts = (dimension === "rows") !== isTransposed ? 0 : 1;
   const division = { ranks, pieces, mode: "column", sequence: false } as const;
   const indicesUpTo = (count: number): number[] => Array.from({ length: count }, (_, i) => i);
   const rowIndices = cuts === 0 ? rankIndices(division, rank, rows) : indicesUpTo(rows);

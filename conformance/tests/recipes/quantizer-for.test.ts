@@ -397,11 +397,11 @@ describe.each(DATAPATH_FAMILIES)("on the datapath %s", (datapath) => {
   it("each recipe is supported, emulated, or refused with a reason, and the backend is asked once", async () => {
     const openedBackend: Backend = await openBackend("wasm", { threads: 1, datapath });
     try {
-      const ask = vi.spyOn(openedBackend, "supports");
+      const supports = vi.spyOn(openedBackend, "supports");
       const answers = Object.values(SUBJECTS).map(({ make }) => {
-        const [support, times] = [checkRecipeSupport(make({}), openedBackend), ask.mock.calls.length];
+        const [support, times] = [checkRecipeSupport(make({}), openedBackend), supports.mock.calls.length];
         expect(checkRecipeSupport(make({}), openedBackend)).toBe(support);
-        expect(ask.mock.calls.length).toBe(times);
+        expect(supports.mock.calls.length).toBe(times);
         const enter = () => autocast({ backend: openedBackend, recipe: make({}) }, () => undefined);
         if (support.ok) enter();
         else expect(enter).toThrow(UnsupportedError);

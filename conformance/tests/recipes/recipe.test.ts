@@ -101,9 +101,9 @@ describe("the environment", () => {
         expect(make().key).toBe(qparamsBefore.key);
       }
       vi.stubEnv(name, "1");
-      const switched = make().qparams(role);
-      expect(switched[field]).not.toBe(expectedQparams[field]);
-      expect({ ...switched, [field]: expectedQparams[field] }).toEqual(expectedQparams);
+      const switchedOn = make().qparams(role);
+      expect(switchedOn[field]).not.toBe(expectedQparams[field]);
+      expect({ ...switchedOn, [field]: expectedQparams[field] }).toEqual(expectedQparams);
       expect(qparamsBefore.qparams(role)).toEqual(expectedQparams);
       expect(make().key).not.toBe(qparamsBefore.key);
     },
@@ -193,14 +193,14 @@ describe("another recipe in the next iteration", () => {
   });
 
   it("of another class warns, and the cached weight is quantized again", () => {
-    const warned = vi.spyOn(console, "warn").mockImplementation(() => {});
+    const warn = vi.spyOn(console, "warn").mockImplementation(() => {});
     using layer = createLinear(backend(), 1);
     bitsOf(layer, RECIPES.delayed(), 1, true);
-    expect(warned).not.toHaveBeenCalled();
+    expect(warn).not.toHaveBeenCalled();
     for (const recipe of [RECIPES.current(), RECIPES.mxfp8(), RECIPES.nvfp4(), RECIPES.block()])
       expect(bitsOf(layer, recipe, 2, false)).toEqual(bitsOfNewLayer(recipe, 2));
-    expect(warned.mock.calls.map(([text]) => text.includes("scales and histories"))).not.toContain(false);
-    expect(warned.mock.calls.map(([text]) => /from (\w+) to (\w+)/.exec(text)?.slice(1))).toEqual([
+    expect(warn.mock.calls.map(([text]) => text.includes("scales and histories"))).not.toContain(false);
+    expect(warn.mock.calls.map(([text]) => /from (\w+) to (\w+)/.exec(text)?.slice(1))).toEqual([
       ["DelayedScaling", "Float8CurrentScaling"],
       ["Float8CurrentScaling", "MXFP8BlockScaling"],
       ["MXFP8BlockScaling", "NVFP4BlockScaling"],
@@ -210,14 +210,14 @@ describe("another recipe in the next iteration", () => {
   });
 
   it("warns exactly where its class is not that of the pass before, unless a state was restored since", () => {
-    const warned = vi.spyOn(console, "warn").mockImplementation(() => {});
+    const warn = vi.spyOn(console, "warn").mockImplementation(() => {});
     const commands = fc.array(fc.constantFrom("delayed", "current", "mxfp8", "restore"), { maxLength: 8 });
     fc.assert(
       fc.property(commands, (sequence) => {
         using layer = createLinear(backend(), 1, {}, SIZE);
         let last: string | undefined;
         for (const command of sequence) {
-          warned.mockClear();
+          warn.mockClear();
           if (command === "restore")
             linearQuantization(layer).restore(linearQuantization(layer).snapshotSync());
           else
@@ -227,7 +227,7 @@ describe("another recipe in the next iteration", () => {
               ),
             );
           const isOther = command !== "restore" && last !== undefined && last !== command;
-          expect(warned).toHaveBeenCalledTimes(isOther ? 1 : 0);
+          expect(warn).toHaveBeenCalledTimes(isOther ? 1 : 0);
           last = command === "restore" ? undefined : command;
         }
       }),
@@ -236,7 +236,7 @@ describe("another recipe in the next iteration", () => {
   });
 
   it("of the same class with other options is used without a warning", () => {
-    const warned = vi.spyOn(console, "warn").mockImplementation(() => {});
+    const warn = vi.spyOn(console, "warn").mockImplementation(() => {});
     using layer = createLinear(backend(), 1);
     const pairs = [
       [new NVFP4BlockScaling(), new NVFP4BlockScaling({ disable2dQuantization: true })],
@@ -244,10 +244,10 @@ describe("another recipe in the next iteration", () => {
     ] as const;
     for (const [recipeBefore, recipeAfter] of pairs) {
       bitsOf(layer, recipeBefore, 1, true);
-      warned.mockClear();
+      warn.mockClear();
       expect(bitsOf(layer, recipeAfter, 2, false)).toEqual(bitsOfNewLayer(recipeAfter, 2));
       expect(bitsOfNewLayer(recipeBefore, 2)).not.toEqual(bitsOfNewLayer(recipeAfter, 2));
-      expect(warned).not.toHaveBeenCalled();
+      expect(warn).not.toHaveBeenCalled();
     }
   });
 
@@ -359,8 +359,8 @@ describe("the caller's own quantizers", () => {
 
   testInScope("whose creation fails leave the layer unchanged", () => {
     using layer = createLinear(backend(), 1);
-    const delayed = RECIPES.delayed();
-    bitsOf(layer, delayed, 1, true);
+    const delayedRecipe = RECIPES.delayed();
+    bitsOf(layer, delayedRecipe, 1, true);
     const stateBefore = stateOf(layer);
     const broken = new CustomRecipe({
       quantizerFactory: () => {
@@ -370,7 +370,7 @@ describe("the caller's own quantizers", () => {
     expect(() => bitsOf(layer, broken, 1)).toThrow("no quantizer today");
     expect(stateOf(layer)).toEqual(stateBefore);
     layer.weight.tensor.write(new Uint8Array(layer.weight.tensor.byteLength));
-    expect(bitsOf(layer, delayed, 1, false).some((code) => code !== 0)).toBe(true);
+    expect(bitsOf(layer, delayedRecipe, 1, false).some((code) => code !== 0)).toBe(true);
   });
 });
 
@@ -379,7 +379,7 @@ describe("between a forward and a backward pass", () => {
     "another recipe may be used, and %s gives the same bits as without that",
     (name) => {
       vi.spyOn(console, "warn").mockImplementation(() => {});
-      const [disturbed, calm] = [true, false].map((disturbs) => {
+      const [disturbedResults, calm] = [true, false].map((disturbs) => {
         using _scope = new Scope();
         using layer = createLinear(backend(), 1);
         const x = new Variable(drawMatrix(backend(), 1), true);
@@ -392,7 +392,7 @@ describe("between a forward and a backward pass", () => {
         x.zeroGrad();
         return digests;
       });
-      expect(disturbed).toEqual(calm);
+      expect(disturbedResults).toEqual(calm);
     },
   );
 });

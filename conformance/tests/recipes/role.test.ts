@@ -44,10 +44,10 @@ it("each factory call names the layer as namedQuantizations does, once for each 
   using model = new Model();
   const roles: QuantizerRole[] = [];
   const recipe = new CustomRecipe({
-    quantizerFactory: (role, where) => {
-      expect(where.tensorType).toBe(role);
-      expect(Object.isFrozen(where)).toBe(true);
-      roles.push(where);
+    quantizerFactory: (role, position) => {
+      expect(position.tensorType).toBe(role);
+      expect(Object.isFrozen(position)).toBe(true);
+      roles.push(position);
       return new MXFP8Quantizer();
     },
   });

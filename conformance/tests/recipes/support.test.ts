@@ -25,20 +25,20 @@ afterEach(async () => {
 
 describe.each(DATAPATH_FAMILIES)("on the datapath %s", (datapath) => {
   const expected = datapath === "blackwell" ? MXFP8BlockScaling : DelayedScaling;
-  const open = async (): Promise<Backend> => {
+  const openDefault = async (): Promise<Backend> => {
     const backend = await openBackend("wasm", { threads: 1, datapath });
     backends.push(backend);
     return backend;
   };
 
   it(`the default recipe is ${expected.name}, with its defaults`, async () => {
-    const recipe = getDefaultRecipe(await open());
+    const recipe = getDefaultRecipe(await openDefault());
     expect(recipe).toBeInstanceOf(expected);
     expect(recipe.key).toBe(new expected().key);
   });
 
   it("a region of that backend has the default recipe by default, and a region without a backend delayed scaling", async () => {
-    const backend = await open();
+    const backend = await openDefault();
     expect(autocast({ backend }, () => currentRegion()?.recipe.key)).toBe(new expected().key);
     expect(autocast({}, () => currentRegion()?.recipe.key)).toBe(new DelayedScaling().key);
     {
@@ -51,7 +51,7 @@ describe.each(DATAPATH_FAMILIES)("on the datapath %s", (datapath) => {
   });
 
   it("a layer computes by the default recipe", async () => {
-    const backend = await open();
+    const backend = await openDefault();
     using _scope = new Scope();
     using layer = new Linear(backend, 32, 32, { random: new RandomState(1n) });
     const x = drawnTensor(backend, 1, [32, 32], "bf16", 2);

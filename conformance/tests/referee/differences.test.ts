@@ -79,7 +79,7 @@ function reverseValues(run: RecordedRun, operand: unknown, dim: number): unknown
 }
 
 /** One ulp toward zero in the first ordinary element, as if the cast truncated. */
-const truncated: Plant = plantWords((values) => {
+const truncateValues: Plant = plantWords((values) => {
   const i = values.findIndex(
     (bits) => (bits & 0x7f80) !== 0x7f80 && (bits & 0x7f) !== 0 && (bits & 0x7f80) !== 0,
   );
@@ -178,7 +178,13 @@ const FAULTS: readonly Fault[] = [
     occurrence: 2,
     plant: withArguments((operation, run) => changeScale(operation, run, true)),
   },
-  { name: "a cast that truncates", run: "block", schema: "aten::_to_copy", occurrence: 1, plant: truncated },
+  {
+    name: "a cast that truncates",
+    run: "block",
+    schema: "aten::_to_copy",
+    occurrence: 1,
+    plant: truncateValues,
+  },
   {
     name: "a cast that saturates",
     run: "operators",
@@ -312,7 +318,7 @@ describe("a planted fault", () => {
 
   it.each(FAULTS.map((fault) => [fault.name, fault] as const))(
     "%s is named",
-    async (_, { run: name, schema, occurrence = 0, plant, says }) => {
+    async (_, { run: name, schema, occurrence = 0, plant, says: message }) => {
       const run = await RecordedRun.read(name);
       const positions = run.operations.flatMap((operation, i) => (operation.schema === schema ? [i] : []));
       const index = positions[occurrence] as number;
@@ -326,7 +332,7 @@ describe("a planted fault", () => {
       expect(report.verdicts[index].schema).toBe(schema);
       const text = (await w.run("replay", "@run")).stdout;
       expect(text).toContain(`operation ${index}, ${schema}: differs`);
-      if (says) expect(text).toMatch(says);
+      if (message) expect(text).toMatch(message);
     },
   );
 });

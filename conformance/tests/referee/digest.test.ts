@@ -12,12 +12,12 @@ function byDefinition(bytes: Uint8Array): string {
     const digestWords = paddedBytes
       .slice(Number(4n * i), Number(4n * i) + 4)
       .reduceRight((sum, byte) => 256n * sum + BigInt(byte), 0n);
-    let mixed = low(digestWords + i * 0x9e3779b1n);
-    mixed ^= mixed >> 16n;
-    mixed = low(mixed * 0x7feb352dn);
-    mixed ^= mixed >> 15n;
-    lowSum = low(lowSum + mixed);
-    highSum = low(highSum + mixed * (2n * i + 1n));
+    let mixedWord = low(digestWords + i * 0x9e3779b1n);
+    mixedWord ^= mixedWord >> 16n;
+    mixedWord = low(mixedWord * 0x7feb352dn);
+    mixedWord ^= mixedWord >> 15n;
+    lowSum = low(lowSum + mixedWord);
+    highSum = low(highSum + mixedWord * (2n * i + 1n));
   }
   return [lowSum, highSum].map((sum) => sum.toString(16).padStart(8, "0")).join("");
 }

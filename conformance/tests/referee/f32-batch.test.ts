@@ -42,8 +42,8 @@ describe("a batch of f32 products", () => {
         sizes,
         fc.infiniteStream(fc.integer({ min: -999, max: 999 })),
         ({ batch, m, n, k }, stream) => {
-          const take = (count: number) => [...stream.take(count)];
-          const [a, b] = [take(batch * m * k), take(batch * k * n)];
+          const takeNumbers = (count: number) => [...stream.take(count)];
+          const [a, b] = [takeNumbers(batch * m * k), takeNumbers(batch * k * n)];
           const expected = Array.from({ length: batch * m * n }, (_, i) => {
             const [row, column] = [Math.floor(i / n), i % n];
             const begin = Math.floor(row / m) * k;
@@ -120,11 +120,16 @@ function mathAttention(query: Value, key: Value, value: Value, isCausal: boolean
   const scaledQuery = resultOf("aten::mul.Tensor", wide(query, queries), factor);
   const scaledKey = transposeLastDims(resultOf("aten::mul.Tensor", wide(key, keys), factor));
   const scores = toFloat32(backend, resultOf("aten::bmm", scaledQuery, scaledKey));
-  const masked = scores.map((score, i) =>
+  const maskedScores = scores.map((score, i) =>
     isCausal && i % keys > Math.floor(i / keys) % queries ? Number.NEGATIVE_INFINITY : score,
   );
   const fullShape = [batch * heads, queries, keys];
-  const probabilities = resultOf("aten::_softmax", roundedValue(backend, "F32", fullShape, masked), 2, false);
+  const probabilities = resultOf(
+    "aten::_softmax",
+    roundedValue(backend, "F32", fullShape, maskedScores),
+    2,
+    false,
+  );
   const out = resultOf("aten::bmm", probabilities, wide(value, keys));
   return [conversion(backend, out, dtype), conversion(backend, probabilities, dtype)];
 }

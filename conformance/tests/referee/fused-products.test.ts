@@ -73,11 +73,11 @@ describe("a product in lanes", () => {
     const call = callOf(a, b);
     for (const lanes of [candidateLanes(call)[1], candidateLanes(call)[5], candidateLanes(call).at(-1)]) {
       if (!lanes) throw new Error("there are candidates");
-      const recorded = fusedResult(call, lanes);
-      expect(searchLanes(call, recorded)).toEqual(lanes);
-      const changedBytes = recorded.bytes.slice();
+      const recordedProduct = fusedResult(call, lanes);
+      expect(searchLanes(call, recordedProduct)).toEqual(lanes);
+      const changedBytes = recordedProduct.bytes.slice();
       changedBytes[changedBytes.length - 4] = (changedBytes.at(-4) as number) ^ 1;
-      expect(searchLanes(call, { ...recorded, bytes: changedBytes })).toBeUndefined();
+      expect(searchLanes(call, { ...recordedProduct, bytes: changedBytes })).toBeUndefined();
     }
   });
 });
@@ -86,18 +86,18 @@ describe("a recorded f32 product", () => {
   const w = useWorkspace();
 
   async function record(change: (out: Value) => Value, count: number, run: number) {
-    const recording = await RecordedRun.read("moves");
-    Object.assign(recording.contract, { chip: "h200", versions: { torch: "2.11.0" } });
+    const recordedRun = await RecordedRun.read("moves");
+    Object.assign(recordedRun.contract, { chip: "h200", versions: { torch: "2.11.0" } });
     const [a, b] = [matrix(5, 256, 1), matrix(256, 24, 2)];
     const out = change(fusedResult(callOf(a, b), { count, run, join: "ascending" }));
     const operation: LoggedOperation = {
       schema: "aten::mm",
-      args: [recording.add(a), recording.add(b)],
+      args: [recordedRun.add(a), recordedRun.add(b)],
       kwargs: {},
-      outputs: [recording.add(out)],
+      outputs: [recordedRun.add(out)],
     };
-    recording.operations.splice(0, recording.operations.length, operation);
-    await recording.write(w.path("run"));
+    recordedRun.operations.splice(0, recordedRun.operations.length, operation);
+    await recordedRun.write(w.path("run"));
   }
 
   async function verdict(): Promise<unknown> {

@@ -33,10 +33,10 @@ it.each([
   const names = ["self", "grads", "exp_avgs", "exp_avg_sqs", "max_exp_avg_sqs", "state_steps"];
   const filledTensor = (value: number): number[] => PAIRS.map(() => value);
   // gradients of 0 halve both averages
-  const doubled = squares.map((square) => 2 * square);
-  const lists = [filledTensor(1), filledTensor(0), filledTensor(1), doubled, maxima, [1]].map((values) => [
-    f32(values),
-  ]);
+  const doubledSquares = squares.map((square) => 2 * square);
+  const lists = [filledTensor(1), filledTensor(0), filledTensor(1), doubledSquares, maxima, [1]].map(
+    (values) => [f32(values)],
+  );
   const numbers = {
     lr: 0.5,
     beta1: 0.5,

@@ -61,11 +61,13 @@ describe("the number of splits", () => {
       fc.property(product, ({ kind, rows, columns, depth, splits, seed }) => {
         using _ = new Scope();
         const options = drawnProduct(kind, rows, columns, depth, seed);
-        const recorded = toValue(gemm({ ...options, splitK: splits }).out);
-        const splitK = searchProduct(options, recorded, SPLIT_PRODUCTS)?.settings.splitK;
+        const recordedProduct = toValue(gemm({ ...options, splitK: splits }).out);
+        const splitK = searchProduct(options, recordedProduct, SPLIT_PRODUCTS)?.settings.splitK;
         expect(splitK).toBeGreaterThanOrEqual(2);
         expect(splitK).toBeLessThanOrEqual(splits);
-        expect(toValue(gemm({ ...options, splitK: splitK as number }).out).bytes).toEqual(recorded.bytes);
+        expect(toValue(gemm({ ...options, splitK: splitK as number }).out).bytes).toEqual(
+          recordedProduct.bytes,
+        );
       }),
       { numRuns: draws(60) },
     );
@@ -76,12 +78,12 @@ describe("the number of splits", () => {
       fc.property(product, fc.nat(), ({ kind, rows, columns, depth, splits, seed }, position) => {
         using _ = new Scope();
         const options = drawnProduct(kind, rows, columns, depth, seed);
-        const recorded = toValue(gemm({ ...options, splitK: splits }).out);
-        const bytes = recorded.bytes.slice();
+        const recordedProduct = toValue(gemm({ ...options, splitK: splits }).out);
+        const bytes = recordedProduct.bytes.slice();
         const offset = 4 * (position % (bytes.length / 4));
         bytes[offset] = (bytes[offset] as number) ^ 1;
         // another number of splits may give this very bit
-        const splitK = searchProduct(options, { ...recorded, bytes }, SPLIT_PRODUCTS)?.settings.splitK;
+        const splitK = searchProduct(options, { ...recordedProduct, bytes }, SPLIT_PRODUCTS)?.settings.splitK;
         if (splitK !== undefined) expect(toValue(gemm({ ...options, splitK }).out).bytes).toEqual(bytes);
       }),
       { numRuns: draws(30) },

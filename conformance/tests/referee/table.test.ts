@@ -20,7 +20,7 @@ interface Report {
   }[];
 }
 
-async function replayed(path: string): Promise<Report> {
+async function replayReport(path: string): Promise<Report> {
   return JSON.parse((await w.run("replay", path, "--json")).stdout);
 }
 
@@ -51,22 +51,22 @@ describe("a recorded run", () => {
     // an f16 cube: a CPU rounds it once, a GPU rounds the square first
     ["roundings", [], ["aten::pow.Tensor_Scalar"]],
   ])("of PyTorch's own CPU, %s, has the bits of the models", async (name, unknown, differingSchemas) => {
-    const { operations, same, verdicts, reasons } = await replayed(runPath(name));
-    const differing = verdicts.filter(({ verdict }) => verdict === "differs");
-    expect(differing.map(({ schema }) => schema)).toEqual(differingSchemas);
+    const { operations, same, verdicts, reasons } = await replayReport(runPath(name));
+    const differingVerdicts = verdicts.filter(({ verdict }) => verdict === "differs");
+    expect(differingVerdicts.map(({ schema }) => schema)).toEqual(differingSchemas);
     expect([...new Set(reasons.map(({ schema }) => schema))].toSorted()).toEqual(unknown);
     expect(same).toBeGreaterThan(0.9 * operations);
   });
 
   it.each(STEPS)("of a training step on an H200, %s, has the bits of the models", async (name) => {
-    const { operations, same, unverified } = await replayed(runPath(name));
+    const { operations, same, unverified } = await replayReport(runPath(name));
     expect({ same, unverified }).toEqual({ same: operations, unverified: 0 });
     const contract = JSON.parse(readFileSync(`${runPath(name)}/contract.json`, "utf8"));
     expect(contract).toMatchObject({ chip: "h200", computed_by: "device" });
   });
 
   it("inside reference is the same, and unverified where a row has no witness", async () => {
-    const { differs, reasons, verdicts } = await replayed(runPath("operators"));
+    const { differs, reasons, verdicts } = await replayReport(runPath("operators"));
     expect({ differs, reasons }).toEqual({ differs: 0, reasons: [] });
     for (const { schema, verdict, unverified = false } of verdicts) {
       const row = findRow(schema)?.row;
@@ -75,7 +75,7 @@ describe("a recorded run", () => {
   });
 
   it("is confirmed for small products, with scales of tensors, of rows and of blocks", async () => {
-    const { verdicts } = await replayed(runPath("operators"));
+    const { verdicts } = await replayReport(runPath("operators"));
     const countOf = (name: string) =>
       verdicts.filter(({ schema }) => schema === name).map(({ unverified = false }) => unverified);
     expect(countOf("aten::_scaled_mm")).toEqual([false, false, false, false]);
@@ -93,7 +93,7 @@ describe("a recorded run", () => {
     const run = await RecordedRun.read("operators");
     run.contract.versions = { torch: "2.9.1" };
     await run.write(w.path("run"));
-    const { verdicts } = await replayed(w.path("run"));
+    const { verdicts } = await replayReport(w.path("run"));
     for (const { schema, unverified } of verdicts)
       expect(unverified ?? false, schema).toBe(findRow(schema)?.row.kind === "computes");
   });
@@ -105,17 +105,17 @@ describe("the table of operators", () => {
       ...["moves", "roundings", "operators", ...STEPS].flatMap(schemasOf),
       ...recordedSchemas(),
     ];
-    const used = new Set(usedRows.map((schema) => findRow(schema)?.row));
-    const unused = Object.entries(OPERATORS).filter(([, row]) => !used.has(row));
-    expect(unused.map(([name]) => name)).toEqual([]);
+    const rowsInUse = new Set(usedRows.map((schema) => findRow(schema)?.row));
+    const unusedRows = Object.entries(OPERATORS).filter(([, row]) => !rowsInUse.has(row));
+    expect(unusedRows.map(([name]) => name)).toEqual([]);
   });
 
   it("names a witness only for operators that a GPU was recorded running", () => {
-    const recorded = new Set([...STEPS.flatMap(schemasOf), ...recordedSchemas()]);
-    const claimed = Object.entries(OPERATORS).filter(
+    const knownSchemas = new Set([...STEPS.flatMap(schemasOf), ...recordedSchemas()]);
+    const claimedOperators = Object.entries(OPERATORS).filter(
       ([, { kind, witness }]) => kind === "computes" && witness,
     );
-    expect(claimed.map(([name]) => name).filter((name) => !recorded.has(name))).toEqual([]);
+    expect(claimedOperators.map(([name]) => name).filter((name) => !knownSchemas.has(name))).toEqual([]);
   });
 
   it("is the list that lockstep operators prints", async () => {

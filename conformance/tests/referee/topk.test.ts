@@ -34,8 +34,8 @@ it("gives the elements that a sort of the full list gives", () => {
     fc.property(lists, fc.nat({ max: 32 }), (list, count) => {
       const k = Math.min(count, list.length);
       const [values, indices] = largest(list, k);
-      const sorted = list.toSorted((a, b) => rank(b) - rank(a) || 0).slice(0, k);
-      expect(values.map((value) => value + 0)).toEqual(sorted.map((value) => value + 0));
+      const sortedElements = list.toSorted((a, b) => rank(b) - rank(a) || 0).slice(0, k);
+      expect(values.map((value) => value + 0)).toEqual(sortedElements.map((value) => value + 0));
       expect(values).toEqual(indices.map((index) => list[index]));
       expect(new Set(indices).size).toBe(k);
     }),

@@ -24,11 +24,11 @@ describe("results do not depend on the number of threads", () => {
     const map = tensor(backend, experts, [700, 4], "i32");
     const { rows, sources } = rowIdMap(map, { numOutTokens: 2800, numExperts: 8 });
     const takenRows = takeRows(x, sources, { entriesPerRow: 4 });
-    const combined = combineRows(takenRows, rows);
+    const combinedRows = combineRows(takenRows, rows);
     return {
       taken: download(takenRows),
-      combined: download(combined),
-      dots: download(rowDots(combined, takenRows, rows)),
+      combined: download(combinedRows),
+      dots: download(rowDots(combinedRows, takenRows, rows)),
     };
   });
 });

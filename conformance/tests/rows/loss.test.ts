@@ -75,12 +75,12 @@ test.each(WIDE_TYPES)("$name logits: every row has the bits of its definition", 
       });
       const targets = [0, columns - 1, IGNORE, columns, columns >> 1, -1];
       const grad = evenF32(6, 1, 3);
-      const got = run(type, rows, targets, smoothing, grad);
+      const actual = run(type, rows, targets, smoothing, grad);
       const expected = rows.map((row, i) => crossEntropy(row, targets[i]!, { smoothing, ignore: IGNORE }));
-      expect(got.maximum).toEqual(expected.map((loss) => loss.maximum));
-      expect(got.total).toEqual(expected.map((loss) => loss.total));
-      expect(got.loss).toEqual(expected.map((loss) => loss.loss));
-      expect(got.dx).toEqual(expected.flatMap((loss, i) => loss.dx(grad[i]!)).map(round));
+      expect(actual.maximum).toEqual(expected.map((loss) => loss.maximum));
+      expect(actual.total).toEqual(expected.map((loss) => loss.total));
+      expect(actual.loss).toEqual(expected.map((loss) => loss.loss));
+      expect(actual.dx).toEqual(expected.flatMap((loss, i) => loss.dx(grad[i]!)).map(round));
     }
   }
 });

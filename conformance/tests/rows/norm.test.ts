@@ -79,7 +79,7 @@ describe.each([
   { name: "layer norm", centered: true, withBeta: true },
   { name: "layer norm without beta", centered: true, withBeta: false },
   { name: "rms norm", centered: false, withBeta: false },
-])("$name", ({ centered, withBeta }) => {
+])("$name", ({ centered: isCentered, withBeta }) => {
   const types = [
     [0, 0, 0],
     [1, 0, 1],
@@ -115,22 +115,22 @@ describe.each([
     const beta = evenF32(columns, 1, 6).map(roundP!);
     const normalization: Normalization = {
       gamma,
-      centered,
+      centered: isCentered,
       eps: 1e-5,
       zeroCenteredGamma,
       ...(withBeta ? { beta } : {}),
     };
-    const saved = norm(matrix(x, rows, columns), normalization);
+    const savedStatistics = norm(matrix(x, rows, columns), normalization);
     const gradients = normBackward(
       matrix(upstream, rows, columns),
       matrix(x, rows, columns),
       normalization,
-      saved,
+      savedStatistics,
     );
 
     const [src, grad] = [stems.putWide(xT, x), stems.putWide(xT, upstream)];
     const [gammaAddress, b] = [stems.putWide(pT, gamma), withBeta ? stems.putWide(pT, beta) : 0];
-    const mean = centered ? stems.allocate(4 * rows) : 0;
+    const mean = isCentered ? stems.allocate(4 * rows) : 0;
     const [rstd, out, dx] = [stems.allocate(4 * rows), stems.allocate(4 * size), stems.allocate(4 * size)];
     const [dgamma, dbeta] = [stems.allocate(4 * columns), withBeta ? stems.allocate(4 * columns) : 0];
     const [source, upstreamSource] = [
@@ -143,9 +143,9 @@ describe.each([
       const results = { beta: b, out, outType: oT, epsilon: 1e-5 };
       stems.run("norm", { ...source, ...parameters, ...statistics, ...results }, { scratch, begin, end });
     }
-    expect(stems.getWide(0, rstd, rows)).toEqual(saved.rstd);
-    if (mean) expect(stems.getWide(0, mean, rows)).toEqual(saved.mean);
-    expect(stems.getWide(oT, out, size)).toEqual(saved.out.flat().map(roundO!));
+    expect(stems.getWide(0, rstd, rows)).toEqual(savedStatistics.rstd);
+    if (mean) expect(stems.getWide(0, mean, rows)).toEqual(savedStatistics.mean);
+    expect(stems.getWide(oT, out, size)).toEqual(savedStatistics.out.flat().map(roundO!));
     for (const [begin, end] of rangesOf(rows)) {
       const args = { ...upstreamSource, ...source, ...parameters, ...statistics, dx, dxType: oT };
       stems.run("normBackward", args, { scratch, begin, end });

@@ -51,13 +51,15 @@ test.each(WIDE_TYPES)("$name: every row has the bits of its definition", ({ type
         x[5 * columns + i] = round(special);
         grad[4 * columns + columns - 1 - i] = round(special);
       });
-      const got = run(type, x, grad, period, scale);
+      const actual = run(type, x, grad, period, scale);
       for (let row = 0; row < ROWS; row++) {
         const length = oracle.countUnmasked(row % 3, [3, columns], period > 0);
         const rowOf = (values: readonly number[]) => values.slice(row * columns, (row + 1) * columns);
         const shares = oracle.softmax(rowOf(x), length, scale).map(round);
-        expect(rowOf(got.out)).toEqual(shares);
-        expect(rowOf(got.dx)).toEqual(oracle.softmaxBackward(rowOf(grad), shares, length, scale).map(round));
+        expect(rowOf(actual.out)).toEqual(shares);
+        expect(rowOf(actual.dx)).toEqual(
+          oracle.softmaxBackward(rowOf(grad), shares, length, scale).map(round),
+        );
       }
     }
   }

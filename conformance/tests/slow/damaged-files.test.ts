@@ -14,14 +14,14 @@ const backend = useBackend({ threads: 1, datapath: "hopper" });
 it(
   `${RUNS} damaged files from seed ${SEED} on give reports or typed errors`,
   async () => {
-    let tried = 0;
+    let triedCount = 0;
     for (let seed = SEED; seed < SEED + RUNS; seed += STEP) {
       const trial = { seed, runs: Math.min(STEP, SEED + RUNS - seed), conversionInterval: 32 };
       const tally = await tryDamaged(backend(), trial);
       tell(trial, tally);
-      tried += Object.values(tally.outcomes).reduce((sum, count) => sum + count, 0);
+      triedCount += Object.values(tally.outcomes).reduce((sum, count) => sum + count, 0);
     }
-    expect(tried).toBe(RUNS);
+    expect(triedCount).toBe(RUNS);
   },
   600_000 + RUNS * 20,
 );

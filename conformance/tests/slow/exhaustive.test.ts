@@ -14,7 +14,7 @@ const expected = process.env.FORMATS?.split(",");
 const encodings = ENCODINGS.filter(
   (encoding) =>
     (!expected || expected.includes(encoding.format)) &&
-    !(process.env.RESUME && recorded().some((entry) => sameEncoding(entry, encoding))),
+    !(process.env.RESUME && recordedResults().some((entry) => sameEncoding(entry, encoding))),
 );
 
 function sameEncoding(a: Encoding, b: Encoding): boolean {
@@ -42,15 +42,15 @@ interface Result extends Encoding {
   readonly inputs: number;
 }
 
-function recorded(): Result[] {
+function recordedResults(): Result[] {
   return existsSync(RESULTS) ? (JSON.parse(readFileSync(RESULTS, "utf8")) as Result[]) : [];
 }
 
 /** Adds a result to those of earlier runs. */
 function record(result: Result): void {
-  const otherResults = recorded().filter((otherResult) => !sameEncoding(otherResult, result));
-  const ordered = ENCODINGS.flatMap((encoding) =>
+  const otherResults = recordedResults().filter((otherResult) => !sameEncoding(otherResult, result));
+  const orderedResults = ENCODINGS.flatMap((encoding) =>
     [...otherResults, result].filter((candidate) => sameEncoding(candidate, encoding)),
   );
-  writeFileSync(RESULTS, `[\n${ordered.map((record) => JSON.stringify(record)).join(",\n")}\n]\n`);
+  writeFileSync(RESULTS, `[\n${orderedResults.map((record) => JSON.stringify(record)).join(",\n")}\n]\n`);
 }

@@ -32,7 +32,7 @@ import { refusals, untyped } from "../harness/refusals.js";
 import { useBackend } from "../harness/suite.js";
 
 const backend = useBackend();
-const elsewhere = useBackend();
+const foreignBackend = useBackend();
 
 /**
  * One node: the distance back to each of its inputs, and the weight of each input in the sum that all its results
@@ -87,7 +87,7 @@ describe("the backward pass", () => {
             variable: new Variable(tensor(backend(), [0, 0]), requiresGrad),
             step: -1,
           }));
-          const created: {
+          const createdNodes: {
             readonly from: readonly number[];
             readonly to: readonly number[];
             readonly required: boolean;
@@ -100,14 +100,14 @@ describe("the backward pass", () => {
               results: Array.from({ length: results }, () => tensor(backend(), [0, 0])),
               backward: (grads) => {
                 calls.push(index);
-                const arrived = grads.filter((grad) => grad !== undefined) as Wide[];
-                const sum = arrived.slice(1).reduce((x, y) => add(x, y), arrived[0] as Wide);
+                const arrivedGrads = grads.filter((grad) => grad !== undefined) as Wide[];
+                const sum = arrivedGrads.slice(1).reduce((x, y) => add(x, y), arrivedGrads[0] as Wide);
                 return inputs.map(({ weight }, i) =>
                   variables[i]?.requiresGrad ? times(sum, weight) : undefined,
                 );
               },
             }));
-            created.push({
+            createdNodes.push({
               from,
               to: out.map((_, i) => nodes.length + i),
               required: variables.some((variable) => variable.requiresGrad),
@@ -123,18 +123,18 @@ describe("the backward pass", () => {
           // computes the expected gradients with plain numbers: visits the nodes in reverse and adds each node's
           // gradients to those of its inputs
           const expected = nodes.map(() => 0);
-          const reached = new Set([nodes.length - 1]);
+          const reachedNodes = new Set([nodes.length - 1]);
           expected[nodes.length - 1] = 1;
           const order: number[] = [];
-          for (const [index, { from, to, required }] of [...created.entries()].reverse()) {
-            if (!required || !to.some((index) => reached.has(index))) continue;
+          for (const [index, { from, to, required }] of [...createdNodes.entries()].reverse()) {
+            if (!required || !to.some((index) => reachedNodes.has(index))) continue;
             order.push(index);
             const sum = to.reduce((total, index) => total + (expected[index] as number), 0);
             for (const [i, nodeIndex] of from.entries()) {
               if (!nodes[nodeIndex]?.variable.requiresGrad) continue;
               expected[nodeIndex] =
                 (expected[nodeIndex] as number) + sum * (steps[index]?.inputs[i]?.weight as number);
-              reached.add(nodeIndex);
+              reachedNodes.add(nodeIndex);
             }
           }
           root.variable.backward(grad);
@@ -142,7 +142,7 @@ describe("the backward pass", () => {
           expect(grad.disposed).toBe(false);
           for (const [index, { variable, step }] of nodes.entries()) {
             const gradient = variable.grad?.dataSync();
-            if (step >= 0 || !reached.has(index)) expect(gradient).toBe(undefined);
+            if (step >= 0 || !reachedNodes.has(index)) expect(gradient).toBe(undefined);
             else
               expect([...(gradient as Float32Array)].map((x) => x + 0)).toEqual(
                 [1, 3].map((factor) => factor * (expected[index] as number) + 0),
@@ -299,11 +299,11 @@ const disposed = (): Tensor => {
   return disposedTensor;
 };
 const disposedQuantized = (): QuantizedTensor => {
-  const quantized = new Float8CurrentScalingQuantizer().quantize(zero([2, 3]));
-  quantized.dispose();
-  return quantized;
+  const quantizedTensor = new Float8CurrentScalingQuantizer().quantize(zero([2, 3]));
+  quantizedTensor.dispose();
+  return quantizedTensor;
 };
-const foreignTensor = (): Tensor => zeros(elsewhere(), "f32", [2, 3]);
+const foreignTensor = (): Tensor => zeros(foreignBackend(), "f32", [2, 3]);
 const failIfCalled = (): never => {
   throw new Error("forward was called");
 };

@@ -172,15 +172,15 @@ describe("differentiable", () => {
   });
 
   it("refuses a gradient on another backend", async () => {
-    const elsewhere = await openBackend("wasm", { threads: 1 });
+    const foreignBackend = await openBackend("wasm", { threads: 1 });
     {
       using _scope = new Scope();
       const y = callDifferentiable((x) => ({
         results: results(x),
-        backward: () => [tensor(elsewhere, new Float32Array(6), [2, 3])],
+        backward: () => [tensor(foreignBackend, new Float32Array(6), [2, 3])],
       }));
       expect(() => y.backward(tensor(backend, new Float32Array(6), [2, 3]))).toThrow(ArgumentError);
     }
-    await elsewhere.dispose();
+    await foreignBackend.dispose();
   });
 });

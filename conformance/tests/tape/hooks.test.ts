@@ -224,19 +224,20 @@ describe("a hook of a leaf", () => {
         const x = new Variable(tensor(backend(), [1]), true);
         const handles: HookHandle[] = [];
         // the numbers of the registered hooks in order, and of those that a pass calls
-        let registered: number[] = [];
-        let called: number[] = [];
+        let registeredHooks: number[] = [];
+        let calledHooks: number[] = [];
         const remove = (number: number): void => {
           handles[number]?.remove();
-          registered = registered.filter((otherNumber) => otherNumber !== number);
+          registeredHooks = registeredHooks.filter((otherNumber) => otherNumber !== number);
         };
         const register = ({ adds, removes }: (typeof actions)[number]): void => {
           const number = handles.length;
-          registered.push(number);
+          registeredHooks.push(number);
           let isNew = true;
           handles[number] = x.registerPostAccumulateGradHook(() => {
-            called.push(number);
-            if (called.length > MAX_CALLS) throw new Error("hooks that were registered in a pass ran in it");
+            calledHooks.push(number);
+            if (calledHooks.length > MAX_CALLS)
+              throw new Error("hooks that were registered in a pass ran in it");
             if (isNew) for (let i = 0; i < adds; i++) register({ adds: 0, removes: [] });
             isNew = false;
             for (const removeHook of removes) remove(removeHook);
@@ -244,10 +245,10 @@ describe("a hook of a leaf", () => {
         };
         for (const action of actions) register(action);
         for (let pass = 0; pass < 3; pass++) {
-          const expected = [...registered];
-          called = [];
+          const expected = [...registeredHooks];
+          calledHooks = [];
           functional.add(x, x).backward();
-          expect(called).toEqual(expected);
+          expect(calledHooks).toEqual(expected);
           x.zeroGrad();
         }
       }),

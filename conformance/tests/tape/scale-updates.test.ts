@@ -60,15 +60,15 @@ it("reduces the amaxes of each group of several in one call, then updates everyt
         for (const { which, group } of again) if (scales[which]) updates.add(scales[which], groups[group]);
         updates.run();
         const order = [...new Set(drawnUpdates.map(({ group }) => group))];
-        const reduced = order.flatMap((group) => {
-          const tensors = drawnUpdates.flatMap((thing, i) =>
-            thing.group === group && thing.records ? [rows[i]] : [],
+        const reducedIndices = order.flatMap((group) => {
+          const tensors = drawnUpdates.flatMap((drawnUpdate, i) =>
+            drawnUpdate.group === group && drawnUpdate.records ? [rows[i]] : [],
           );
           return (SIZES[group] ?? 0) > 1 && tensors.length > 0 ? [{ group, tensors }] : [];
         });
-        expect(log).toEqual([...reduced, ...drawnUpdates.map((_, i) => i)]);
+        expect(log).toEqual([...reducedIndices, ...drawnUpdates.map((_, i) => i)]);
         updates.run();
-        expect(log.length).toBe(reduced.length + drawnUpdates.length);
+        expect(log.length).toBe(reducedIndices.length + drawnUpdates.length);
       },
     ),
     { numRuns: draws(300, 100), examples: [TWO_GROUPS] },

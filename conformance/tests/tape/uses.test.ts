@@ -210,7 +210,7 @@ describe("a leaf with hooks", () => {
 
   it("gets afterUse if a use fails, as do the leaves before it but none after it", () => {
     fc.assert(
-      fc.property(fc.integer({ min: 1, max: 4 }), fc.nat(4), (count, failing) => {
+      fc.property(fc.integer({ min: 1, max: 4 }), fc.nat(4), (count, failingStep) => {
         using _ = new Scope();
         const log: string[] = [];
         const leaves = Array.from({ length: count }, (_, i) => {
@@ -218,7 +218,7 @@ describe("a leaf with hooks", () => {
           leaf[USE_HOOKS] = {
             beforeUse: () => {
               log.push(`before ${i}`);
-              if (i === failing) throw new Error("no memory");
+              if (i === failingStep) throw new Error("no memory");
             },
             afterUse: () => {
               log.push(`after ${i}`);
@@ -235,12 +235,12 @@ describe("a leaf with hooks", () => {
           throw new Error("no result");
         };
         expect(() => runOperation(leaves, { retained: new Set(), forward: undefined }, body)).toThrow(
-          failing < count ? "no memory" : "no result",
+          failingStep < count ? "no memory" : "no result",
         );
-        const usedIndices = Array.from({ length: Math.min(count, failing + 1) }, (_, i) => i);
+        const usedIndices = Array.from({ length: Math.min(count, failingStep + 1) }, (_, i) => i);
         expect(log).toEqual([
           ...usedIndices.map((i) => `before ${i}`),
-          ...(failing < count ? [] : ["body"]),
+          ...(failingStep < count ? [] : ["body"]),
           ...usedIndices.map((i) => `after ${i}`),
         ]);
       }),

@@ -16,8 +16,8 @@ import { Bits, hashKey, LAYERS_PATH, readLayers } from "../harness/te/layers/wit
 
 /** A file of scripts/witness/te_layers_select.mjs: the run commits the bits that are neither drawn nor replayed. */
 const recordPath = process.env.RECORD_LAYERS;
-const recorded = readLayers(recordPath ?? LAYERS_PATH);
-const { origin, layers } = recorded;
+const recordedLayers = readLayers(recordPath ?? LAYERS_PATH);
+const { origin, layers } = recordedLayers;
 const backend = useBackend({ datapath: "hopper" });
 
 const named = layers.map((layerCase) => {
@@ -30,7 +30,7 @@ const usedNames = new Set<string>();
 
 describe(`layers of ${origin.version}`, () => {
   it.each(sampleCases(named, 2))("%s", async (_, layerCase) => {
-    const bits = new Bits(recorded, layerCase);
+    const bits = new Bits(recordedLayers, layerCase);
     for (const stage of layerCase.stages) {
       using _scope = new Scope();
       const pairs = await comparePairs(stage, replayStage(backend(), bits, stage));
@@ -80,6 +80,6 @@ function roundDistances(distances: StageDistances): StageDistances {
 afterAll(() => {
   if (!recordPath) return;
   if (!IS_FULL) throw new Error("RECORD_LAYERS needs LOCKSTEP_TESTS=full");
-  const bits = Object.entries(recorded.bits).filter(([key]) => usedNames.has(key));
-  writeFileSync(LAYERS_PATH, `${JSON.stringify({ ...recorded, bits: Object.fromEntries(bits) })}\n`);
+  const bits = Object.entries(recordedLayers.bits).filter(([key]) => usedNames.has(key));
+  writeFileSync(LAYERS_PATH, `${JSON.stringify({ ...recordedLayers, bits: Object.fromEntries(bits) })}\n`);
 });

@@ -20,8 +20,8 @@ import {
 const { origin, cases } = readWitness<ModuleCase>("modules");
 const backend = useBackend({ datapath: "hopper" });
 
-function floatsOf(recorded: RecordedResult): Float32Array {
-  return new Float32Array(recordedBytes(recorded).buffer);
+function floatsOf(recordedResult: RecordedResult): Float32Array {
+  return new Float32Array(recordedBytes(recordedResult).buffer);
 }
 
 function expectState(
@@ -30,11 +30,11 @@ function expectState(
   iteration: number,
   pass: "forward" | "backward",
 ) {
-  const recorded = moduleCase.results[iteration]?.[pass];
-  expect(state === undefined, `${pass} state`).toBe(recorded === undefined);
-  if (!state || !recorded) return;
-  expect(state.scale, `${pass} scale`).toEqual(floatsOf(recorded.scale));
-  expect(state.history, `${pass} history`).toEqual(floatsOf(recorded.history));
+  const recordedResult = moduleCase.results[iteration]?.[pass];
+  expect(state === undefined, `${pass} state`).toBe(recordedResult === undefined);
+  if (!state || !recordedResult) return;
+  expect(state.scale, `${pass} scale`).toEqual(floatsOf(recordedResult.scale));
+  expect(state.history, `${pass} history`).toEqual(floatsOf(recordedResult.history));
 }
 
 /** The differences of results computed after the backward pass of a norm, by module, recipe and result. */
@@ -47,15 +47,17 @@ const named = cases.map((moduleCase) => {
 
 describe(`modules of ${origin.version} on an ${origin.gpu}`, () => {
   it.each(sampleCases(named, 3))("%s", async (_, moduleCase) => {
-    let compared = 0;
+    let comparedCount = 0;
     await runModule(backend(), moduleCase, async (results, iteration) => {
       for (const [index, microbatch] of results.microbatches.entries()) {
-        const recorded = moduleCase.results[iteration]?.microbatches[index] ?? {};
-        expect(Object.keys(recorded).filter((name) => name !== "algorithms")).toEqual([...microbatch.keys()]);
+        const recordedResult = moduleCase.results[iteration]?.microbatches[index] ?? {};
+        expect(Object.keys(recordedResult).filter((name) => name !== "algorithms")).toEqual([
+          ...microbatch.keys(),
+        ]);
         for (const [name, tensor] of microbatch) {
-          const expected = recorded[name] as RecordedResult;
+          const expected = recordedResult[name] as RecordedResult;
           const bytes = await canonicalBytes(tensor);
-          compared++;
+          comparedCount++;
           if (expected.bits === undefined) {
             expect(
               toRecordedForm(bytes, expected),
@@ -73,7 +75,7 @@ describe(`modules of ${origin.version} on an ${origin.gpu}`, () => {
       expectState(results.forward, moduleCase, iteration, "forward");
       expectState(results.backward, moduleCase, iteration, "backward");
     });
-    expect(compared).toBe(
+    expect(comparedCount).toBe(
       moduleCase.iterations *
         moduleCase.microbatches *
         (moduleCase.results[0]?.microbatches[0]

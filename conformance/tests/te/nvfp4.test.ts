@@ -68,9 +68,9 @@ it.each(sampleCases(cases, 6))(
       ["global_amax_col", columnwise?.amax],
     ];
     for (const [name, part] of parts) {
-      const recorded = testCase[name] as RecordedResult;
-      const bytes = withoutPadding(await canonicalBytes(part as Tensor), recorded);
-      expect(toRecordedForm(bytes, recorded), name).toEqual(recorded);
+      const recordedResult = testCase[name] as RecordedResult;
+      const bytes = withoutPadding(await canonicalBytes(part as Tensor), recordedResult);
+      expect(toRecordedForm(bytes, recordedResult), name).toEqual(recordedResult);
     }
   },
 );

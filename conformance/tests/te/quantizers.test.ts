@@ -111,7 +111,7 @@ describe(`quantizers of ${origin.version} on an ${origin.gpu}`, () => {
     "%s: the reference gives every recorded bit",
     async (quantizer) => {
       const ownCases = cases.filter((candidate) => candidate.quantizer === quantizer);
-      let compared = 0;
+      let comparedCount = 0;
       expect(ownCases.length).toBe({ delayed: 90, current: 360, block: 720 }[quantizer]);
       for (const testCase of sampleCases(ownCases, 16)) {
         using _scope = new Scope();
@@ -121,16 +121,16 @@ describe(`quantizers of ${origin.version} on an ${origin.gpu}`, () => {
         const { shape, dtype, kind, seed, format, scale, pow2, epsilon, dim } = testCase;
         const named = JSON.stringify({ shape, dtype, kind, seed, format, scale, pow2, epsilon, dim });
         for (const [name, part] of parts) {
-          const recorded = testCase[name as keyof Case] as RecordedResult;
+          const recordedResult = testCase[name as keyof Case] as RecordedResult;
           const bytes = await canonicalBytes(part as Tensor);
           const croppedBytes = name.endsWith("wise_scale_inv")
-            ? cropPadding(bytes, part as Tensor, recorded)
+            ? cropPadding(bytes, part as Tensor, recordedResult)
             : bytes;
-          expect(toRecordedForm(croppedBytes, recorded), `${name} of ${named}`).toEqual(recorded);
-          compared += croppedBytes.length;
+          expect(toRecordedForm(croppedBytes, recordedResult), `${name} of ${named}`).toEqual(recordedResult);
+          comparedCount += croppedBytes.length;
         }
       }
-      expect(compared).toBeGreaterThan(draws(1e6) / 4);
+      expect(comparedCount).toBeGreaterThan(draws(1e6) / 4);
     },
   );
 });

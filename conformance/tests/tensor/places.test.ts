@@ -68,8 +68,8 @@ it("the scale of an element has the same code in every layout", () => {
       const random = { seed: BigInt(seed), offset: 0n };
       const usage = { rowwise: direction === "rowwise", columnwise: direction === "columnwise" };
       const [ownScales = [], logicalScales = []] = [layout, "logical" as const].map((scaleLayout) => {
-        const quantized = new SpecQuantizer(spec, { ...usage, scaleLayout }, { random }).quantize(x);
-        return download(quantized.copy(direction).scaleInv).codes;
+        const quantizedTensor = new SpecQuantizer(spec, { ...usage, scaleLayout }, { random }).quantize(x);
+        return download(quantizedTensor.copy(direction).scaleInv).codes;
       });
       const geometry = copyGeometry(spec, [rows, columns], direction, layout);
       const { logicalScale, blocksFirst } = copyGeometry(spec, [rows, columns], direction, "logical");

@@ -183,10 +183,10 @@ describe("usage", () => {
 describe("lifetimes", () => {
   testInScope("a scope keeps all members of a quantized tensor, or none", () => {
     const blocksBefore = backend().memoryUse().blocks;
-    const make = (keep: boolean) => {
+    const make = (isKept: boolean) => {
       using scope = new Scope();
       const quantizedTensor = new NVFP4Quantizer(BOTH).quantize(source(16, 16, 1));
-      return keep ? scope.keep(quantizedTensor) : quantizedTensor;
+      return isKept ? scope.keep(quantizedTensor) : quantizedTensor;
     };
     expect(make(false).members.map(({ disposed }) => disposed)).toEqual(Array(6).fill(true));
     expect(backend().memoryUse().blocks).toBe(blocksBefore);
@@ -265,9 +265,12 @@ describe("copies of any quantizer", () => {
         };
         const foreign = new Tensor(otherBackend(), ownField.dtype, ownField.shape);
         const copies = { rowwise: quantizedTensor.rowwise, columnwise: quantizedTensor.columnwise };
-        const mixed = { ...copies, [direction]: { ...quantizedTensor.copy(direction), [field]: foreign } };
+        const mixedCopies = {
+          ...copies,
+          [direction]: { ...quantizedTensor.copy(direction), [field]: foreign },
+        };
         expect(new QuantizedTensor({ ...fields, ...copies }).usage).toEqual(BOTH);
-        expect(() => new QuantizedTensor({ ...fields, ...mixed })).toThrow(/different backends/);
+        expect(() => new QuantizedTensor({ ...fields, ...mixedCopies })).toThrow(/different backends/);
       }),
     );
   });
@@ -349,8 +352,8 @@ describe("the layout of a copy", () => {
         const taller = new SpecQuantizer(spec, { ...ROWWISE, scaleLayout: "logical" });
         const otherTensor = taller.makeEmpty(backend(), [2 * rows, columns]);
         const { geometry } = otherTensor.copy("rowwise");
-        const lying = { ...emptyTensor.copy("columnwise"), geometry };
-        expectGeometry(new QuantizedTensor({ ...fields, ops, columnwise: lying }));
+        const falseCopy = { ...emptyTensor.copy("columnwise"), geometry };
+        expectGeometry(new QuantizedTensor({ ...fields, ops, columnwise: falseCopy }));
       }),
       { numRuns: draws(200), seed: derivedSeed(5) },
     );

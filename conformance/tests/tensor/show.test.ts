@@ -119,8 +119,8 @@ describe("a tensor as text", () => {
     );
     nv.dispose();
     expect(String(nv)).toMatch(/rowwise: codes disposed, scaleInv disposed, amax disposed/);
-    const delayed = new Float8Quantizer({ scale: tensor(backend, [1]) }).quantize(x);
-    expect(String(delayed)).toContain("fp8-delayed e4m3 tensor");
+    const delayedTensor = new Float8Quantizer({ scale: tensor(backend, [1]) }).quantize(x);
+    expect(String(delayedTensor)).toContain("fp8-delayed e4m3 tensor");
   });
 
   it("never throws: disposed tensors, disposed backends, memory that cannot be read", async () => {

@@ -24,12 +24,12 @@ function valuesOf(type: ElementType, code: bigint): readonly number[] {
   return [Number(type.startsWith("i") ? BigInt.asIntN(bits, code) : code)];
 }
 
-const sorted = new Map<ElementType, readonly number[]>();
+const sortedValues = new Map<ElementType, readonly number[]>();
 
 /** The distance of two values of a narrow format: the difference of their ranks among all its values in ascending order. */
 function distanceInOrder(type: ElementType, a: number, b: number): number {
   const codes =
-    sorted.get(type) ??
+    sortedValues.get(type) ??
     [
       ...new Set(
         Array.from({ length: 2 ** widthOf(type) }, (_, code) => valuesOf(type, BigInt(code))[0] ?? 0),
@@ -38,7 +38,7 @@ function distanceInOrder(type: ElementType, a: number, b: number): number {
       .map((value) => value + 0)
       .filter((value) => !Number.isNaN(value))
       .sort((x, y) => x - y);
-  sorted.set(type, codes);
+  sortedValues.set(type, codes);
   return Math.abs(codes.indexOf(a + 0) - codes.indexOf(b + 0));
 }
 
@@ -97,9 +97,9 @@ function bytesOf(type: ElementType, codes: readonly bigint[]): Uint8Array {
 
 /** A copy of the bytes at an offset in a buffer. */
 function shiftCodes(bytes: Uint8Array, offset: number): Uint8Array {
-  const moved = new Uint8Array(offset + bytes.length);
-  moved.set(bytes, offset);
-  return moved.subarray(offset);
+  const movedBytes = new Uint8Array(offset + bytes.length);
+  movedBytes.set(bytes, offset);
+  return movedBytes.subarray(offset);
 }
 
 interface Counts {
@@ -145,20 +145,20 @@ function count(type: ElementType, codes: readonly (readonly [bigint, bigint])[])
     const valuePairs = valuesOf(type, a).map((value, i) => [value, valuesOf(type, b)[i] ?? 0] as const);
     // integers of 64 bits differ although the nearest f64 may be equal
     const isInteger = !isScalarFormat(type) && !type.startsWith("f") && type !== "c64";
-    const differing = valuePairs.filter(([x, y]) => isInteger || !Object.is(x, y));
-    if (differing.length === 0) {
+    const differingPairs = valuePairs.filter(([x, y]) => isInteger || !Object.is(x, y));
+    if (differingPairs.length === 0) {
       expectedStatistics.nansOfOtherBits++;
       continue;
     }
     expectedStatistics.different++;
-    if (differing.some((pair) => pair.some(Number.isNaN))) {
+    if (differingPairs.some((pair) => pair.some(Number.isNaN))) {
       causes.nan++;
       continue;
     }
     const ulp = ulpOf(type, a, b);
     expectedStatistics.maxUlp = Math.max(expectedStatistics.maxUlp, ulp);
     if (type !== "c64")
-      for (const [x, y] of differing) {
+      for (const [x, y] of differingPairs) {
         expectedStatistics.maxAbsError = Math.max(
           expectedStatistics.maxAbsError,
           x === y ? 0 : Math.abs(y - x),

@@ -168,8 +168,8 @@ function differencesHold(subject: Scalar, layout: ScalarLayout, differences: rea
 
 function wordsAreOurs(random: Recorded): void {
   const { seed, offset } = randomOf(random);
-  const recorded = wordsOf(random.words, 4);
-  expect(recorded.map((_, i) => random16(seed, offset, 0, BigInt(i)))).toEqual(recorded);
+  const recordedWords = wordsOf(random.words, 4);
+  expect(recordedWords.map((_, i) => random16(seed, offset, 0, BigInt(i)))).toEqual(recordedWords);
 }
 
 function check(table: Table): void {

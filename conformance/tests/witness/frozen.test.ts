@@ -12,8 +12,10 @@ describe("the reference, against GPUs", () => {
   const backend = useBackend({});
 
   it.each(RECORDINGS)("has a test for every result of $origin.version", ({ results, products }) => {
-    const recorded = results.map(({ name }) => name);
-    expect(FROZEN.map(({ name }) => name).filter((name) => recorded.includes(name))).toEqual(recorded);
+    const recordedNames = results.map(({ name }) => name);
+    expect(FROZEN.map(({ name }) => name).filter((name) => recordedNames.includes(name))).toEqual(
+      recordedNames,
+    );
     expect(products.map(({ name }) => name)).toEqual(FROZEN_PRODUCTS.map(({ name }) => name));
   });
 
@@ -23,12 +25,14 @@ describe("the reference, against GPUs", () => {
   });
 
   it.for(sampleCases(FROZEN, Math.ceil(FROZEN.length / 12)))("$name", ({ name, run }, { skip }) => {
-    const recorded = RECORDINGS.flatMap(({ results }) => results.filter((result) => result.name === name));
+    const recordedResults = RECORDINGS.flatMap(({ results }) =>
+      results.filter((result) => result.name === name),
+    );
     using _scope = new Scope();
     // computed even when nothing is recorded: a case that the operation refuses could not be recorded either
     const hashes = hashAnswer(run(backend()));
-    skip(recorded.length === 0, "was added after the recordings; the next one on a GPU will have it");
-    for (const { sha256 } of recorded) expect(hashes).toEqual(sha256);
+    skip(recordedResults.length === 0, "was added after the recordings; the next one on a GPU will have it");
+    for (const { sha256 } of recordedResults) expect(hashes).toEqual(sha256);
   });
 
   const cases = RECORDINGS.flatMap(({ origin, products }) =>
@@ -38,8 +42,10 @@ describe("the reference, against GPUs", () => {
     "product $product.name, $gpu",
     ({ product, kept: keptColumns }) => {
       using _scope = new Scope();
-      const recorded = keptColumns.find(({ name }) => name === product.name);
-      expect(frozenProduct(backend(), product, recorded?.plan).hashes).toEqual(recorded?.sha256);
+      const recordedProduct = keptColumns.find(({ name }) => name === product.name);
+      expect(frozenProduct(backend(), product, recordedProduct?.plan).hashes).toEqual(
+        recordedProduct?.sha256,
+      );
     },
   );
 });

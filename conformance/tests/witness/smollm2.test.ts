@@ -19,9 +19,9 @@ import { type RecordedTensors, readTensors, topOf, witnessPath } from "../models
 const FACTOR = 4;
 const backend = useBackend({ threads: IS_FULL ? 2 : 1, datapath: "hopper" });
 
-let recorded: RecordedTensors;
+let recordedWitness: RecordedTensors;
 beforeAll(async () => {
-  recorded = await readTensors(witnessPath("smollm2.safetensors"));
+  recordedWitness = await readTensors(witnessPath("smollm2.safetensors"));
 });
 
 /** The positions that a run tests, from the first on, because the logits of a token depend on the tokens before it. */
@@ -37,9 +37,11 @@ async function logitsOf(tokens: Int32Array, options: LoadCausalLMOptions): Promi
 
 /** The recorded results for each position: its best tokens, their logits, and the errors of other programs. */
 function positions() {
-  const [count, keptCount] = recorded.shapeOf("ids") as [number, number];
-  const [ids, f64] = [recorded.i32("ids"), recorded.f64("f64")];
-  const errors = new Map(["f32", "llama", "llama.q4_1"].map((name) => [name, recorded.f64(`${name}.error`)]));
+  const [count, keptCount] = recordedWitness.shapeOf("ids") as [number, number];
+  const [ids, f64] = [recordedWitness.i32("ids"), recordedWitness.f64("f64")];
+  const errors = new Map(
+    ["f32", "llama", "llama.q4_1"].map((name) => [name, recordedWitness.f64(`${name}.error`)]),
+  );
   return Array.from({ length: count }, (_, row) => ({
     ids: ids.subarray(row * keptCount, (row + 1) * keptCount),
     f64: f64.subarray(row * keptCount, (row + 1) * keptCount),
@@ -54,7 +56,7 @@ it("the recorded programs agree with each other, and top-1 has gaps", () => {
   expect(largest("f32")).toBeLessThan(1e-4);
   expect(largest("llama")).toBeLessThan(1e-4);
   for (const name of ["f32", "llama"]) {
-    const logits = recorded.f32(`${name}.logits`);
+    const logits = recordedWitness.f32(`${name}.logits`);
     for (const [row, { f64, errorOf }] of allPositions.entries())
       for (const [i, logit] of f64.entries())
         expect(Math.abs((logits[row * f64.length + i] as number) - logit)).toBeLessThanOrEqual(errorOf(name));
@@ -65,7 +67,7 @@ it("the recorded programs agree with each other, and top-1 has gaps", () => {
 
 const LAWS: Readonly<Record<string, () => Promise<void>>> = {
   "in f32 has the logits of f64 within the errors of transformers, and its top-1": async () => {
-    const tokens = recorded.i32("tokens").slice(0, POSITIONS);
+    const tokens = recordedWitness.i32("tokens").slice(0, POSITIONS);
     const logits = await logitsOf(tokens, { dtype: "f32" });
     const vocabulary = logits.length / tokens.length;
     const comparedPositions = positions().slice(0, POSITIONS);
@@ -83,7 +85,7 @@ const LAWS: Readonly<Record<string, () => Promise<void>>> = {
   },
 
   "answers in bf16 as transformers does in f32": async () => {
-    const [chat, greedy] = [recorded.i32("chat"), recorded.i32("greedy").slice(0, POSITIONS)];
+    const [chat, greedy] = [recordedWitness.i32("chat"), recordedWitness.i32("greedy").slice(0, POSITIONS)];
     const logits = await logitsOf(Int32Array.from([...chat, ...greedy.slice(0, -1)]), {});
     const vocabulary = logits.length / (chat.length + greedy.length - 1);
     const answer = Array.from(greedy, (_, i) => {
@@ -94,10 +96,10 @@ const LAWS: Readonly<Record<string, () => Promise<void>>> = {
   },
 };
 
-for (const [law, holds] of sampleCases(Object.entries(LAWS), 1))
+for (const [law, lawHolds] of sampleCases(Object.entries(LAWS), 1))
   it(`the model ${law}`, async ({ skip }) => {
     if (missingSmolLM2) return skip(missingSmolLM2);
-    await holds();
+    await lawHolds();
   });
 
 /** What an H200 generated under one combination of options of `lockstep generate`. */

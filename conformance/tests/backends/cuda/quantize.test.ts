@@ -68,7 +68,7 @@ const FUSED = {
 } as const;
 
 /** The fused kernels that were called. */
-const fused = new Set<string>();
+const fusedCalls = new Set<string>();
 
 describe.each(QUANTIZERS)("a quantization by %s on a GPU", (name) => {
   it("is refused for no spec, and its kernel gets the rule, the scaling and the part", () => {
@@ -98,12 +98,12 @@ describe.each(QUANTIZERS)("a quantization by %s on a GPU", (name) => {
         expect(FUSED[call as keyof typeof FUSED]).toContain(spec.scaleRule);
         expect(spec.elementScaling).toBe("multiply");
         expect(spec.stochastic).toBe(false);
-        fused.add(call);
+        fusedCalls.add(call);
       }
     }
   });
 });
 
 it("is fused into every such kernel for some spec", () => {
-  expect([...fused].sort()).toEqual(Object.keys(FUSED));
+  expect([...fusedCalls].sort()).toEqual(Object.keys(FUSED));
 });

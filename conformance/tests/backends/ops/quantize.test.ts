@@ -79,11 +79,11 @@ const EXAMPLES: readonly MatrixPart[] = [
 it("is accepted exactly if its elements are inside and its draws are complete", () => {
   let acceptedCount = 0;
   fc.assert(
-    fc.property(input, ({ shape: [down, across], part }) => {
+    fc.property(input, ({ shape: [rowCount, columnCount], part }) => {
       using _scope = new Scope();
       const quantizer = new SpecQuantizer(spec, LAYOUT, { part });
-      const run = () => quantizer.quantize(zeros(backend(), "bf16", [down, across]));
-      if (isPart(part, down, across)) {
+      const run = () => quantizer.quantize(zeros(backend(), "bf16", [rowCount, columnCount]));
+      if (isPart(part, rowCount, columnCount)) {
         acceptedCount++;
         run();
       } else expect(run).toThrow(ShapeError);
@@ -97,8 +97,8 @@ it("is ignored without stochastic rounding", () => {
   using _scope = new Scope();
   const nearest = makeSpec("nvfp4", {});
   const part = { ...wholeMatrix, width: 0 };
-  const quantized = new SpecQuantizer(nearest, LAYOUT, { part }).quantize(
+  const quantizedPart = new SpecQuantizer(nearest, LAYOUT, { part }).quantize(
     zeros(backend(), "bf16", [rows, columns]),
   );
-  expect(quantized.shape).toEqual([rows, columns]);
+  expect(quantizedPart.shape).toEqual([rows, columns]);
 });

@@ -34,7 +34,7 @@ const cases = quantizeSpec().chain((spec) => {
     .map((count) => count * Math.max(BLOCK_FORMATS[spec.quantizer].multiple, 16));
   return fc
     .tuple(fc.integer({ min: 0, max: 130 }), columns, sourceType(spec))
-    .chain(([rows, across, dtype]) =>
+    .chain(([rows, unitsOfColumns, dtype]) =>
       fc.record({
         spec: fc.constant(spec),
         usage: usage(),
@@ -43,7 +43,7 @@ const cases = quantizeSpec().chain((spec) => {
         shards: fc.constantFrom(1, 2, 3),
         x: wideMatrix({
           dtype,
-          shape: [rows, across],
+          shape: [rows, unitsOfColumns],
           block: drawnBlock(spec.tile),
           max: factsOf(spec.format).max,
         }),

@@ -72,19 +72,21 @@ describe("a job", () => {
     heap.write(next, new Uint8Array(4).fill(0xff));
     const tensors = { grad, gradType: WIDE.f32, heads, next, out, outType: WIDE.f32, columns: 1 };
     /** All rows have the same gradient. For part `bad`, the first row points outside of memory. */
-    const gather = (bad?: number): number[] => {
+    const gather = (faultyThread?: number): number[] => {
       firsts.fill(0);
-      if (bad !== undefined) firsts[(bad * rows) / THREADS] = OUTSIDE;
+      if (faultyThread !== undefined) firsts[(faultyThread * rows) / THREADS] = OUTSIDE;
       return pool.run("embeddingBackward", { total: rows }, tensors);
     };
-    for (let bad = 0; bad < THREADS; bad++) {
+    for (let faultyThread = 0; faultyThread < THREADS; faultyThread++) {
       target.fill(0);
-      expect(thrownBy(() => gather(bad))).toBeInstanceOf(BackendError);
-      const done = Array.from(
+      expect(thrownBy(() => gather(faultyThread))).toBeInstanceOf(BackendError);
+      const results = Array.from(
         { length: THREADS },
         (_, thread) => target[((thread + 1) * rows) / THREADS - 1],
       );
-      expect(done).toEqual(Array.from({ length: THREADS }, (_, thread) => (thread === bad ? 0 : 2)));
+      expect(results).toEqual(
+        Array.from({ length: THREADS }, (_, thread) => (thread === faultyThread ? 0 : 2)),
+      );
       gather();
       expect(target.every((value) => value === 2)).toBe(true);
     }
@@ -166,13 +168,13 @@ describe("tensors of half a GiB and more", () => {
   const MIB = 2 ** 20;
   for (const size of [512, 513, 600, 960]) {
     it(`do not overlap other tensors: one a little larger than a freed one of ${size} MiB`, async () => {
-      const fresh = await openBackend("wasm", { threads: 1 });
-      const former = empty(fresh, "u8", [size * MIB]);
-      const guard = empty(fresh, "u8", [MIB]);
+      const newBackend = await openBackend("wasm", { threads: 1 });
+      const former = empty(newBackend, "u8", [size * MIB]);
+      const guard = empty(newBackend, "u8", [MIB]);
       former.dispose();
-      const x = empty(fresh, "u8", [(size + 8) * MIB]);
+      const x = empty(newBackend, "u8", [(size + 8) * MIB]);
       expect(x.address >= guard.address + MIB || x.address + x.byteLength <= guard.address).toBe(true);
-      await fresh.dispose();
+      await newBackend.dispose();
     });
   }
 });

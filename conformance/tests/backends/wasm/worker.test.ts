@@ -37,15 +37,15 @@ it("a worker runs a job once, even if it is woken again after the job", { timeou
   worker = platform.spawn(serve.toString(), { module, memory, control, names });
   // the worker ends together with the test
   worker.failed.catch(() => undefined);
-  const done = (): number => Atomics.load(header, 1);
+  const jobsDone = (): number => Atomics.load(header, 1);
   /**
    * Waits until the worker sleeps with all of `jobs` done, then wakes it. A worker that counted another job would not
    * sleep.
    */
   const wakeLate = async (jobs: number): Promise<void> => {
-    while (Atomics.notify(header, 0) === 0 && done() <= jobs + 1) await pause();
+    while (Atomics.notify(header, 0) === 0 && jobsDone() <= jobs + 1) await pause();
   };
-  while (done() < 1) await pause();
+  while (jobsDone() < 1) await pause();
   for (let job = 1; job <= JOBS; job++) {
     await wakeLate(job - 1);
     const call = CALLS.add.order(task, sum, 0, 0, 1).map(Number);
@@ -55,10 +55,10 @@ it("a worker runs a job once, even if it is woken again after the job", { timeou
     Atomics.store(header, 0, job);
     // the worker may have seen the new job number without this notification
     Atomics.notify(header, 0);
-    while (done() <= job) await pause();
+    while (jobsDone() <= job) await pause();
     await wakeLate(job);
     await wakeLate(job);
-    expect({ done: done(), total: value(total)[0], trapped: header[3] }).toEqual({
+    expect({ done: jobsDone(), total: value(total)[0], trapped: header[3] }).toEqual({
       done: job + 1,
       total: job,
       trapped: 0,

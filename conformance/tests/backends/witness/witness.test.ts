@@ -129,32 +129,32 @@ it.each([...NAMES.map((name) => [name, name] as const), ["batchedGemm", "gemm"] 
 describe.each(NAMES)("%s", (name) => {
   const inputs = inputsOf(name);
 
-  const [result, reported] = /quantize$/i.test(name)
+  const [result, reports] = /quantize$/i.test(name)
     ? ["rowwise.data", "codes"]
     : [0, 1].map(() => TENSOR_ROWS.get(name)?.find((row) => row.written && !row.optional)?.name ?? "");
 
   it("has every flipped bit found, and nothing else, if all elements are compared", async () => {
-    const flipped: number[] = [];
+    const flippedElements: number[] = [];
     const [backend, witness] = await openWatched(
       { every: 1, elements: 1e6, onMismatch: "record" },
       {
         ...{ op: name, result: result as string },
         elements: (size, call) => (size === 0 || call % 3 === 0 ? [] : [(call * 7919) % size]),
-        onFlip: (call) => flipped.push(call),
+        onFlip: (call) => flippedElements.push(call),
       },
     );
     runCases(backend, name, inputs);
     await witness.settled();
     const { findings, operations } = witness.report();
-    const { compared = 0, calls = 0 } = operations[name] ?? {};
-    expect(compared).toBeGreaterThan(0);
+    const { compared: comparedCount = 0, calls = 0 } = operations[name] ?? {};
+    expect(comparedCount).toBeGreaterThan(0);
     const signatures = findings.map(({ call }) => call);
-    expect(flipped).toEqual(expect.arrayContaining(signatures));
-    expect(signatures.length).toBeGreaterThanOrEqual(flipped.length - (calls - compared));
-    for (const { differing, differences } of findings) {
-      expect(differing).toBe(1);
+    expect(flippedElements).toEqual(expect.arrayContaining(signatures));
+    expect(signatures.length).toBeGreaterThanOrEqual(flippedElements.length - (calls - comparedCount));
+    for (const { differing: differingCount, differences } of findings) {
+      expect(differingCount).toBe(1);
       const [difference] = differences as [WitnessFinding["differences"][number]];
-      expect(difference.result).toBe(reported);
+      expect(difference.result).toBe(reports);
       expect(Number.parseInt(difference.actual, 16) ^ Number.parseInt(difference.expected, 16)).toBe(1);
     }
   });

@@ -28,9 +28,9 @@ const chunks = [...sampleCases(CHUNKS), ...sampleCases(TURNS)];
 it.each(Object.keys(FUNCTION_FORMS))(
   "%s has the bits that docs/numerics.md defines, within 0.51 ulp of the true value",
   (name) => {
-    const measured = FUNCTION_FORMS[name];
-    if (!measured) throw new Error(`${name} is not measured`);
-    const { inputs, different, ulps, apart: ulpsApart } = measure(stems, measured, chunks);
+    const form = FUNCTION_FORMS[name];
+    if (!form) throw new Error(`${name} is not measured`);
+    const { inputs, different, ulps, apart: ulpsApart } = measure(stems, form, chunks);
     expect(inputs).toBe(chunks.length * 2 ** 16);
     expect(different).toBe(0);
     expect(ulps).toBeLessThan(0.51);

@@ -77,19 +77,19 @@ describe("the placement of scales", () => {
         const blocks = placement.blocks;
         const { scale, scaleType, logicalScale } = copyGeometry(spec, size, direction, "logical");
         // in an "inPlace" copy the columnwise scales are not transposed, so a line is a column
-        const turned = direction === "columnwise" && scale === "inPlace";
+        const isSwapped = direction === "columnwise" && scale === "inPlace";
         const columns = logicalScale[1];
         const expected = origins(input);
-        const addressed: number[] = new Array(expected.length).fill(0);
+        const addressedScales: number[] = new Array(expected.length).fill(0);
         for (let line = 0; line < lines; line++) {
           for (let block = 0; block < blocks; block++) {
             const offset = placement.swizzled
               ? swizzledOffset(line, block, blocks)
               : line * placement.lineStride + block * placement.blockStride;
-            addressed[offset] = 1 + (turned ? block * columns + line : line * columns + block);
+            addressedScales[offset] = 1 + (isSwapped ? block * columns + line : line * columns + block);
           }
         }
-        expect(addressed).toEqual(expected);
+        expect(addressedScales).toEqual(expected);
         expect(placement.bytes).toBe((expected.length * storageBits(scaleType)) / 8);
       }),
       { numRuns: draws(500), seed: derivedSeed(31) },

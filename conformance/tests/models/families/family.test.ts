@@ -49,8 +49,8 @@ describe("the forms of a configuration have one meaning", () => {
       layer_types: ["sliding_attention", "full_attention", "sliding_attention", "full_attention"],
     };
     expect(configOf("gemma3", newer)).toEqual(configOf("gemma3"));
-    const saved = { sliding_window_pattern: undefined, _sliding_window_pattern: 2 };
-    expect(configOf("gemma3", saved)).toEqual(configOf("gemma3"));
+    const defaultFields = { sliding_window_pattern: undefined, _sliding_window_pattern: 2 };
+    expect(configOf("gemma3", defaultFields)).toEqual(configOf("gemma3"));
   });
 
   it("layers of gpt-oss without layer_types", () => {
@@ -66,11 +66,14 @@ describe("the forms of a configuration have one meaning", () => {
     const published = { ...rope("deepseek-v3"), factor: 40 };
     const { attention } = configOf("deepseek-v3", { rope_scaling: published })
       .layers[0] as CausalLMConfig["layers"][number];
-    const { qk_rope_head_dim: rotated, qk_nope_head_dim: unrotated } = {
+    const { qk_rope_head_dim: rotated, qk_nope_head_dim: unrotatedWidth } = {
       qk_rope_head_dim: 32,
       qk_nope_head_dim: 16,
     };
-    expect(attention.scale).toBeCloseTo((0.1 * Math.log(40) + 1) ** 2 / Math.sqrt(rotated + unrotated), 12);
+    expect(attention.scale).toBeCloseTo(
+      (0.1 * Math.log(40) + 1) ** 2 / Math.sqrt(rotated + unrotatedWidth),
+      12,
+    );
     expect(attention.rotary.scaling).toMatchObject({ kind: "yarn", attentionFactor: 1 });
     const unequal = { ...published, mscale: 0.75, mscale_all_dim: 0.5 };
     const scaling = configOf("deepseek-v3", { rope_scaling: unequal }).layers[0]?.attention.rotary

@@ -59,9 +59,9 @@ describe.each(FAMILIES)("the GGUF file of %s", (family) => {
     await fc.assert(
       fc.asyncProperty(familyChoices(family), types, fc.boolean(), async (choices, type, isOld) => {
         const model = tinyFamily(choices);
-        const [path, folded] = [await file(model, type, { isOld }), await hub(model)];
+        const [path, folder] = [await file(model, type, { isOld }), await hub(model)];
         for (const dtype of ["bf16", "f32"] as const)
-          expect(await logitsOf(path, { dtype })).toBe(await logitsOf(folded, { dtype }));
+          expect(await logitsOf(path, { dtype })).toBe(await logitsOf(folder, { dtype }));
       }),
       { numRuns: draws(40, 5) },
     );

@@ -53,15 +53,15 @@ function plainPerplexity(
   stride: number,
 ): number {
   const losses: number[] = [];
-  for (let begin = 0, scored = 0; scored < tokens.length; begin += stride) {
+  for (let begin = 0, scoredCount = 0; scoredCount < tokens.length; begin += stride) {
     const window = tokens.slice(begin, begin + context);
     const logits = plainLogits(model, window);
-    for (let i = Math.max(1, scored - begin); i < window.length; i++) {
+    for (let i = Math.max(1, scoredCount - begin); i < window.length; i++) {
       const powers = (logits[i - 1] as readonly number[]).map(Math.exp);
       const sum = powers.reduce((total, power) => total + power, 0);
       losses.push(-Math.log((powers[window[i] as number] as number) / sum));
     }
-    scored = begin + window.length;
+    scoredCount = begin + window.length;
   }
   return Math.exp(losses.reduce((sum, loss) => sum + loss, 0) / losses.length);
 }

@@ -12,16 +12,16 @@ it("windows score each token once, from tokens of the window before it", () => {
   fc.assert(
     fc.property(sizes, ({ tokens, context, overlap }) => {
       const stride = Math.max(1, context - overlap);
-      const scored: number[] = [];
+      const scoredTokens: number[] = [];
       for (const { begin, first: firstScored, end } of windowsOf(tokens, context, stride)) {
         expect(begin % stride).toBe(0);
         expect(end).toBe(Math.min(tokens, begin + context));
         expect(firstScored).toBeGreaterThan(begin);
-        for (let token = firstScored; token < end; token++) scored.push(token);
+        for (let token = firstScored; token < end; token++) scoredTokens.push(token);
       }
       const allTokens = Array.from({ length: tokens }, (_, token) => token);
       const isScored = (token: number): boolean => token > 0 && (stride < context || token % stride !== 0);
-      expect(scored).toEqual(allTokens.filter(isScored));
+      expect(scoredTokens).toEqual(allTokens.filter(isScored));
     }),
     { numRuns: draws(2000, 300) },
   );

@@ -28,8 +28,8 @@ export function metadataOf(merges: readonly (readonly [number, number])[], pre: 
   const tokens = [...ALPHABET];
   const written = new Set(tokens);
   const keptTokens: string[] = [];
-  for (const [left, right] of merges) {
-    const [a, b] = [tokens[left % tokens.length] as string, tokens[right % tokens.length] as string];
+  for (const [left, rightPiece] of merges) {
+    const [a, b] = [tokens[left % tokens.length] as string, tokens[rightPiece % tokens.length] as string];
     if (written.has(a + b)) continue;
     written.add(a + b);
     tokens.push(a + b);

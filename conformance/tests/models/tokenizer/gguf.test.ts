@@ -128,9 +128,9 @@ describe("the tokenizer of a GGUF file is refused", () => {
       FileError,
     ],
   ];
-  it.each(WRONG)("%s", async (_, changes, says, kind) => {
+  it.each(WRONG)("%s", async (_, changes, message, kind) => {
     const failure = await tokenizerOf(metadataWith(changes)).catch((error: unknown) => error);
     expect(failure).toBeInstanceOf(kind);
-    expect(String(failure)).toMatch(says);
+    expect(String(failure)).toMatch(message);
   });
 });

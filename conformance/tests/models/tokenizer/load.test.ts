@@ -52,9 +52,9 @@ describe("SmolLM2-135M-Instruct", () => {
     expect((await loadTokenizer(SMOLLM2_FILE)).vocabularySize).toBe(49152);
     const tokenizer = await loadTokenizer(SMOLLM2);
     for (const [i, text] of RECORDED.texts.entries()) {
-      const { ids, decoded } = RECORDED.smollm2.encodings[i] ?? { ids: [] };
+      const { ids, decoded: decodedText } = RECORDED.smollm2.encodings[i] ?? { ids: [] };
       expect([...tokenizer.encode(text)]).toEqual(ids);
-      expect(tokenizer.decode(ids)).toBe(decoded ?? text);
+      expect(tokenizer.decode(ids)).toBe(decodedText ?? text);
     }
     expect([tokenizer.bosTokenId, tokenizer.eosTokenIds]).toEqual([1, [2]]);
     expect(() => tokenizer.encode("a\u0004")).toThrow(/has no token for U\+0004/);

@@ -49,8 +49,8 @@ it("normalizers and post-processors of other kinds are refused by name, also in 
   expect(() => requireNormalizer({ type: "BertNormalizer" })).toThrow(
     /normalizer BertNormalizer; there are NFC/,
   );
-  const nested = { type: "Sequence", normalizers: [{ type: "Precompiled" }] };
-  expect(() => requireNormalizer(nested)).toThrow(/normalizer Precompiled/);
+  const nestedNormalizers = { type: "Sequence", normalizers: [{ type: "Precompiled" }] };
+  expect(() => requireNormalizer(nestedNormalizers)).toThrow(/normalizer Precompiled/);
   expect(() => requirePostProcessor({ type: "Sequence", processors: [{ type: "ByteLevel" }] })).not.toThrow();
   expect(() => requirePostProcessor({ type: "BertProcessing" })).toThrow(/post-processor BertProcessing/);
 });

@@ -20,8 +20,8 @@ const FIRST = SPECIAL.length + BYTES.length;
 /** Metadata of a vocabulary of single characters and unions of two earlier pieces, whose scores fall in a drawn order. */
 function metadataOf(unions: readonly (readonly [number, number])[], order: readonly number[]): Metadata {
   const pieces = [...CHARACTERS];
-  for (const [left, right] of unions) {
-    const union = `${pieces[left % pieces.length]}${pieces[right % pieces.length]}`;
+  for (const [left, rightPiece] of unions) {
+    const union = `${pieces[left % pieces.length]}${pieces[rightPiece % pieces.length]}`;
     if (!pieces.includes(union) && union.length < 12) pieces.push(union);
   }
   const scores = pieces.map((_, i) =>

@@ -18,8 +18,8 @@ describe.each(RECORDED.small)("the recorded tokenizer $name", ({ tokenizer: json
   });
 
   it("gives the recorded texts, at once and as a stream", () => {
-    for (const [i, { ids, decoded }] of encodings.entries()) {
-      const expected = decoded ?? RECORDED.texts[i];
+    for (const [i, { ids, decoded: decodedText }] of encodings.entries()) {
+      const expected = decodedText ?? RECORDED.texts[i];
       expect(tokenizer.decode(ids)).toBe(expected);
       const stream = tokenizer.decodeStream();
       expect(ids.map((id) => stream.step(id)).join("") + stream.end()).toBe(expected);

@@ -108,14 +108,14 @@ describe("a cache", () => {
           ...(pageSize ? { isPaged: true, pageSize, totalNumPages } : {}),
         });
         let lengths: ReadonlyMap<number, number> = new Map();
-        let owned: ReadonlyMap<number, readonly number[]> = new Map();
+        let pagesOfSequences: ReadonlyMap<number, readonly number[]> = new Map();
         for (const step of steps) {
           using _ = new Scope();
           if (!step) {
             cache.reset();
             expect(cache.sequences.size).toBe(0);
             lengths = new Map();
-            owned = new Map();
+            pagesOfSequences = new Map();
             continue;
           }
           const next = new Map(step.map(([id, count]) => [id, (lengths.get(id) ?? 0) + count]));
@@ -136,10 +136,10 @@ describe("a cache", () => {
               }),
             );
             for (const [id, rows] of rowsById)
-              expect(rows).toEqual(expect.arrayContaining([...(owned.get(id) ?? [])]));
+              expect(rows).toEqual(expect.arrayContaining([...(pagesOfSequences.get(id) ?? [])]));
             expect(new Set([...rowsById.values()].flat()).size).toBe(pages);
             expect([...rowsById.values()].flat().every((page) => page < total)).toBe(true);
-            owned = rowsById;
+            pagesOfSequences = rowsById;
           }
           expect([...cache.sequences]).toEqual([...lengths]);
         }

@@ -101,12 +101,13 @@ describe("FP8 attention", () => {
   it.each(NAMES)("continues from a snapshot with the bits of a run that was not interrupted: %s", (name) => {
     using _ = new Scope();
     using wholeLayer = makeLayer({ attentionDropout: 0 });
-    using resumed = makeLayer({ attentionDropout: 0 });
+    using resumedLayer = makeLayer({ attentionDropout: 0 });
     for (const seed of [1, 2]) step(wholeLayer, make(name), seed);
     for (const [key, state] of wholeLayer.namedQuantizations())
-      resumed.namedQuantizations().get(key)?.restore(state.snapshotSync());
-    expect(stateOf(resumed).snapshotSync()).toEqual(stateOf(wholeLayer).snapshotSync());
-    for (const seed of [3, 4]) expectAll(step(resumed, make(name), seed), step(wholeLayer, make(name), seed));
+      resumedLayer.namedQuantizations().get(key)?.restore(state.snapshotSync());
+    expect(stateOf(resumedLayer).snapshotSync()).toEqual(stateOf(wholeLayer).snapshotSync());
+    for (const seed of [3, 4])
+      expectAll(step(resumedLayer, make(name), seed), step(wholeLayer, make(name), seed));
   });
 
   testInScope("refuses snapshots of other numbers of tensors, and keeps its state", () => {
@@ -122,11 +123,11 @@ describe("FP8 attention", () => {
 
   testInScope("takes the largest amax of the calls of a region, over the ranks of its group", () => {
     using core = new DotProductAttention(backend(), 1, WIDTH);
-    const reduced: number[][] = [];
+    const reducedAmaxes: number[][] = [];
     const group = {
       size: 2,
       reduceMax: (tensors: readonly Tensor<"f32">[]) => {
-        for (const tensor of tensors) reduced.push([...tensor.dataSync()]);
+        for (const tensor of tensors) reducedAmaxes.push([...tensor.dataSync()]);
         for (const tensor of tensors) tensor.write(tensor.dataSync().map((x) => 2 * x));
       },
     };
@@ -139,9 +140,9 @@ describe("FP8 attention", () => {
     };
     const recipe = new DelayedScaling({ fp8Dpa: true });
     const amaxes = autocast({ recipe, amaxReductionGroup: group }, () => [amaxOf(3), amaxOf(2)]);
-    expect(reduced.length).toBe(1);
-    expect(reduced[0]?.length).toBe(3);
-    expect(reduced[0]?.[0]).toBe(amaxes[0]);
+    expect(reducedAmaxes.length).toBe(1);
+    expect(reducedAmaxes[0]?.length).toBe(3);
+    expect(reducedAmaxes[0]?.[0]).toBe(amaxes[0]);
     const scale = core.namedQuantizations().get("attention")?.snapshotSync()?.forward.scale[0];
     expect(scale).toBe(Math.fround(448 / (2 * (amaxes[0] as number))));
   });
@@ -220,8 +221,8 @@ describe("attention is in high precision", () => {
       }),
       expected,
     );
-    const quantized = highPrecision(recipe);
-    expect(quantized[0]?.dataSync()).not.toEqual(expected[0]?.dataSync());
+    const quantizedResults = highPrecision(recipe);
+    expect(quantizedResults[0]?.dataSync()).not.toEqual(expected[0]?.dataSync());
   });
 
   testInScope("and passes no codes to or from projections under other recipes", () => {
@@ -326,19 +327,19 @@ describe("the memory of FP8 attention", () => {
 });
 
 describe("a captured step with FP8 attention", () => {
-  let fresh: Backend;
+  let newBackend: Backend;
   useBackendPerTest((openedBackend) => {
-    fresh = openedBackend;
+    newBackend = openedBackend;
   });
 
   /** The results of replays, or of calls, after a first step. */
   function steps(recipe: Recipe, replays: boolean): readonly string[] {
     using _ = new Scope();
-    using layer = new MultiheadAttention(fresh, HIDDEN, HEADS, {
+    using layer = new MultiheadAttention(newBackend, HIDDEN, HEADS, {
       attentionDropout: 0,
       random: new RandomState(3n),
     });
-    const x = waves(fresh, 1, [LENGTH, BATCH, HIDDEN]);
+    const x = waves(newBackend, 1, [LENGTH, BATCH, HIDDEN]);
     const body = (): readonly Tensor[] => {
       using scope = new Scope();
       const input = new Variable(x, true);
@@ -347,9 +348,9 @@ describe("a captured step with FP8 attention", () => {
       return [out.tensor.clone(), ...gradientsOf(input, layer)].map((tensor) => scope.keep(tensor));
     };
     body();
-    const graph = replays ? captureGraph(fresh, body) : undefined;
+    const graph = replays ? captureGraph(newBackend, body) : undefined;
     const results = [10, 11, 12].map((seed) => {
-      x.write(waves(fresh, seed, x.shape).dataSync() as Uint16Array);
+      x.write(waves(newBackend, seed, x.shape).dataSync() as Uint16Array);
       graph?.replay();
       return (graph?.result ?? body()).map((tensor) => String(tensor.dataSync())).join();
     });

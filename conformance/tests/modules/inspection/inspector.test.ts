@@ -161,15 +161,15 @@ describe("LogTensorStats", () => {
       const LogTensorStats = { tensors: ["weight"], stats: ["amax"], startStep, endStep, freq } as const;
       using _ = new Scope();
       using inspector = new Inspector(module, [{ layers: ["*"], LogTensorStats }], { step: begin });
-      const logged: number[] = [];
+      const loggedSteps: number[] = [];
       while (inspector.step < end) {
         autocast({ recipe }, () => module.forward(sample(0)));
-        logged.push(...new Set(inspector.endStep().map(({ step }) => step)));
+        loggedSteps.push(...new Set(inspector.endStep().map(({ step }) => step)));
       }
       const expected: number[] = [];
       for (let step = startStepOrZero; step < Math.min(endStep ?? end, end); step += freq ?? 1)
         if (step >= begin) expected.push(step);
-      expect(logged).toEqual(expected);
+      expect(loggedSteps).toEqual(expected);
     });
     fc.assert(property, { numRuns: draws(60, 3), examples: [[[1, undefined, 2, 0]]] });
   });
@@ -237,8 +237,8 @@ describe("DisableFP8Layer and DisableFP8GEMM", () => {
 /** The values of one copy of a tensor as the recipe quantizes it in the first step. */
 function fake(recipe: Recipe, role: Role, x: Tensor, usage: typeof ROWWISE): Tensor<WideDType> {
   const state = { random: new RandomState(0n), scale: tensor(backend(), [1]) };
-  const quantized: QuantizedTensor = quantizerFor(recipe, role, state).setUsage(usage).quantize(x);
-  return dequantize(quantized, "bf16");
+  const quantizedTensor: QuantizedTensor = quantizerFor(recipe, role, state).setUsage(usage).quantize(x);
+  return dequantize(quantizedTensor, "bf16");
 }
 
 /** The result and gradients of a layer in high precision whose weight has these values. */
@@ -303,8 +303,8 @@ describe("FakeQuant", () => {
     const [result] = trainModule(module, { recipe, steps: 1 }) as [{ y: unknown; grads: readonly unknown[] }];
     expect(result.y).toEqual(wideStep(w, fake(recipe, "input", x, ROWWISE), dy).y);
     using plainLayer = layerOf("Linear");
-    const [quantized] = trainModule(plainLayer, { recipe, steps: 1 }) as [{ grads: readonly unknown[] }];
-    expect(result.grads).toEqual(quantized.grads);
+    const [quantizedStep] = trainModule(plainLayer, { recipe, steps: 1 }) as [{ grads: readonly unknown[] }];
+    expect(result.grads).toEqual(quantizedStep.grads);
     const copies = inspector.endStep().map(({ tensor: operand, copy }) => `${operand} ${copy}`);
     expect(copies.sort()).toEqual([
       "gradOutput columnwise",

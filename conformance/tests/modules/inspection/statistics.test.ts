@@ -74,8 +74,8 @@ function plainValues(
   const only = quantizedTensor
     .share()
     .updateUsage({ [direction === "rowwise" ? "columnwise" : "rowwise"]: false });
-  const decoded = [...(only.dequantize("f32") as Tensor<"f32">).dataSync()];
-  return { source, codes: codes.slice(0, source.length), decoded };
+  const decodedValues = [...(only.dequantize("f32") as Tensor<"f32">).dataSync()];
+  return { source, codes: codes.slice(0, source.length), decoded: decodedValues };
 }
 
 /** Statistics by their definitions. */
@@ -84,7 +84,7 @@ function expected(
   direction: Direction,
   x: Tensor<WideDType>,
 ): Partial<Record<StatisticName, unknown>> {
-  const { source, codes, decoded } = plainValues(quantizedTensor, direction, x);
+  const { source, codes, decoded: decodedValues } = plainValues(quantizedTensor, direction, x);
   const magnitudes = source.map(Math.abs);
   const nonzero = magnitudes.filter((magnitude) => magnitude > 0);
   const sum = (terms: readonly number[]): number => terms.reduce((total, term) => total + term, 0);
@@ -107,17 +107,17 @@ function expected(
       .sort((a, b) => (a ?? -Infinity) - (b ?? -Infinity))
       .map((exponent) => [exponent, scales.filter((scale) => scale === exponent).length]),
   };
-  if (!decoded) return always;
-  const errors = sum(source.map((value, i) => (value - (decoded[i] as number)) ** 2));
+  if (!decodedValues) return always;
+  const errors = sum(source.map((value, i) => (value - (decodedValues[i] as number)) ** 2));
   const { max } = factsOf(quantizedTensor.spec.format);
   // a code under a scale of 0 underflows
   const isOver = (value: number, i: number): boolean =>
     Math.abs(codes[i] as number) >= max &&
-    decoded[i] !== 0 &&
-    Math.abs(value) > Math.abs(decoded[i] as number);
+    decodedValues[i] !== 0 &&
+    Math.abs(value) > Math.abs(decodedValues[i] as number);
   return {
     ...always,
-    underflow: source.filter((value, i) => value !== 0 && decoded[i] === 0).length / source.length,
+    underflow: source.filter((value, i) => value !== 0 && decodedValues[i] === 0).length / source.length,
     overflow: source.filter(isOver).length / source.length,
     mse: errors / source.length,
     sqnr: 10 * Math.log10(squares / errors),
@@ -186,16 +186,16 @@ it("errors of a transformed copy are those of the transformed values", () => {
   const codes = rowsOf(decode(data), true);
   const scales = rowsOf(decode(scaleInv), true);
   const level = (amax as Tensor<"f32">).dataSync()[0] as number;
-  const decoded = codes.map((code, i) => {
+  const decodedValues = codes.map((code, i) => {
     const [row, column] = [Math.floor(i / SHAPE[1]), i % SHAPE[1]];
     const scale = scales[Math.floor(row / 16) * SHAPE[1] + column] as number;
     const factor = Math.fround(Math.fround(scale * level) * Math.fround(1 / 2688));
     return Math.fround(code * factor);
   });
-  const errors = source.reduce((sum, value, i) => sum + (value - (decoded[i] as number)) ** 2, 0);
+  const errors = source.reduce((sum, value, i) => sum + (value - (decodedValues[i] as number)) ** 2, 0);
   const squares = source.reduce((sum, value) => sum + value * value, 0);
   expect({ mse, sqnr }).toEqual({ mse: errors / COUNT, sqnr: 10 * Math.log10(squares / errors) });
-  expect(underflow).toBe(source.filter((value, i) => value !== 0 && decoded[i] === 0).length / COUNT);
+  expect(underflow).toBe(source.filter((value, i) => value !== 0 && decodedValues[i] === 0).length / COUNT);
 });
 
 it.each(["padded", "swizzled"] as const)(

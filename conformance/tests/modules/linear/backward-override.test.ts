@@ -84,13 +84,13 @@ describe.each(CASES)("%s, %s", (name, backwardOverride) => {
 
   it("has the gradients of high precision, from the original or the dequantized values", () => {
     using _ = new Scope();
-    using quantized = layer();
+    using quantizedLayer = layer();
     using wide = layer();
     const x = values(1n, [ROWS, FROM]);
     const recipe = makeRecipe();
     const isDequantized = backwardOverride === "dequantized";
-    const results = gradients(quantized, x, (hidden) =>
-      autocast({ recipe }, () => quantized.forward(hidden, { fp8Grad: true })),
+    const results = gradients(quantizedLayer, x, (hidden) =>
+      autocast({ recipe }, () => quantizedLayer.forward(hidden, { fp8Grad: true })),
     );
     if (isDequantized) wide.weight.tensor.paste(dequantizeBy(recipe, "weight", wide.weight.tensor), 0);
     const source = isDequantized ? dequantizeBy(recipe, "input", x) : x;
@@ -145,15 +145,15 @@ describe.each(CASES)("%s, %s", (name, backwardOverride) => {
   it("reads the values of a weight that stays quantized, and needs no columnwise copy of it", () => {
     using _ = new Scope();
     const recipe = makeRecipe();
-    using quantized = quantizedModelInit({ recipe }, layer);
+    using quantizedLayer = quantizedModelInit({ recipe }, layer);
     using wide = layer();
-    const weight = quantized.weight.value as QuantizedTensor;
+    const weight = quantizedLayer.weight.value as QuantizedTensor;
     wide.weight.tensor.paste(weight.dequantize("bf16"), 0);
     weight.updateUsage({ columnwise: false });
     const x = values(1n, [ROWS, FROM]);
     const source = backwardOverride === "dequantized" ? dequantizeBy(recipe, "input", x) : x;
-    const results = gradients(quantized, x, (hidden) =>
-      autocast({ recipe }, () => quantized.forward(hidden)),
+    const results = gradients(quantizedLayer, x, (hidden) =>
+      autocast({ recipe }, () => quantizedLayer.forward(hidden)),
     );
     expect(results).toEqual(gradients(wide, source, (hidden) => wide.forward(hidden)));
   });
@@ -162,16 +162,16 @@ describe.each(CASES)("%s, %s", (name, backwardOverride) => {
     using _ = new Scope();
     const recipe = makeRecipe();
     const options = { random: new RandomState(4n) };
-    using grouped = new GroupedLinear(backend(), 1, FROM, TO, options);
+    using groupedLayer = new GroupedLinear(backend(), 1, FROM, TO, options);
     using singleLayer = layer();
     const x = values(1n, [ROWS, FROM]);
     const hidden = new Variable(x, true);
-    autocast({ recipe }, () => grouped.forward(hidden, [ROWS])).backward(values(2n, [ROWS, TO]));
-    const results = [hidden.grad, grouped.weights[0]?.grad, grouped.biases[0]?.grad].map((grad) => {
+    autocast({ recipe }, () => groupedLayer.forward(hidden, [ROWS])).backward(values(2n, [ROWS, TO]));
+    const results = [hidden.grad, groupedLayer.weights[0]?.grad, groupedLayer.biases[0]?.grad].map((grad) => {
       const wide = grad as Tensor<WideDType>;
       return [wide.dtype, [...wide.dataSync()]];
     });
-    for (const variable of [hidden, ...grouped.parameters()]) variable.zeroGrad();
+    for (const variable of [hidden, ...groupedLayer.parameters()]) variable.zeroGrad();
     expect(results).toEqual(
       gradients(singleLayer, x, (input) => autocast({ recipe }, () => singleLayer.forward(input))),
     );
@@ -246,16 +246,16 @@ describe("under a CustomRecipe", () => {
         return new HybridQuantizer({ rowwiseQuantizer, columnwiseQuantizer, columnwiseSource });
       };
       const recipe = new CustomRecipe({ quantizerFactory, backwardOverride });
-      using quantized = layer();
+      using quantizedLayer = layer();
       using wide = layer();
       const x = values(1n, [ROWS, FROM]);
       const plainRecipe = new CustomRecipe({ quantizerFactory });
       const forward = (customRecipe: CustomRecipe) => [
-        ...autocast({ recipe: customRecipe }, () => quantized.forward(x)).tensor.dataSync(),
+        ...autocast({ recipe: customRecipe }, () => quantizedLayer.forward(x)).tensor.dataSync(),
       ];
       expect(forward(recipe)).toEqual(forward(plainRecipe));
-      const results = gradients(quantized, x, (hidden) =>
-        autocast({ recipe }, () => quantized.forward(hidden)),
+      const results = gradients(quantizedLayer, x, (hidden) =>
+        autocast({ recipe }, () => quantizedLayer.forward(hidden)),
       );
       const valuesOf = (source: Tensor<WideDType>): Tensor<WideDType> => {
         const quantizer = COPIES[rowwise]();

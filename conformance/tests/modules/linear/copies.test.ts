@@ -124,9 +124,9 @@ it.each(Object.entries(LAYERS))(
       const backend = new CopiesBackend(reference());
       using layer = row.build(backend, SIZES);
       const x = empty(backend, "bf16", [ROWS, FROM]);
-      const copyCount = (calibrating: boolean): number => {
+      const copyCount = (isCalibrating: boolean): number => {
         const copiesBefore = backend.createdCopies;
-        autocast({ recipe: recipeByName(name), enabled: false, calibrating }, () =>
+        autocast({ recipe: recipeByName(name), enabled: false, calibrating: isCalibrating }, () =>
           resultOf(layer, new Variable(x)),
         );
         return backend.createdCopies - copiesBefore;

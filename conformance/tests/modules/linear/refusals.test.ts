@@ -49,7 +49,7 @@ function backward(recipe: Recipe | undefined, x?: VariableLike, options?: Linear
   y.backward(zero([32, 32]));
 }
 
-const quantized = (quantizer: Quantizer, usage = { rowwise: true, columnwise: false }) =>
+const quantizeBy = (quantizer: Quantizer, usage = { rowwise: true, columnwise: false }) =>
   quantizer.setUsage(usage).quantize(zero([32, 64]));
 
 refusals("recipes", [
@@ -286,20 +286,20 @@ refusals("linear layers under a recipe", [
     () =>
       pass(
         new Float8BlockScaling(),
-        quantized(new Float8BlockQuantizer(), { rowwise: false, columnwise: true }),
+        quantizeBy(new Float8BlockQuantizer(), { rowwise: false, columnwise: true }),
       ),
     ArgumentError,
     ["rowwise"],
   ],
   [
     "a quantized input whose columnwise copy the backward pass needs",
-    () => pass(new MXFP8BlockScaling(), quantized(new MXFP8Quantizer())),
+    () => pass(new MXFP8BlockScaling(), quantizeBy(new MXFP8Quantizer())),
     ArgumentError,
     ["columnwise", "mxfp8", "quantize the source"],
   ],
   [
     "an input that is quantized otherwise than the weight",
-    () => noGrad(() => pass(new Float8CurrentScaling(), quantized(new NVFP4Quantizer()))),
+    () => noGrad(() => pass(new Float8CurrentScaling(), quantizeBy(new NVFP4Quantizer()))),
     UnsupportedError,
     ["gemm", "hopper", "e2m1", "e4m3"],
   ],

@@ -74,16 +74,18 @@ describe("the result and its gradients are those of a bias of 0, and the bias is
       moduleRow(row.layer).build(backend(), SIZES, {
         ...{ dtype: row.dtype, bias: row.bias, random: new RandomState(3n) },
       });
-    using returning = make();
+    using returningModule = make();
     using plainModule = make();
-    const biases = returnedBiases(row.layer, returning);
+    const biases = returnedBiases(row.layer, returningModule);
     expect(biases.length > 0).toBe(row.bias);
     draw(biases);
-    const inputs = [returning, plainModule].map((builtModule) => createInputs(backend(), builtModule, SIZES));
-    let returned: unknown;
+    const inputs = [returningModule, plainModule].map((builtModule) =>
+      createInputs(backend(), builtModule, SIZES),
+    );
+    let returnValue: unknown;
     const body = (...leaves: readonly Variable[]): Variable => {
-      const result = returning.withBias?.(leaves) as WithBias;
-      returned = result.biases.map((bias) => bitsOf(bias.tensor));
+      const result = returningModule.withBias?.(leaves) as WithBias;
+      returnValue = result.biases.map((bias) => bitsOf(bias.tensor));
       return sumOf(result);
     };
     const [x = [], otherInputs = []] = inputs;
@@ -95,7 +97,7 @@ describe("the result and its gradients are those of a bias of 0, and the bias is
       return sumOf({ out, biases: leaves, norm });
     });
     expect(download(y.tensor)).toEqual(download(expected.tensor));
-    expect(returned).toEqual(leaves.map((leaf) => bitsOf(leaf.tensor)));
+    expect(returnValue).toEqual(leaves.map((leaf) => bitsOf(leaf.tensor)));
     const dy = randomGradient(y);
     y.backward(dy);
     expected.backward(dy);
@@ -110,10 +112,10 @@ describe("the result and its gradients are those of a bias of 0, and the bias is
       );
       return parameters.map(([name, { grad }]) => [name, bitsOf(grad)]);
     };
-    expect(grads(returning)).toEqual(grads(plainModule));
+    expect(grads(returningModule)).toEqual(grads(plainModule));
     const states = ({ module }: BuiltModule) =>
       [...module.namedQuantizations().values()].map((quantization) => quantization.snapshotSync());
-    expect(states(returning)).toEqual(states(plainModule));
+    expect(states(returningModule)).toEqual(states(plainModule));
     for (const variable of [...leaves, ...inputs.flatMap(inputsWithGradients)]) variable.zeroGrad();
   });
 });

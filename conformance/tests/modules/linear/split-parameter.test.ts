@@ -80,18 +80,18 @@ function pass(layer: Layer, row: Case, step: number): unknown {
   const recipe = DETERMINISTIC_RECIPES[row.recipe]?.();
   const x = new Variable(upload(backend(), drawnValues(10 + step, [ROWS, IN])), true);
   const call = row.microbatches ? { isFirstMicrobatch: step !== 1 } : {};
-  let returned: unknown;
+  let returnValue: unknown;
   const forward = (input: Variable): Variable => {
     if (!row.returnsBias) return layer.forward(input, call);
     const [out, bias] = layer.forwardWithBias(input, call);
-    returned = bias && joinedValues([bias.tensor]);
+    returnValue = bias && joinedValues([bias.tensor]);
     bias?.tensor.dispose();
     return out;
   };
   const body = () => (row.recomputes ? recompute(forward, x) : forward(x));
   const y = recipe ? autocast({ recipe }, body) : body();
   y.backward(upload(backend(), drawnValues(20 + step, [ROWS, OUT])));
-  const bits = [download(y.tensor), x.grad && download(x.grad), returned];
+  const bits = [download(y.tensor), x.grad && download(x.grad), returnValue];
   x.zeroGrad();
   return bits;
 }

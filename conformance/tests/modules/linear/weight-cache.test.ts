@@ -56,7 +56,12 @@ function stepsOf(
   caches: boolean,
 ): Readonly<Record<string, unknown>> {
   const recipes = new Map<RecipeName, Recipe | undefined>();
-  const take = (name: RecipeName, seed: number, isFirstMicrobatch = false, call = {}): readonly unknown[] => {
+  const takeStep = (
+    name: RecipeName,
+    seed: number,
+    isFirstMicrobatch = false,
+    call = {},
+  ): readonly unknown[] => {
     fill(seed, builtModule.module);
     // custom recipes are equal only to themselves
     const recipe = recipes.get(name) ?? recipeByName(name);
@@ -64,19 +69,19 @@ function stepsOf(
     return bitsOf(builtModule, recipe, seed, caches ? { isFirstMicrobatch, ...call } : {});
   };
   using skipFp8WeightUpdate = tensor(backend(), [1]);
-  const firstRecipe = take(recipe, 1, true);
-  const otherRecipes = take(otherRecipe(recipe), 2);
-  const repeatedRecipes = take(recipe, 3);
+  const firstRecipe = takeStep(recipe, 1, true);
+  const otherRecipes = takeStep(otherRecipe(recipe), 2);
+  const repeatedRecipes = takeStep(recipe, 3);
   for (const [, quantization] of builtModule.module.namedQuantizations())
     quantization.restore(quantization.snapshotSync());
-  const restored = take(recipe, 4);
-  const renewed = take(recipe, 5, true, { skipFp8WeightUpdate });
+  const restoredStep = takeStep(recipe, 4);
+  const renewedStep = takeStep(recipe, 5, true, { skipFp8WeightUpdate });
   return {
     first: firstRecipe,
     "under another recipe": otherRecipes,
     "under the first again": repeatedRecipes,
-    restored,
-    renewed,
+    restored: restoredStep,
+    renewed: renewedStep,
   };
 }
 
@@ -100,10 +105,10 @@ it.each([
     8,
   ),
 ])("the steps of %s under %s are the same with and without a cache", (_name, recipe, row) => {
-  const [cached, plainSteps] = [true, false].map((caches) => {
+  const [cachedSteps, plainSteps] = [true, false].map((caches) => {
     using _ = new Scope();
     using builtModule = row.build(backend(), SIZES, { random: new RandomState(7n) });
     return stepsOf(builtModule, recipe, caches);
   });
-  expect(cached).toEqual(plainSteps);
+  expect(cachedSteps).toEqual(plainSteps);
 });

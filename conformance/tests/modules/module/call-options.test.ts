@@ -60,17 +60,20 @@ describe.each(PRODUCTS)("fp8Output of %s", (name, row) => {
     ),
   )("under %s gives the codes of the result computed without it", (recipe) => {
     using _scope = new Scope();
-    const [coded, wide] = [true, false].map((fp8Output) => {
+    const [codedResults, wide] = [true, false].map((fp8Output) => {
       using builtModule = make(row);
       const [out] = autocast({ recipe: recipeByName(recipe) }, () =>
         builtModule.run([new Variable(input())], { fp8Output }),
       );
       return out?.value;
     }) as [QuantizedTensor, Tensor];
-    expect(coded).toBeInstanceOf(QuantizedTensor);
-    expect([coded.dtype, coded.shape, coded.rowwise !== undefined, coded.columnwise]).toEqual([
-      ...["bf16", [SIZE, SIZE], true, undefined],
-    ]);
+    expect(codedResults).toBeInstanceOf(QuantizedTensor);
+    expect([
+      codedResults.dtype,
+      codedResults.shape,
+      codedResults.rowwise !== undefined,
+      codedResults.columnwise,
+    ]).toEqual([...["bf16", [SIZE, SIZE], true, undefined]]);
     let expected = wide;
     if (recipe.startsWith("delayed")) {
       // the sums are not rounded to bf16 before they are quantized
@@ -81,8 +84,9 @@ describe.each(PRODUCTS)("fp8Output of %s", (name, row) => {
       expected = gemm({ x, w, bias: layer.bias?.tensor, outDtype: "f32", useSplitAccumulator: false }).out;
     }
     const codes = quantizeAs(recipe, "output", expected);
-    expect(coded.members.length).toBe(codes.members.length);
-    for (const [i, member] of codes.members.entries()) expectSame(`member ${i}`, coded.members[i], member);
+    expect(codedResults.members.length).toBe(codes.members.length);
+    for (const [i, member] of codes.members.entries())
+      expectSame(`member ${i}`, codedResults.members[i], member);
   });
 });
 
@@ -161,17 +165,17 @@ describe("calibrating changes no bit of the results, in any type", () => {
   it.each(testedCases(CALIBRATED, ([, , row]) => row))("of %s, under %s", (_, name, row) => {
     using _scope = new Scope();
     for (const dtype of WIDE_DTYPES) {
-      const [calibrated, plainResults] = [true, false].map((calibrating) => {
+      const [calibratedResults, plainResults] = [true, false].map((isCalibrating) => {
         using builtModule = make(row, { dtype });
         const inputs = createInputs(backend(), builtModule, { ...SIZES, dtype, requiresGrad: false });
         const recipe = recipeByName(name);
-        return autocast({ recipe, enabled: false, calibrating }, () => builtModule.run(inputs)).map(
-          ({ value }) => value,
-        );
+        return autocast({ recipe, enabled: false, calibrating: isCalibrating }, () =>
+          builtModule.run(inputs),
+        ).map(({ value }) => value);
       });
       for (const [i, result] of (plainResults ?? []).entries())
-        expectSame(`${dtype} ${i}`, calibrated?.[i], result);
-      expect(calibrated?.length).toBe(plainResults?.length);
+        expectSame(`${dtype} ${i}`, calibratedResults?.[i], result);
+      expect(calibratedResults?.length).toBe(plainResults?.length);
     }
   });
 });

@@ -128,10 +128,10 @@ describe("the quantizers of a custom recipe", () => {
     { rowwise: false, columnwise: true },
   ])("give rowwise results and weights, whatever copies they made before: %o", (usage) => {
     using _ = new Scope();
-    for (const cached of [{}, { isFirstMicrobatch: true }]) {
+    for (const callOptions of [{}, { isFirstMicrobatch: true }]) {
       using layer = new Linear(backend(), FROM, TO);
       const recipe = custom(() => new MXFP8Quantizer().setUsage(usage));
-      const call = { ...cached, fp8Output: true };
+      const call = { ...callOptions, fp8Output: true };
       const y = noGrad(() => autocast({ recipe }, () => layer.forward(randomInput(1, [ROWS, FROM]), call)));
       const { rowwise, columnwise } = y.value as QuantizedTensor;
       expect([rowwise !== undefined, columnwise !== undefined]).toEqual([true, false]);

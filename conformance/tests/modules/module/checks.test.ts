@@ -175,9 +175,9 @@ describe("a layer refuses before it computes anything", () => {
     using _ = new Scope();
     const x = new Variable(zero([32, 32]));
     const sizes = { rows: 32, from: 32, to: 32, middle: 32 };
-    const normed = rowsWhere(({ call }) => call.includes("fp8Output") && !call.includes("fp8Grad"));
-    expect(normed.length).toBeGreaterThan(2);
-    for (const [, row] of normed) {
+    const rowsWithNorm = rowsWhere(({ call }) => call.includes("fp8Output") && !call.includes("fp8Grad"));
+    expect(rowsWithNorm.length).toBeGreaterThan(2);
+    for (const [, row] of rowsWithNorm) {
       using builtModule = row.build(backend(), sizes);
       const run = () =>
         autocast({ recipe: new Float8CurrentScaling() }, () =>
@@ -298,22 +298,22 @@ describe("a module", () => {
   });
 
   it("lists a parameter that two modules share once, for the first, and no module without parameters", () => {
-    using shared = new Linear(backend(), 4, 4);
-    const otherModule = new OwnModule({}).with(shared.weight);
-    using allModules = new OwnModule({}).withModules(shared, new OwnModule({}), otherModule);
-    expect(allModules.parameterGroups()).toEqual([[shared.weight, shared.bias]]);
+    using sharedLayer = new Linear(backend(), 4, 4);
+    const otherModule = new OwnModule({}).with(sharedLayer.weight);
+    using allModules = new OwnModule({}).withModules(sharedLayer, new OwnModule({}), otherModule);
+    expect(allModules.parameterGroups()).toEqual([[sharedLayer.weight, sharedLayer.bias]]);
   });
 
   it("draws from the random state of its backend, unless it gets another one", async () => {
     const { openBackend } = await import("../../../../src/backends/open.js");
-    const fresh = await openBackend("wasm", { threads: 1 });
-    const [firstLayer, secondLayer] = [new Linear(fresh, 4, 4), new Linear(fresh, 4, 4)];
+    const newBackend = await openBackend("wasm", { threads: 1 });
+    const [firstLayer, secondLayer] = [new Linear(newBackend, 4, 4), new Linear(newBackend, 4, 4)];
     const [firstValues, secondValues] = [firstLayer, secondLayer].map(({ weight }) => [
       ...weight.tensor.dataSync(),
     ]);
     expect(secondValues).not.toEqual(firstValues);
     for (const layer of [firstLayer, secondLayer]) layer.dispose();
-    await fresh.dispose();
+    await newBackend.dispose();
   });
 });
 
@@ -349,8 +349,8 @@ describe("a weight in the cache", () => {
     console.warn = () => undefined;
     const scalesAfter = calls(layer, new Float8CurrentScaling(), false);
     console.warn = warn;
-    using fresh = new Linear(backend(), 32, 32, { random: new RandomState(1n) });
-    expect(scalesAfter).toEqual(calls(fresh, new Float8CurrentScaling()));
+    using newLayer = new Linear(backend(), 32, 32, { random: new RandomState(1n) });
+    expect(scalesAfter).toEqual(calls(newLayer, new Float8CurrentScaling()));
   });
 
   it("is freed by restore, which refuses a snapshot by that name", () => {

@@ -85,19 +85,19 @@ const FREEING = rowsWhere(({ products }) => products !== undefined);
 describe.each(FREEING)("%s", (_, row) => {
   it.each(NAMES)("under %s", async (recipe) => {
     const backend = await openBackend("wasm", { threads: 1, datapath: "exact" });
-    const watched = new Watched(backend);
+    const watchedBackend = new Watched(backend);
     for (const saveOriginalInput of recipe.startsWith("delayed") ? [false] : [false, true]) {
       const builtModule = row.build(backend, SIZES, { saveOriginalInput });
       const inputs = createInputs(backend, builtModule, { ...SIZES, isZero: true });
       let grad: Tensor | undefined;
       const step = () => {
         let y: Variable | undefined;
-        const forward = watched.during(() => {
+        const forward = watchedBackend.during(() => {
           y = autocast({ recipe: recipeByName(recipe) }, () => combineResults(builtModule.run(inputs)));
         });
         grad ??= zeros(backend, "bf16", y?.shape ?? []);
         const dy = grad;
-        const backward = watched.during(() => y?.backward(dy));
+        const backward = watchedBackend.during(() => y?.backward(dy));
         y?.value.dispose();
         for (const variable of [...inputsWithGradients(inputs), ...builtModule.module.parameters()])
           variable.zeroGrad();

@@ -33,23 +33,23 @@ function onRank(group: ProcessGroup, options: MultiheadAttentionOptions, recipe:
   const { numGqaGroups: allGroups = HEADS, fuseQkvParams = false, attentionDropout = 0 } = options;
   const heads = HEADS / RANKS;
   const keys = allGroups / RANKS;
-  const shared = () => ({ group, random: new RandomState(3n) });
+  const sharedOptions = () => ({ group, random: new RandomState(3n) });
   const module = new MultiheadAttention(backend, HIDDEN, HEADS, {
     attentionDropout: 0,
     ...options,
-    ...shared(),
+    ...sharedOptions(),
   });
-  const ownModule = shared();
+  const ownModule = sharedOptions();
   const features = (HEADS + 2 * allGroups) * WIDTH;
   const pieces = fuseQkvParams ? 1 : 3;
   const firstLinear = new Linear(backend, HIDDEN, features, { ...ownModule, parallelMode: "column", pieces });
   const proj = new Linear(backend, HIDDEN, HIDDEN, { ...ownModule, parallelMode: "row" });
   const { offset } = ownModule.random;
   const byHand = (x: Variable): Variable => {
-    const projected = firstLinear.forward(x);
+    const projectedInput = firstLinear.forward(x);
     const share = heads / keys;
     const shape = fuseQkvParams ? [keys, share + 2, WIDTH] : [3, keys, WIDTH];
-    const splitProjection = functional.reshape(projected, [LENGTH, BATCH, ...shape]);
+    const splitProjection = functional.reshape(projectedInput, [LENGTH, BATCH, ...shape]);
     const dim = fuseQkvParams ? 3 : 2;
     const columnsOf = (begin: number, end: number, count: number): Variable =>
       functional.reshape(functional.slice(splitProjection, dim, begin, end), [LENGTH, BATCH, count, WIDTH]);

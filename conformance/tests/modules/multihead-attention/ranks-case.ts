@@ -84,7 +84,7 @@ function parametersOf(ranksCase: RanksCase): readonly Row[] {
   const width = widthOf(ranksCase);
   const [queries, keys] = [HEADS * width, ranksCase.groups * width];
   const prefix = isLayer(ranksCase) ? "selfAttention." : "";
-  const normed = hasInputNorm(ranksCase);
+  const hasNorm = hasInputNorm(ranksCase);
   const projection = (name: string, features: number, pieces: number, withNorm: boolean): Row[] => [
     [`${prefix}${name}.weight`, [features, HIDDEN], "rows", pieces],
     ...(ranksCase.bias ? [[`${prefix}${name}.bias`, [1, features], "columns", pieces] as const] : []),
@@ -99,10 +99,10 @@ function parametersOf(ranksCase: RanksCase): readonly Row[] {
   const isCross = ranksCase.module === "cross";
   const firsts = isCross
     ? [
-        ...projection(normed ? "layernormQuery" : "queryLayer", queries, 1, normed),
+        ...projection(hasNorm ? "layernormQuery" : "queryLayer", queries, 1, hasNorm),
         ...projection("keyValue", 2 * keys, pieces(2), false),
       ]
-    : projection(normed ? "layernormQkv" : "qkv", queries + 2 * keys, pieces(3), normed);
+    : projection(hasNorm ? "layernormQkv" : "qkv", queries + 2 * keys, pieces(3), hasNorm);
   const headNorms = ranksCase.qkNorm === "none" ? [] : ["qNorm", "kNorm"];
   const mlp: readonly Row[] = [
     ["layernormMlp.fc1Weight", [2 * ffnOf(ranksCase), HIDDEN], "rows", 2],
@@ -173,12 +173,14 @@ export function modelResults(ranksCase: RanksCase): ReadonlyMap<string, Whole> {
     const division = ranks > 1 ? { ranks, mode, pieces: mode === "row" ? 1 : pieces, sequence } : undefined;
     return new LinearModel(weight, parameterOf(called("Bias")), ranksCase.fuses, division);
   };
-  const normAt = (gamma: string, beta: string, eps: number, over: number) => {
+  const normAt = (gamma: string, beta: string, eps: number, normRanks: number) => {
     const weight = parameterOf(gamma);
-    return weight && { gamma: weight, beta: parameterOf(beta), eps, zeroCenteredGamma: false, ranks: over };
+    return (
+      weight && { gamma: weight, beta: parameterOf(beta), eps, zeroCenteredGamma: false, ranks: normRanks }
+    );
   };
-  const flowing = sequence ? ranks : 1;
-  const inner = (name: string) => normAt(`${name}.layerNormWeight`, `${name}.layerNormBias`, 1e-5, flowing);
+  const gradRanks = sequence ? ranks : 1;
+  const inner = (name: string) => normAt(`${name}.layerNormWeight`, `${name}.layerNormBias`, 1e-5, gradRanks);
   const headNorm = (name: string) => normAt(`${prefix}${name}.weight`, `${prefix}${name}.bias`, 1e-6, ranks);
   const firstName = ["layernormQkv", "qkv", "layernormQuery", "queryLayer"].find((name) =>
     parameterOf(`${prefix}${name}.weight`),
@@ -217,7 +219,7 @@ export function modelResults(ranksCase: RanksCase): ReadonlyMap<string, Whole> {
     },
     hiddenDropout: hiddenDropoutOf(ranksCase),
     parallel: ranksCase.module === "layer, parallel",
-    last: normAt("layernorm.weight", "layernorm.bias", 1e-5, flowing),
+    last: normAt("layernorm.weight", "layernorm.bias", 1e-5, gradRanks),
   };
   const run: Run = {
     family: "hopper",

@@ -86,11 +86,11 @@ describe.each(Object.entries(programs))("in a first microbatch, %s", (_, program
     ["no recipe", (body: () => Variable) => body()],
     ["a recipe", (body: () => Variable) => autocast({ recipe }, body)],
   ])("loses no gradient, under %s", (_, run) => {
-    const [fused, plainResult] = [true, false].map((fuse) => {
+    const [fusedResult, plainResult] = [true, false].map((fuse) => {
       using _scope = new Scope();
       return gradientOf(fuse, (layer) => program(layer, run));
     }) as [Float32Array, Float32Array];
-    const error = Math.hypot(...fused.map((value, i) => value - (plainResult[i] as number)));
+    const error = Math.hypot(...fusedResult.map((value, i) => value - (plainResult[i] as number)));
     expect(error).toBeLessThan(1e-5 * Math.hypot(...plainResult));
   });
 });
@@ -123,10 +123,10 @@ it("is the sum from the first microbatch on, in whatever order forward and backw
       let expected = drawInput(9) as Tensor<"f32">;
       // a first microbatch overwrites the main gradient of an earlier step
       let isFresh = false;
-      const pending: { readonly out: Variable; readonly seed: number }[] = [];
+      const pendingRuns: { readonly out: Variable; readonly seed: number }[] = [];
       for (const [i, call] of [...drawnCalls, ...drawnCalls.map(() => ({ backward: 0 }))].entries()) {
         if ("backward" in call) {
-          const [run] = pending.splice(call.backward % Math.max(1, pending.length), 1);
+          const [run] = pendingRuns.splice(call.backward % Math.max(1, pendingRuns.length), 1);
           if (!run) continue;
           run.out.backward(drawInput(100 + i));
           plainLayer.forward(drawInput(run.seed)).backward(drawInput(100 + i));
@@ -141,7 +141,7 @@ it("is the sum from the first microbatch on, in whatever order forward and backw
           const run = (): Variable => (recomputes ? recompute(forward, drawInput(i)) : forward(drawInput(i)));
           if (evaluates) noGrad(run);
           else {
-            pending.push({ out: run(), seed: i });
+            pendingRuns.push({ out: run(), seed: i });
             isFresh = isFresh || isFirst === true;
           }
         }
@@ -170,8 +170,8 @@ describe("a weight that is an embedding's table as well", () => {
   }
 
   it("is updated by both gradients, and gradient clipping counts both", () => {
-    const [fused, plainSteps] = [stepOf(true), stepOf(false)];
-    expect(fused).toEqual(plainSteps);
+    const [fusedSteps, plainSteps] = [stepOf(true), stepOf(false)];
+    expect(fusedSteps).toEqual(plainSteps);
   });
 });
 

@@ -33,9 +33,11 @@ const LAYERS: Readonly<Record<string, () => Layer>> = {
   LayerNormMLP: () =>
     new LayerNormMLP(backend(), SIZE, SIZE, { activation: "swiglu", random: new RandomState(1n) }),
   GroupedLinear: () => {
-    const grouped = new GroupedLinear(backend(), 2, SIZE, SIZE, { random: new RandomState(1n) });
-    const run = grouped.forward.bind(grouped);
-    return Object.assign(grouped, { forward: (x: Variable, call = {}) => run(x, [20, 12], call) }) as Layer;
+    const groupedLayer = new GroupedLinear(backend(), 2, SIZE, SIZE, { random: new RandomState(1n) });
+    const run = groupedLayer.forward.bind(groupedLayer);
+    return Object.assign(groupedLayer, {
+      forward: (x: Variable, call = {}) => run(x, [20, 12], call),
+    }) as Layer;
   },
 };
 
@@ -93,7 +95,7 @@ describe("results, gradients and steps equal those with both copies", () => {
         const x = new Variable(upload(backend(), drawnValues(10 + step, [ROWS, SIZE])), row.inputGrad);
         const forward = (input: Variable) => layer.forward(input, call);
         const run = () => autocast({ recipe }, () => (row.recomputes ? recompute(forward, x) : forward(x)));
-        const evaluated = download(noGrad(run).tensor);
+        const evaluatedResult = download(noGrad(run).tensor);
         if (isRefused && layer === rowwise) {
           const states = () =>
             [...layer.namedQuantizations().values()].map((quantization) => quantization.snapshotSync());
@@ -101,13 +103,13 @@ describe("results, gradients and steps equal those with both copies", () => {
           expect(run).toThrow(ArgumentError);
           expect(run).toThrow(/rowwise codes only/);
           expect(states()).toEqual(statesBefore);
-          return { evaluated };
+          return { evaluated: evaluatedResult };
         }
         const y = run();
         y.backward(upload(backend(), drawnValues(20 + step, [ROWS, SIZE])));
         const grads = [x, ...layer.parameters()].map(({ grad }) => grad && download(grad));
         x.zeroGrad();
-        return { evaluated, y: download(y.tensor), grads };
+        return { evaluated: evaluatedResult, y: download(y.tensor), grads };
       };
       for (let step = 0; step < 2; step++) {
         const [actual, expected] = [pass(rowwise, step), pass(fullLayer, step)];

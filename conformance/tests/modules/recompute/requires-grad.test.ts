@@ -83,7 +83,7 @@ const frozen = fc.oneof(
 const programs: fc.Arbitrary<Program> = fc.record({
   recipe: fc.constantFrom("none", "current", "delayed"),
   fuses: fc.boolean(),
-  part: part.map((nested) => ({ again: nested })),
+  part: part.map((nestedPart) => ({ again: nestedPart })),
   steps: fc.array(fc.record({ frozen, trainsInput: fc.boolean(), isFirst: fc.boolean() }), {
     minLength: 1,
     maxLength: 3,
@@ -149,9 +149,9 @@ function resultsOf({ recipe: name, fuses, part: program, steps }: Program, wrap:
       return result;
     };
     const out = underRecipe(() => {
-      const computed = functional.activation(leaf, "relu");
+      const computedLeaf = functional.activation(leaf, "relu");
       const outsideValues = {
-        ...{ constant: variable(sample(stepIndex + 20)), leaf, computed },
+        ...{ constant: variable(sample(stepIndex + 20)), leaf, computed: computedLeaf },
         "layer's": secondLayer.forward(sample(stepIndex + 30)),
       };
       // the last result is not a leaf, so it has a graph
@@ -221,7 +221,7 @@ describe("a recomputed part", () => {
 
   it.each(["noGrad", "a part that is computed again"])(
     "inside %s requires a gradient only where gradients are recorded",
-    (enclosing) => {
+    (mode) => {
       using _ = new Scope();
       const body = (x: Variable): Variable => functional.activation(x, "relu");
       const modes: boolean[] = [];
@@ -232,10 +232,10 @@ describe("a recomputed part", () => {
       };
       for (const trains of [true, false]) {
         const x = new Variable(sample(1), trains);
-        if (enclosing === "noGrad") noGrad(() => call(x));
+        if (mode === "noGrad") noGrad(() => call(x));
         else recompute(call, x);
       }
-      expect(modes).toEqual(enclosing === "noGrad" ? [false, false] : [true, false]);
+      expect(modes).toEqual(mode === "noGrad" ? [false, false] : [true, false]);
     },
   );
 

@@ -202,13 +202,13 @@ describe("a recomputed part", () => {
     expect(calls(recomputedRun)).toEqual(expected);
   });
 
-  it.each([1, 2, 3])("leaks nothing if its body throws in computation number %s", (failing) => {
+  it.each([1, 2, 3])("leaks nothing if its body throws in computation number %s", (failingOperation) => {
     using layer = createLinear(backend(), 1);
     const recipe = RECIPES.delayed();
     let times = 0;
     const body = (x: Variable): Variable => {
       const y = layer.forward(x);
-      if (++times === failing) throw new Error("the body failed");
+      if (++times === failingOperation) throw new Error("the body failed");
       return y;
     };
     expect(() => {

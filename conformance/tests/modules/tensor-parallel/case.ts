@@ -98,7 +98,7 @@ export function parallelCase(maxRanks: number, names: readonly RecipeName[]): fc
       outlier: fc.option(fc.nat(maxRanks - 1), { nil: undefined }),
       seed: fc.nat(),
     })
-    .map(({ rowUnits, wholeRows, rowsOfRank, across, along, ...rest }) => {
+    .map(({ rowUnits, wholeRows, rowsOfRank, across: unitsAcross, along: unitsAlong, ...rest }) => {
       const kind = kindOf(rest.recipe);
       const unit = UNITS[kind];
       const ranks = kind === "block" ? Math.min(rest.ranks, 2) : rest.ranks;
@@ -107,8 +107,10 @@ export function parallelCase(maxRanks: number, names: readonly RecipeName[]): fc
       const divides = rest.layer === "row" ? "in" : "out";
       // each piece is divided into complete blocks, which requires many columns
       const pieces = rest.layer === "row" || rest.layer === "mlp" || wide ? 1 : rest.pieces;
-      const times = pieces > 1 ? pieces : across;
-      const [dividedSize, otherSize] = wide ? [unit * ranks, unit] : [unit * ranks * times, unit * along];
+      const times = pieces > 1 ? pieces : unitsAcross;
+      const [dividedSize, otherSize] = wide
+        ? [unit * ranks, unit]
+        : [unit * ranks * times, unit * unitsAlong];
       return {
         ...rest,
         ranks,
@@ -438,7 +440,7 @@ function program(parallelCase: ParallelCase, group: ProcessGroup): NamedTensors 
   // another custom recipe would drop the cached weights
   const ownRecipe = libraryRecipe(RECIPES[recipe]);
   const tensors: (readonly [string, Tensor, readonly [number, number]])[] = [];
-  const keep = (name: string, x: Tensor): void => {
+  const keepTensor = (name: string, x: Tensor): void => {
     const [columns, ...leading] = [...x.shape].reverse();
     tensors.push([name, x, [leading.reduce((a, b) => a * b, 1), columns as number]]);
   };
@@ -463,7 +465,7 @@ function program(parallelCase: ParallelCase, group: ProcessGroup): NamedTensors 
     );
     if (parallelCase.delays) layer.backwardDw();
     const see = (name: string, tensor: Tensor | undefined): void => {
-      if (tensor) keep(`${step} ${name}`, inner.keep(tensor.clone()));
+      if (tensor) keepTensor(`${step} ${name}`, inner.keep(tensor.clone()));
     };
     see("result", y.tensor);
     see("dx", x.grad);

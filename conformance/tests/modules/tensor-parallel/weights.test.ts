@@ -137,7 +137,7 @@ describe("without sequenceParallel", () => {
 
   it("an embedding has all rows of the full table", async () => {
     const rankGroups = groups(RANKS);
-    const looked = rankGroups.map((group) => {
+    const embeddings = rankGroups.map((group) => {
       using scope = new Scope();
       using table = new Embedding(group.backend, 6, 3, { ...f32(), group });
       const ids = tensor(group.backend, Int32Array.from([5, 0, 3, 2]), [4], "i32");
@@ -145,7 +145,7 @@ describe("without sequenceParallel", () => {
     });
     using wholeEmbedding = new Embedding((rankGroups[0] as ProcessGroup).backend, 6, 3, f32());
     const values = wholeEmbedding.weight.tensor.dataSync() as Float32Array;
-    for (const disposable of looked) {
+    for (const disposable of embeddings) {
       expect([...(await disposable.data())]).toEqual(
         [5, 0, 3, 2].flatMap((id) => [...values.subarray(3 * id, 3 * id + 3)]),
       );

@@ -57,7 +57,7 @@ interface MaskOptions {
 }
 
 /** The options of one attention's mask: the layer's, and the call's. A missing mask is `omitted`. */
-const maskOptions = (padding: Padding, omitted: Mask) =>
+const maskOptions = (padding: Padding, omittedMask: Mask) =>
   fc.constantFrom("causal", "other").chain((kind) => {
     const masks: readonly Mask[] = MASKS[padding][kind];
     const windows =
@@ -66,7 +66,7 @@ const maskOptions = (padding: Padding, omitted: Mask) =>
         : maybe<Window>([0, 0], [1, 0], [2, 1], [-1, 1], [-1, 0]);
     const optionsFor = (mask: fc.Arbitrary<Mask | undefined>): fc.Arbitrary<MaskOptions> =>
       fc.record({ mask, window: windows, diagonal: maybe(false, true) });
-    const ownMask = masks.includes(omitted) ? maybe(...masks) : fc.constantFrom(...masks);
+    const ownMask = masks.includes(omittedMask) ? maybe(...masks) : fc.constantFrom(...masks);
     // half of the calls leave the options to the layer
     const noMask = fc.constant<MaskOptions>({ mask: undefined, window: undefined, diagonal: undefined });
     return fc
@@ -291,8 +291,8 @@ function composition(
 ): Variable {
   if (form === "parallelAttentionMlp") return add(x, add(self.forward(x, selfCall), mlp.forward(x)));
   if (form === "applyResidualConnectionPostLayernorm") {
-    const [attended, normed] = self.forwardWithNorm(x, selfCall);
-    let y = add(normed, attended);
+    const [attentionResult, normResult] = self.forwardWithNorm(x, selfCall);
+    let y = add(normResult, attentionResult);
     if (inter) {
       const [out, norm] = inter.forwardWithNorm(y, interCall);
       y = add(norm, out);

@@ -136,6 +136,7 @@ describe("an optimizer of divided parameters has the parts of one process's tens
         optimizer.zeroGrad();
       }
     }
-    for (const owned of [...optimizers, singleOptimizer, ...nets, ...fullTensors.values()]) owned.dispose();
+    for (const disposable of [...optimizers, singleOptimizer, ...nets, ...fullTensors.values()])
+      disposable.dispose();
   });
 });

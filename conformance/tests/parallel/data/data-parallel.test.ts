@@ -100,8 +100,8 @@ function modelOn(
   backend: Backend,
   { dtype, fuses, delays }: Pick<Case, "dtype" | "fuses"> & Partial<Pick<Case, "delays">>,
 ): Layers {
-  const fused = { dtype, fuseWgradAccumulation: fuses, random: new RandomState(5n) };
-  const options = { ...fused, delayWgradCompute: delays !== undefined };
+  const fusedOptions = { dtype, fuseWgradAccumulation: fuses, random: new RandomState(5n) };
+  const options = { ...fusedOptions, delayWgradCompute: delays !== undefined };
   const model = new Layers(backend, [
     new Linear(backend, WIDTH, WIDTH, options),
     new LayerNormMLP(backend, WIDTH, 2 * WIDTH, options),
@@ -351,10 +351,10 @@ describe("data parallelism", () => {
           parameters.flatMap(({ requiresGrad }, i) => (requiresGrad ? [i] : [])),
         );
         const bytes = testCase.options.bucketBytes ?? 25 * 2 ** 20;
-        const indicesOf = (module: Module, delayed: boolean): readonly number[] =>
+        const indicesOf = (module: Module, isDelayed: boolean): readonly number[] =>
           module
             .parameters()
-            .filter(({ requiresGrad, delayedGradients }) => requiresGrad && !!delayedGradients === delayed)
+            .filter(({ requiresGrad, delayedGradients }) => requiresGrad && !!delayedGradients === isDelayed)
             .map((parameter) => parameters.indexOf(parameter));
         const calls = testCase.delays === "layers" ? [...model.layers].reverse() : [model];
         const expected = [
@@ -473,14 +473,14 @@ describe("data parallelism", () => {
     {
       using _ = new DataParallel(model, group);
       using _scope = new Scope();
-      const failing = differentiable([model.y], () => ({
+      const failingResult = differentiable([model.y], () => ({
         results: [zeros(backend, "f32", [ROWS, WIDTH])],
         backward: () => {
           throw new RangeError("of the pass");
         },
       }));
       const dy = sample(backend, 0, "f32");
-      expect(() => functional.add(functional.add(failing[0], model.x), model.x).backward(dy)).toThrow(
+      expect(() => functional.add(functional.add(failingResult[0], model.x), model.x).backward(dy)).toThrow(
         RangeError,
       );
       for (const frozenLayer of [undefined, model.x, model.y]) {
@@ -490,9 +490,9 @@ describe("data parallelism", () => {
         }
         allReduce.mockClear();
         functional.add(model.x, model.y).backward(dy);
-        const trained = [model.x, model.y].filter((layer) => layer !== frozenLayer);
-        expect(allReduce.mock.calls.map(([x]) => x.size)).toEqual([trained.length * ROWS * WIDTH]);
-        for (const layer of trained) expect(bitsOf(layer.grad)).toBe(bitsOf(dy));
+        const trainedLayers = [model.x, model.y].filter((layer) => layer !== frozenLayer);
+        expect(allReduce.mock.calls.map(([x]) => x.size)).toEqual([trainedLayers.length * ROWS * WIDTH]);
+        for (const layer of trainedLayers) expect(bitsOf(layer.grad)).toBe(bitsOf(dy));
       }
     }
     model.dispose();
@@ -541,10 +541,10 @@ describe("data parallelism", () => {
       const dy = sample(firstTerms.backend, 0, "f32");
       expect(() => functional.add(firstTerms.y, firstTerms.y).backward(dy)).toThrow(/did not reach x;/);
     }
-    const ended = secondTerms.x.grad?.data() as Promise<unknown>;
-    await expect(ended).rejects.toThrow(DistributedError);
-    await expect(ended).rejects.toMatchObject({ failure: "aborted", rank: 0 });
-    await expect(ended).rejects.toThrow(/did not reach x;/);
+    const rejectedRead = secondTerms.x.grad?.data() as Promise<unknown>;
+    await expect(rejectedRead).rejects.toThrow(DistributedError);
+    await expect(rejectedRead).rejects.toMatchObject({ failure: "aborted", rank: 0 });
+    await expect(rejectedRead).rejects.toThrow(/did not reach x;/);
     for (const model of [firstTerms, secondTerms]) model.dispose();
   });
 

@@ -250,12 +250,12 @@ export class Replica {
   delayedCalls(step: number): number {
     const { layers } = this.model;
     const orders = Array.from({ length: this.given.microbatches }, (_, index) => this.#orderOf(step, index));
-    const called = orders.map((order) => order.map((i) => i % layers.length));
+    const calledLayers = orders.map((order) => order.map((i) => i % layers.length));
     const counts = layers.map((layer, i) => {
       const isDelayed = layer
         .parameters()
         .some((parameter) => parameter.delayedGradients && parameter.requiresGrad);
-      return isDelayed ? called.filter((order) => order.length === 0 || order.includes(i)).length : 0;
+      return isDelayed ? calledLayers.filter((order) => order.length === 0 || order.includes(i)).length : 0;
     });
     return Math.max(...counts);
   }

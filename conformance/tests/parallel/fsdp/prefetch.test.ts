@@ -471,9 +471,9 @@ describe("a parameter that changes", () => {
     },
   );
 
-  const quantizing = RECIPE_NAMES.filter((name) => name !== "bf16");
-  const pairs = quantizing.map(
-    (name, i) => [name, quantizing[(i + 1) % quantizing.length] as RecipeName] as const,
+  const quantizingRecipes = RECIPE_NAMES.filter((name) => name !== "bf16");
+  const pairs = quantizingRecipes.map(
+    (name, i) => [name, quantizingRecipes[(i + 1) % quantizingRecipes.length] as RecipeName] as const,
   );
   it.each(sampleCases(pairs, 1))(
     "%s: is quantized as in the first run of recompute, if the layer ran under %s since",

@@ -76,15 +76,15 @@ describe("gradients are reduced by the options of fullyShard", () => {
       const plan = PLANS[testCase.plan](ranks);
       const { reduction = "mean" } = testCase;
       const groups = loopbackOver(backends.slice(0, ranks), 20_000);
-      const sharded = groups.map((group) => {
+      const shardedModules = groups.map((group) => {
         const options = { plan, reduction: testCase.reduction, rowMultiple };
         return fullyShard(new Leaves(group.backend, dtype), group, options);
       });
-      for (const { module, group } of sharded) {
+      for (const { module, group } of shardedModules) {
         using _pass = new Scope();
         (module as Leaves).forward().backward(drawTensor(group.backend, dtype, group.rank));
       }
-      const expected = sharded.map((parallelParameter) => {
+      const expected = shardedModules.map((parallelParameter) => {
         const scope = new Scope();
         const { module, group } = parallelParameter;
         const fullGrad = drawTensor(group.backend, dtype, group.rank);
@@ -103,11 +103,11 @@ describe("gradients are reduced by the options of fullyShard", () => {
         scope.close();
         return { rows, scope };
       });
-      for (const [rank, { module }] of sharded.entries())
+      for (const [rank, { module }] of shardedModules.entries())
         for (const [i, { grad }] of module.parameters().entries())
           expect(await grad?.data(), `p${i} on rank ${rank}`).toEqual(await expected[rank]?.rows[i]?.data());
       for (const { scope } of expected) scope.dispose();
-      for (const { module } of sharded) module.dispose();
+      for (const { module } of shardedModules) module.dispose();
     },
   );
 

@@ -48,13 +48,15 @@ const cloneAll = (members: readonly Tensor[]): Tensor[] =>
 function stateOf(
   optimizer: Optimizer,
   gatherFull: (parameter: Parameter, x: Tensor) => Tensor,
-  quantized: (parameter: Parameter, x: QuantizedTensor) => QuantizedTensor,
+  quantizedState: (parameter: Parameter, x: QuantizedTensor) => QuantizedTensor,
 ): NamedTensors {
   using _ = new Scope();
   return [...optimizer.slots].flatMap(([name, { parameter, master, buffers, steps }]) => {
     const { value } = parameter;
     const members =
-      value instanceof QuantizedTensor ? quantized(parameter, value).members : [gatherFull(parameter, value)];
+      value instanceof QuantizedTensor
+        ? quantizedState(parameter, value).members
+        : [gatherFull(parameter, value)];
     return [
       ...cloneAll(members).map((x, i) => [`${name} value ${i} after ${steps} steps`, x] as const),
       ...cloneAll([gatherFull(parameter, master)]).map((x) => [`${name} master`, x] as const),
@@ -128,19 +130,19 @@ function sharedRank(group: ProcessGroup, testCase: Case): Rank & { sharded: Full
   const replica = new Replica(group.backend, testCase);
   const { reduction, rowMultiple, replicate, ranks } = testCase;
   const mesh = replicate === undefined ? undefined : { replicate, shard: ranks / replicate };
-  const sharded = fullyShard(replica.model, group, { reduction, rowMultiple, mesh });
+  const shardedModule = fullyShard(replica.model, group, { reduction, rowMultiple, mesh });
   const optimizer = replica.optimizer();
   const usage = { rowwise: true, columnwise: true };
   return {
     replica,
-    sharded,
+    sharded: shardedModule,
     state: new SavedState(replica.model, optimizer),
     step(step) {
-      const losses = passes(replica, group.rank, step, (body) => sharded.noSync(body));
+      const losses = passes(replica, group.rank, step, (body) => shardedModule.noSync(body));
       endStep(optimizer, turnOf(testCase, step));
       const state = stateOf(
         optimizer,
-        (parameter, x) => sharded.gather(parameter, x),
+        (parameter, x) => shardedModule.gather(parameter, x),
         (parameter, x) => {
           const { group: shard, rowsPerRank } = parameter.sharding as Sharding;
           return gatherQuantized(shard, x, usage, x.quantizer, rowsPerRank);

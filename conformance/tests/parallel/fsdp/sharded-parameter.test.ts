@@ -92,13 +92,22 @@ describe("clipGradNorm of sharded gradients", () => {
     await fc.assert(
       fc.asyncProperty(
         choices,
-        async ({ ranks, seed, sizes, rowMultiple, dtypes, maxNorm, apart: areSeparate, planted }) => {
+        async ({
+          ranks,
+          seed,
+          sizes,
+          rowMultiple,
+          dtypes,
+          maxNorm,
+          apart: areSeparate,
+          planted: plantedValue,
+        }) => {
           const groups = loopbackOver(backends.slice(0, ranks), 20_000);
           const models = groups.map(({ backend }) => model(backend, "f32", sizes));
           const tables = groups.map(({ backend }) => new Embedding(backend, 3, 4, { dtype: "f32" }));
           const drawnOf = (backend: Backend, shape: Shape, i: number): Tensor<WideDType> => {
             const values = normal({ seed: BigInt(seed), offset: BigInt(100 * i) }, elementCount(shape), 4);
-            if (planted !== undefined && i === 1) values[seed % values.length] = planted;
+            if (plantedValue !== undefined && i === 1) values[seed % values.length] = plantedValue;
             return castTo(tensor(backend, values, shape), dtypes[i % dtypes.length] as WideDType);
           };
           const fullGrads = (
@@ -110,11 +119,11 @@ describe("clipGradNorm of sharded gradients", () => {
             const [model, table] = [models[i] as Sequential, tables[i] as Embedding];
             using _ = new Scope();
             const shapes = model.parameters().map(({ shape }) => shape);
-            const sharded = fullyShard(model, group, { rowMultiple });
+            const shardedModel = fullyShard(model, group, { rowMultiple });
             const tensors = fullGrads(group.backend, model, shapes);
             for (const [j, parameter] of model.parameters().entries()) {
               const [rows = 1, ...rest] = shapes[j] as Shape;
-              const earlierRows = sharded.rowsOf(parameter).slice(0, group.rank);
+              const earlierRows = shardedModel.rowsOf(parameter).slice(0, group.rank);
               const begin = earlierRows.reduce((total, count) => total + count, 0) * elementCount(rest);
               expect(rows).toBeGreaterThan(1);
               parameter.grad = persistent((tensors[j] as Tensor<WideDType>).slice(begin, parameter.shape));
@@ -169,8 +178,8 @@ describe("clipGradNorm of sharded gradients", () => {
     const groups = loopbackOver(backends.slice(0, 2), 20_000);
     const models = groups.map(({ backend }) => model(backend));
     for (const [i, model] of models.entries()) {
-      const sharded = fullyShard(model, groups[i] as ProcessGroup);
-      sharded.noSync(() => backwardOf(model, 1));
+      const shardedModel = fullyShard(model, groups[i] as ProcessGroup);
+      shardedModel.noSync(() => backwardOf(model, 1));
       expect(() => clipGradNorm(model, 1)).toThrow(/^clipGradNorm: .*outside of noSync/);
       using optimizer = new SGD(model, { learningRate: 0.1 });
       expect(() => optimizer.step()).toThrow(/^step: .*outside of noSync/);
@@ -187,14 +196,14 @@ async function gradientsAfter(commands: readonly Command[]): Promise<readonly st
   const groups = loopbackOver(backends.slice(0, 2), 20_000);
   const models = groups.map(({ backend }) => model(backend));
   for (const [i, model] of models.entries()) {
-    const sharded = fullyShard(model, groups[i] as ProcessGroup);
+    const shardedModel = fullyShard(model, groups[i] as ProcessGroup);
     const zeroGrad = (): void => {
       for (const parameter of model.parameters()) parameter.zeroGrad();
     };
     for (const [j, command] of commands.entries()) {
       if (command === "zeroGrad") zeroGrad();
       else if (command === "pass") backwardOf(model, 2 + j);
-      else sharded.noSync(() => backwardOf(model, 2 + j));
+      else shardedModel.noSync(() => backwardOf(model, 2 + j));
     }
     zeroGrad();
     backwardOf(model, 1);
@@ -293,7 +302,7 @@ describe("an optimizer of sharded parameters", () => {
           );
           const { weight } = layer;
           const values = weight.highPrecisionInitVal;
-          const sharded = fullyShard(layer, group, { rowMultiple });
+          const shardedLayer = fullyShard(layer, group, { rowMultiple });
           const optimizer = new AdamW(layer, { learningRate: 0.1 });
           const master = optimizer.slots.get("weight")?.master as Tensor<"f32">;
           return {
@@ -301,13 +310,13 @@ describe("an optimizer of sharded parameters", () => {
             optimizer,
             values,
             own: weight.highPrecisionInitVal,
-            all: sharded.gather(weight, master),
+            all: shardedLayer.gather(weight, master),
           };
         });
-        const owned = shards.flatMap(({ own: ownValues }) => [...(ownValues as Float32Array)]);
+        const ownedValues = shards.flatMap(({ own: ownValues }) => [...(ownValues as Float32Array)]);
         for (const { layer, optimizer, values, all: fullTensor } of shards) {
           expect(await fullTensor.data()).toEqual(values);
-          expect(Float32Array.from(owned)).toEqual(values);
+          expect(Float32Array.from(ownedValues)).toEqual(values);
           for (const disposable of [fullTensor, optimizer, layer]) disposable.dispose();
         }
       }),
@@ -342,13 +351,13 @@ describe("the rows of a rank", () => {
     fc.assert(
       fc.property(choices, ({ recipe: name, ranks, rows, rowMultiple }) => {
         const [make, blockRows] = BLOCKS[name];
-        const quantized = make ? { recipe: make() } : { enabled: false };
+        const quantizedInit = make ? { recipe: make() } : { enabled: false };
         let unit = 1;
         while (unit % rowMultiple !== 0 || unit % blockRows !== 0) unit++;
         let perRank = unit;
         while (perRank * ranks < rows) perRank += unit;
         for (const group of loopbackOver(backends.slice(0, ranks), 5000)) {
-          const layer = quantizedModelInit(quantized, () => new Linear(group.backend, WIDE, rows));
+          const layer = quantizedModelInit(quantizedInit, () => new Linear(group.backend, WIDE, rows));
           const { weight } = layer;
           const rowRanges = fullyShard(layer, group, { rowMultiple }).rowsOf(weight);
           const begin = Math.min(rows, group.rank * perRank);
@@ -387,24 +396,26 @@ describe("fullyShard refuses", () => {
     );
     expect(() => fullyShard(rowScaled, zero)).toThrow(/an amax for each row/);
     rowScaled.dispose();
-    const sharded = fullyShard(module, zero);
+    const shardedModule = fullyShard(module, zero);
     expect(() => fullyShard(module, zero)).toThrow(/weight is sharded already/);
     const otherLayer = new Linear(zero.backend, WIDTH, WIDTH);
-    expect(() => sharded.rowsOf(otherLayer.weight)).toThrow(/does not belong to the sharded module/);
-    expect(() => sharded.gather(otherLayer.weight, otherLayer.weight.tensor)).toThrow(ArgumentError);
-    const elsewhere = tensor(
+    expect(() => shardedModule.rowsOf(otherLayer.weight)).toThrow(/does not belong to the sharded module/);
+    expect(() => shardedModule.gather(otherLayer.weight, otherLayer.weight.tensor)).toThrow(ArgumentError);
+    const foreignTensor = tensor(
       secondGroup.backend,
       new Float32Array(module.weight.tensor.size),
       module.weight.shape,
     );
-    expect(() => sharded.gather(module.weight, elsewhere)).toThrow(/gather: localRows is on another backend/);
-    elsewhere.dispose();
+    expect(() => shardedModule.gather(module.weight, foreignTensor)).toThrow(
+      /gather: localRows is on another backend/,
+    );
+    foreignTensor.dispose();
     const short = tensor(zero.backend, new Float32Array(WIDTH), [1, WIDTH]);
-    expect(() => sharded.gather(module.weight, short)).toThrow(ShapeError);
-    expect(() => sharded.gather(module.weight, short)).toThrow(/^gather: localRows/);
-    expect(() => sharded.rowsOf(module as never)).toThrow(/^rowsOf: parameter is /);
+    expect(() => shardedModule.gather(module.weight, short)).toThrow(ShapeError);
+    expect(() => shardedModule.gather(module.weight, short)).toThrow(/^gather: localRows/);
+    expect(() => shardedModule.rowsOf(module as never)).toThrow(/^rowsOf: parameter is /);
     short.dispose();
-    expect(() => sharded.noSync(async () => {})).toThrow(ArgumentError);
+    expect(() => shardedModule.noSync(async () => {})).toThrow(ArgumentError);
     otherLayer.weight.grad = otherLayer.weight.tensor.clone();
     expect(() => fullyShard(otherLayer, zero)).toThrow(/has a gradient/);
     for (const layer of [module, otherLayer]) layer.dispose();
@@ -418,19 +429,19 @@ describe("fullyShard refuses", () => {
         super(backend);
         using scope = new Scope();
         const wide = tensor(backend, new Float32Array(32 * 32), [32, 32]);
-        const quantized = scope.keep(new MXFP8Quantizer({ columnwise: true }).quantize(wide));
-        this.addParameter("weight", new Parameter(quantized));
+        const quantizedWeight = scope.keep(new MXFP8Quantizer({ columnwise: true }).quantize(wide));
+        this.addParameter("weight", new Parameter(quantizedWeight));
       }
     }
-    const delayed = new Linear(backend, 32, 32, { dtype: "f32", bias: false, delayWgradCompute: true });
+    const delayedLayer = new Linear(backend, 32, 32, { dtype: "f32", bias: false, delayWgradCompute: true });
     {
       using _ = new Scope();
       const x = tensor(backend, new Float32Array(32), [1, 32]);
-      delayed.forward(x).backward(x);
+      delayedLayer.forward(x).backward(x);
     }
     const refusals: readonly (readonly [Module, RegExp])[] = [
       [new Stored(), /weight was quantized outside of quantizedModelInit/],
-      [delayed, /weight has a gradient of all rows/],
+      [delayedLayer, /weight has a gradient of all rows/],
       [
         new Linear(backend, 32, 32, { parametersSplit: ["first", "second"] }),
         /first.* is a part of a weight or a bias/,

@@ -35,8 +35,8 @@ const groupsOf = (size: number): ProcessGroup[] => loopbackOver(backends.slice(0
 /** Runs the programs of all ranks one after another, in the drawn order. Work that waits for other ranks is enqueued. */
 async function trainInOrder(plan: PipelineCase, order: readonly number[]) {
   const groups = groupsOf(plan.ranks);
-  const sorted = [...groups].sort((a, b) => (order[a.rank] as number) - (order[b.rank] as number));
-  const reads = new Map(sorted.map((group) => [group.rank, trainRank(group, plan)]));
+  const sortedGroups = [...groups].sort((a, b) => (order[a.rank] as number) - (order[b.rank] as number));
+  const reads = new Map(sortedGroups.map((group) => [group.rank, trainRank(group, plan)]));
   const results = await Promise.all(groups.map(({ rank }) => reads.get(rank)?.()));
   const states = plan.stages.map((_, i) => results[i % plan.ranks]?.states[Math.floor(i / plan.ranks)]);
   return { losses: results.at(-1)?.losses, inputGrads: results[0]?.inputGrads, states };
@@ -86,8 +86,15 @@ describe("a pipeline", () => {
 
   it.each([1, 2])("of two chunks on each of %i ranks has the bits of one process", async (ranks) => {
     const stages = Array.from({ length: 2 * ranks }, () => ["linear"] as const);
-    const trained = stages.map(() => true);
-    const plan: PipelineCase = { ...PLAN, recipe: "current", ranks, stages, trained, microbatches: 2 };
+    const allTrained = stages.map(() => true);
+    const plan: PipelineCase = {
+      ...PLAN,
+      recipe: "current",
+      ranks,
+      stages,
+      trained: allTrained,
+      microbatches: 2,
+    };
     expect(await trainInOrder(plan, [0, 1])).toEqual(await trainAlone(backends[0] as Backend, plan)());
   });
 

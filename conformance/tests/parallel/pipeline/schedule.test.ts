@@ -72,7 +72,7 @@ function simulate(
   const nextAction = schedules.map(() => 0);
   const clock = schedules.map(() => 0);
   const next = (stage: number): PipelineAction | undefined => schedules[stage]?.[nextAction[stage] as number];
-  const done = new Set<string>();
+  const doneActions = new Set<string>();
   const chunks = 1 + Math.max(...schedules.flat().map(({ chunk }) => chunk));
   for (;;) {
     const ready = schedules.flatMap((_, stage) => {
@@ -87,12 +87,12 @@ function simulate(
         : [];
     });
     if (ready.length === 0) break;
-    const moving = ready[choose(ready.length)] as readonly number[];
-    const together = Math.max(...moving.map((stage) => clock[stage] as number));
-    for (const stage of moving) {
+    const readyStage = ready[choose(ready.length)] as readonly number[];
+    const together = Math.max(...readyStage.map((stage) => clock[stage] as number));
+    for (const stage of readyStage) {
       const action = next(stage) as PipelineAction;
-      requireInputs(done, stage, schedules.length, chunks, action);
-      done.add(keyOf(stage, action));
+      requireInputs(doneActions, stage, schedules.length, chunks, action);
+      doneActions.add(keyOf(stage, action));
       clock[stage] = together + (TIME[action.kind] ?? messageTime);
       nextAction[stage] = (nextAction[stage] as number) + 1;
     }
@@ -108,7 +108,7 @@ const keyOf = (stage: number, { kind, microbatch, chunk }: PipelineAction): stri
 
 /** Throws unless a stage has what an action needs: the received tensor of this chunk, or the pass that comes before. */
 function requireInputs(
-  done: ReadonlySet<string>,
+  doneActions: ReadonlySet<string>,
   stage: number,
   stages: number,
   chunks: number,
@@ -123,14 +123,14 @@ function requireInputs(
     backward: ["forward", virtualStage < stages * chunks - 1 && "recvBackward"],
     sendBackward: ["backward"],
   };
-  for (const need of needs[action.kind])
-    if (need && !done.has(keyOf(stage, { ...action, kind: need })))
-      throw new Error(`stage ${stage}: ${JSON.stringify(action)} comes before ${need}`);
+  for (const requirement of needs[action.kind])
+    if (requirement && !doneActions.has(keyOf(stage, { ...action, kind: requirement })))
+      throw new Error(`stage ${stage}: ${JSON.stringify(action)} comes before ${requirement}`);
   const otherSide = partner(stage, action, stages);
   if (
     otherSide?.stage === stage &&
     action.kind.startsWith("recv") &&
-    !done.has(keyOf(stage, otherSide.action))
+    !doneActions.has(keyOf(stage, otherSide.action))
   )
     throw new Error(`stage ${stage}: ${JSON.stringify(action)} comes before it was sent`);
 }
@@ -236,7 +236,7 @@ describe("the 1F1B schedule", () => {
   });
 
   it("refuses invalid stages and numbers of microbatches", () => {
-    const good = { stage: 0, stages: 2, microbatches: 1 };
+    const validOptions = { stage: 0, stages: 2, microbatches: 1 };
     for (const invalidOptions of [
       ...[{ stage: 2 }, { stage: -1 }, { stages: 0 }, { microbatches: 0 }, { stage: 0.5 }],
       ...[
@@ -246,7 +246,7 @@ describe("the 1F1B schedule", () => {
         { chunks: 2, stages: 1024, microbatches: 1024 },
       ],
     ])
-      expect(() => pipelineSchedule({ ...good, ...invalidOptions })).toThrow(ArgumentError);
+      expect(() => pipelineSchedule({ ...validOptions, ...invalidOptions })).toThrow(ArgumentError);
   });
 
   it("is computed for the largest sizes; larger ones are refused before memory is allocated", () => {
@@ -255,9 +255,9 @@ describe("the 1F1B schedule", () => {
       expect(pipelineSchedule({ ...maximum, stage }).filter(({ kind }) => kind === "backward")).toHaveLength(
         maximum.microbatches,
       );
-    for (const beyond of [1, 2 ** 32, Number.MAX_SAFE_INTEGER - 2 ** 16])
+    for (const excess of [1, 2 ** 32, Number.MAX_SAFE_INTEGER - 2 ** 16])
       for (const field of ["stages", "microbatches"] as const)
-        expect(() => pipelineSchedule({ stage: 0, ...maximum, [field]: maximum[field] + beyond })).toThrow(
+        expect(() => pipelineSchedule({ stage: 0, ...maximum, [field]: maximum[field] + excess })).toThrow(
           ArgumentError,
         );
   });

@@ -104,9 +104,9 @@ function requirePart(
       const index = scaleIndex(stored, rowIndex, columnIndex);
       const { format, codes: scaleCodes, values: ofBlocks } = stored.scales;
       const code = scaleCodes[index] as number;
-      const decoded = format === "f32" ? float(code) : valueOfCode(format, code);
-      if (!Object.is(decoded, ofBlocks[index])) throw new Error(`code of the scale ${coordinates}`);
-      const scale = scaleOf(scales, decoded);
+      const decodedValue = format === "f32" ? float(code) : valueOfCode(format, code);
+      if (!Object.is(decodedValue, ofBlocks[index])) throw new Error(`code of the scale ${coordinates}`);
+      const scale = scaleOf(scales, decodedValue);
       if (!Object.is(Math.fround(element * scale), values[from])) throw new Error(`scale ${coordinates}`);
     }
 }
@@ -174,8 +174,8 @@ async function notesOf(name: string, isConfigured: boolean): Promise<readonly st
 
 describe("the page's notes on conventions", () => {
   it("names the conventions that fit a file without its configuration, and the claim of one with it", async () => {
-    const [fitting = ""] = await notesOf("modelopt-fp8", false);
-    expect(fitting).toMatch(
+    const [firstNote = ""] = await notesOf("modelopt-fp8", false);
+    expect(firstNote).toMatch(
       /^Without config\.json these fit: ct-float: .*; modelopt-fp8: .*The first is taken/,
     );
     expect(await notesOf("modelopt-fp8", true)).toEqual(["config.json says modelopt, FP8."]);

@@ -54,21 +54,21 @@ async function saveQuantized(form: (typeof FORMS)[number], rows: number, columns
       words(seed, rows * columns),
       (bits, i) => ((bits >>> 8) / 2 ** 23 - 1) * 2 ** (((i >> 7) % 9) - 4),
     );
-    const quantized = quantizerOf(form).quantize(tensor(backend, values, [rows, columns]));
+    const quantizedTensor = quantizerOf(form).quantize(tensor(backend, values, [rows, columns]));
     const path = join(folder, "a.safetensors");
-    await saveTensors(path, { "model.weight": quantized });
+    await saveTensors(path, { "model.weight": quantizedTensor });
     const file = new File([readFileSync(path)], "a.safetensors");
-    return { file, ...wholeOf(quantized) };
+    return { file, ...wholeOf(quantizedTensor) };
   } finally {
     scope.dispose();
   }
 }
 
-function wholeOf(quantized: QuantizedTensor) {
+function wholeOf(quantizedTensor: QuantizedTensor) {
   return {
-    values: (quantized.dequantize("f32") as Tensor<"f32">).dataSync().slice(),
-    elements: decode(quantized.copy("rowwise").data).dataSync().slice(),
-    amax: quantized.copy("rowwise").amax?.dataSync()[0],
+    values: (quantizedTensor.dequantize("f32") as Tensor<"f32">).dataSync().slice(),
+    elements: decode(quantizedTensor.copy("rowwise").data).dataSync().slice(),
+    amax: quantizedTensor.copy("rowwise").amax?.dataSync()[0],
   };
 }
 

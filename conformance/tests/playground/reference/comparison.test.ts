@@ -61,14 +61,14 @@ function byLibrary({ rows, columns, values, dtype }: Matrix, choice: (typeof CHO
     const { dialect, quantizer, format, tile } = choice;
     const source =
       dtype === "f32" ? x : (encode(x, { format: dtype, overflow: "nonfinite" }) as Tensor<"bf16" | "f16">);
-    const quantized = quantizerOf({ dialect, quantizer, format, tile }).quantize(source);
+    const quantizedTensor = quantizerOf({ dialect, quantizer, format, tile }).quantize(source);
     const layout: ScalarLayout | undefined = dtype === "f32" ? undefined : SCALAR_FORMATS[dtype];
     const inputs = Array.from(source.dataSync() as ArrayLike<number>, (value) =>
       layout ? decode(value, layout) : value,
     );
     return {
       inputs,
-      outputs: [...(dequantizeAs(quantized, { dialect, dtype: "f32" }).dataSync() as Float32Array)],
+      outputs: [...(dequantizeAs(quantizedTensor, { dialect, dtype: "f32" }).dataSync() as Float32Array)],
     };
   } finally {
     scope.dispose();

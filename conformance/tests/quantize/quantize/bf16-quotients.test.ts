@@ -35,8 +35,12 @@ describe.each(ROWS)("%s by %s, %s", (quantizer, scaleRule, elementScaling) => {
     for (let i = 0; i < columns; i++)
       bits[i] = i % 32 === 0 ? amax : (below[Math.floor(i / 32) * 31 + (i % 32) - 1] ?? 0);
     const x = tensor(backend(), bits, [1, columns], "bf16");
-    const quantized = quantizerNamed(quantizer, { scaleRule, elementScaling, columnwise: false }).quantize(x);
-    const { data, scaleInv } = quantized.copy("rowwise");
+    const quantizedTensor = quantizerNamed(quantizer, {
+      scaleRule,
+      elementScaling,
+      columnwise: false,
+    }).quantize(x);
+    const { data, scaleInv } = quantizedTensor.copy("rowwise");
     const stored = Number(scaleInv.dataSync()[0]);
     const scale = quantizer === "fp8-row" ? stored : 2 ** (stored - 127);
     const quotients = Float32Array.from(bits, (pattern) => Math.fround(numberOf(pattern) / scale));
@@ -49,7 +53,7 @@ describe.each(ROWS)("%s by %s, %s", (quantizer, scaleRule, elementScaling) => {
       backend(),
       roundedQuotients.map((value) => (adds ? value + 0 : value)),
     );
-    const expected = encode(elements, { format: quantized.spec.format });
+    const expected = encode(elements, { format: quantizedTensor.spec.format });
     expect(Buffer.compare(data.dataSync() as Uint8Array, expected.dataSync() as Uint8Array)).toBe(0);
   });
 });

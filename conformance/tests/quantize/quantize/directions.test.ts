@@ -35,8 +35,8 @@ function squareOf(format: ScalarFormat): Float32Array {
 
 function valuesOf(x: Tensor, spec: QuantizeSpec, direction: Direction): Float32Array {
   const usage = { rowwise: direction === "rowwise", columnwise: direction === "columnwise" };
-  const quantized = new SpecQuantizer(spec, { ...usage, scaleLayout: "logical" }).quantize(x);
-  const values = quantized.dequantize("f32");
+  const quantizedTensor = new SpecQuantizer(spec, { ...usage, scaleLayout: "logical" }).quantize(x);
+  const values = quantizedTensor.dequantize("f32");
   const rows = direction === "rowwise" ? values : transpose(values);
   return rows.dataSync() as Float32Array;
 }

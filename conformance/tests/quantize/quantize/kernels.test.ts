@@ -42,7 +42,7 @@ beforeAll(async () => {
   pool = await Pool.open(kernel, new Heap(kernel), 1);
 });
 
-function put(values: Float32Array): void {
+function writeSource(values: Float32Array): void {
   new Float32Array(kernel.memory.buffer, source, values.length).set(values);
 }
 
@@ -103,9 +103,16 @@ function taskOf({ rule, format }: Rule, copy: number) {
 }
 
 function quantizeRows(rule: Rule, shape: Shape): Quantized {
-  const { rows, columns, transposed = false, tileRows = 1, stochastic = false, cut = 0 } = shape;
+  const {
+    rows,
+    columns,
+    transposed: isTransposed = false,
+    tileRows = 1,
+    stochastic = false,
+    cut = 0,
+  } = shape;
   const rounding = ROUNDING[stochastic ? "stochastic" : "tiesToEven"];
-  const matrix = { rows, columns, transposed, tileRows, tileColumns: rule.block };
+  const matrix = { rows, columns, transposed: isTransposed, tileRows, tileColumns: rule.block };
   const task = { rounding, ...matrix, ...taskOf(rule, 0) };
   pool.run("quantizeRows", { total: cut }, task);
   pool.run("quantizeRows", { first: cut, total: rows - cut }, task);
@@ -133,16 +140,16 @@ const aspect = fc.tuple(fc.integer({ min: 1, max: 3 }), fc.boolean());
 const OPTIONS = { numRuns: draws(12) };
 
 /** Rows and columns in whole blocks; the long side exceeds every panel. */
-function sizeOf({ block }: Rule, [short, down]: readonly [number, boolean]): [number, number] {
-  const long = Math.min(300, Math.floor(ELEMENTS / (block * block * short)));
-  return down ? [block * long, block * short] : [block * short, block * long];
+function sizeOf({ block }: Rule, [short, isTall]: readonly [number, boolean]): [number, number] {
+  const longSide = Math.min(300, Math.floor(ELEMENTS / (block * block * short)));
+  return isTall ? [block * longSide, block * short] : [block * short, block * longSide];
 }
 
-function expectSame(got: Quantized, expected: Quantized): void {
+function expectSame(actual: Quantized, expected: Quantized): void {
   for (const field of ["codes", "scales"] as const) {
-    expect(got[field].length).toBe(expected[field].length);
-    const index = got[field].findIndex((value, i) => value !== expected[field][i]);
-    expect({ part: field, at: index, value: got[field][index] }).toEqual({
+    expect(actual[field].length).toBe(expected[field].length);
+    const index = actual[field].findIndex((value, i) => value !== expected[field][i]);
+    expect({ part: field, at: index, value: actual[field][index] }).toEqual({
       part: field,
       at: -1,
       value: undefined,
@@ -156,10 +163,10 @@ describe("quantizeRows", () => {
       fc.property(rule, aspect, seed, (r, size, s) => {
         const [rows, columns] = sizeOf(r, size);
         const x = values(rows * columns, s);
-        put(x);
+        writeSource(x);
         const allRows = quantizeRows(r, { rows, columns });
         const row = Math.abs(s) % rows;
-        put(x.subarray(row * columns, (row + 1) * columns));
+        writeSource(x.subarray(row * columns, (row + 1) * columns));
         const singleRow = quantizeRows(r, { rows: 1, columns });
         const width = columns / r.block;
         const ownScale = {
@@ -187,9 +194,9 @@ describe("quantizeRows", () => {
           const draws = stochastic && r.rule !== "fourOverSix";
           const cut = tileRows * (c % (rows / tileRows));
           const x = values(rows * columns, s);
-          put(x);
+          writeSource(x);
           const got = quantizeRows(r, { rows, columns, transposed: true, tileRows, stochastic: draws, cut });
-          put(Float32Array.from(transpose(x, columns, rows)));
+          writeSource(Float32Array.from(transpose(x, columns, rows)));
           expectSame(got, quantizeRows(r, { rows, columns, tileRows, stochastic: draws }));
         },
       ),
@@ -201,7 +208,7 @@ describe("quantizeRows", () => {
     fc.assert(
       fc.property(rule, aspect, seed, (r, size, s) => {
         const [rows, columns] = sizeOf(r, size);
-        put(values(rows * columns, s));
+        writeSource(values(rows * columns, s));
         const width = columns / r.block;
         const square = quantizeRows(r, { rows, columns, tileRows: r.block });
         const ofTile = square.scales.map((_, i) => {
@@ -224,14 +231,14 @@ describe("quantizeColumns", () => {
     fc.assert(
       fc.property(inPlace, aspect, seed, (r, size, s) => {
         const [rows, columns] = sizeOf(r, size);
-        put(values(rows * columns, s));
-        const down = quantizeColumns(r, rows, columns);
-        const across = quantizeRows(r, { rows: columns, columns: rows, transposed: true });
-        const turned = {
-          codes: transpose(down.codes, rows, columns),
-          scales: transpose(down.scales, rows / r.block, columns),
+        writeSource(values(rows * columns, s));
+        const columnsQuantized = quantizeColumns(r, rows, columns);
+        const rowsQuantized = quantizeRows(r, { rows: columns, columns: rows, transposed: true });
+        const transposedCodes = {
+          codes: transpose(columnsQuantized.codes, rows, columns),
+          scales: transpose(columnsQuantized.scales, rows / r.block, columns),
         };
-        expectSame(turned, across);
+        expectSame(transposedCodes, rowsQuantized);
       }),
       OPTIONS,
     );
@@ -241,10 +248,10 @@ describe("quantizeColumns", () => {
     fc.assert(
       fc.property(inPlace, aspect, seed, (r, size, s) => {
         const [rows, columns] = sizeOf(r, size);
-        put(values(rows * columns, s));
-        const down = quantizeColumns(r, rows, columns, r.block);
+        writeSource(values(rows * columns, s));
+        const columnsQuantized = quantizeColumns(r, rows, columns, r.block);
         const { codes: expectedCodes } = quantizeRows(r, { rows, columns, tileRows: r.block });
-        expectSame(down, { codes: expectedCodes, scales: down.scales });
+        expectSame(columnsQuantized, { codes: expectedCodes, scales: columnsQuantized.scales });
       }),
       OPTIONS,
     );

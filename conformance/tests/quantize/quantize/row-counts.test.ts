@@ -54,7 +54,7 @@ function scalesOf(quantizedTensor: QuantizedTensor, direction: Direction): Plain
 const choices = quantizeSpec(WHOLE).chain((spec) => {
   const { multiple } = BLOCK_FORMATS[spec.quantizer];
   const columns = fc.integer({ min: 1, max: 3 }).map((count) => count * multiple);
-  return fc.tuple(rows, columns, sourceType(spec)).chain(([count, across, dtype]) =>
+  return fc.tuple(rows, columns, sourceType(spec)).chain(([count, unitsOfColumns, dtype]) =>
     fc.record({
       spec: fc.constant(spec),
       multiple: fc.constant(multiple),
@@ -62,7 +62,7 @@ const choices = quantizeSpec(WHOLE).chain((spec) => {
       layout: scaleLayout(spec),
       x: wideMatrix({
         dtype,
-        shape: [count, across],
+        shape: [count, unitsOfColumns],
         block: tileSize(spec.tile)[1],
         max: factsOf(spec.format).max,
       }),

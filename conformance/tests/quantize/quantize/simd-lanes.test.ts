@@ -36,8 +36,8 @@ function codesOf(spec: QuantizeSpec, row: Float32Array, dtype: WideDType, amax?:
   using _scope = new Scope();
   const x = castTo(tensor(backend(), row, [1, row.length]), dtype);
   const scaleOptions = amax === undefined ? {} : { amax: tensor(backend(), floats([amax]), [1]) };
-  const quantized = new SpecQuantizer(spec, LAYOUT, scaleOptions).quantize(x);
-  return Array.from(quantized.copy("rowwise").data.dataSync() as Uint8Array);
+  const quantizedTensor = new SpecQuantizer(spec, LAYOUT, scaleOptions).quantize(x);
+  return Array.from(quantizedTensor.copy("rowwise").data.dataSync() as Uint8Array);
 }
 
 describe.each(WIDE_DTYPES)("of %s", (dtype) => {

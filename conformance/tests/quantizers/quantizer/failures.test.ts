@@ -72,27 +72,27 @@ const CASES = BLOCK_FORMAT_NAMES.flatMap((name) =>
 
 describe("a quantization that fails leaks no memory,", () => {
   it.each(CASES)("%s: %s", (name, _, work, runs) => {
-    const failing = new Failing(backend());
+    const failingBackend = new Failing(backend());
     using scope = new Scope();
-    const x = zeros(failing, "bf16", [32, 32]);
-    const gamma = zeros(failing, "bf16", [32]);
-    const tensorOptions = settingsOf(name, failing);
+    const x = zeros(failingBackend, "bf16", [32, 32]);
+    const gamma = zeros(failingBackend, "bf16", [32]);
+    const tensorOptions = settingsOf(name, failingBackend);
     const quantizer = quantizerNamed(name, { rowwise: true, columnwise: true, ...tensorOptions });
     for (const disposable of [x, gamma, ...Object.values(tensorOptions)]) scope.release(disposable);
     scope.dispose();
-    const useBefore = failing.memoryUse();
+    const useBefore = failingBackend.memoryUse();
     const expectFailure = (
       fault: Parameters<Failing["during"]>[0],
       error: abstract new (...args: never[]) => Error,
     ): void => {
-      failing.during(fault, () => expect(() => work(quantizer, x, gamma)).toThrow(expect.any(error)));
-      expect(failing.memoryUse()).toMatchObject({ live: useBefore.live, blocks: useBefore.blocks });
+      failingBackend.during(fault, () => expect(() => work(quantizer, x, gamma)).toThrow(expect.any(error)));
+      expect(failingBackend.memoryUse()).toMatchObject({ live: useBefore.live, blocks: useBefore.blocks });
     };
     using keptScope = new Scope();
-    failing.during({}, () => work(quantizer, x, gamma));
+    failingBackend.during({}, () => work(quantizer, x, gamma));
     keptScope.dispose();
-    expect(failing.allocationCount).toBeGreaterThanOrEqual(2);
-    for (let allocation = failing.allocationCount - 1; allocation >= 0; allocation--)
+    expect(failingBackend.allocationCount).toBeGreaterThanOrEqual(2);
+    for (let allocation = failingBackend.allocationCount - 1; allocation >= 0; allocation--)
       expectFailure({ allocations: allocation }, OutOfMemoryError);
     if (runs) expectFailure({ refuses: true }, UnsupportedError);
     if (runs) expectFailure({ breaks: true }, RangeError);

@@ -40,7 +40,7 @@ import { type Refusal, refusals, untyped } from "../../harness/refusals.js";
 import { testInScope, useBackend } from "../../harness/suite.js";
 
 const backend = useBackend();
-const elsewhere = useBackend();
+const foreignBackend = useBackend();
 const oneElement = (): Tensor<"f32"> => tensor(backend(), [1]);
 
 type OptionValues = Record<string, unknown>;
@@ -196,7 +196,7 @@ describe.each(QUANTIZERS)("%s", (name) => {
         const quantizer = make({ ...fields, ...otherOptions(spec), ...randomOptions });
         const x = zeros(backend(), dtype, [64, 64]);
         const gamma = zeros(backend(), dtype, [64]);
-        const ways: readonly (() => { readonly dtype: WideDType })[] = [
+        const methods: readonly (() => { readonly dtype: WideDType })[] = [
           () => quantizer.quantize(x),
           () => quantizer.activationQuantize(x, { kind: "relu" }),
           () => quantizer.activationQuantize(x, { kind: "relu", grad: x }),
@@ -208,7 +208,7 @@ describe.each(QUANTIZERS)("%s", (name) => {
             return target;
           },
         ];
-        for (const [index, way] of ways.entries()) {
+        for (const [index, way] of methods.entries()) {
           expect(way().dtype).toBe(dtype);
           expect(random.offset).toBe(7n + (spec.stochastic ? BigInt(index + 1) : 0n));
         }
@@ -253,7 +253,7 @@ class Theirs extends Quantizer {
   }
 }
 
-const farTensor = (): Tensor<"f32"> => tensor(elsewhere(), [1]);
+const farTensor = (): Tensor<"f32"> => tensor(foreignBackend(), [1]);
 refusals("refuses invalid tensors", [
   ...(["rowwise", "columnwise", "scaleLayout"] as const).map(
     (option): Refusal => [
@@ -340,9 +340,9 @@ it("a random state has its initial seed and offset, and later ones that are set"
 
 testInScope("further options beside a name are used in each quantization", () => {
   const [scale, amax] = [tensor(backend(), [0.5]), tensor(backend(), [0])];
-  const delayed = quantizerNamed("fp8-delayed", { scale, amax }) as Float8Quantizer;
-  expect([delayed.scale, delayed.amax]).toEqual([scale, amax]);
-  delayed.quantize(tensor(backend(), [1, -6]));
+  const delayedQuantizer = quantizerNamed("fp8-delayed", { scale, amax }) as Float8Quantizer;
+  expect([delayedQuantizer.scale, delayedQuantizer.amax]).toEqual([scale, amax]);
+  delayedQuantizer.quantize(tensor(backend(), [1, -6]));
   expect(Number(amax.dataSync()[0])).toBe(6);
   const random = new RandomState(9n);
   expect((quantizerNamed("nvfp4", { random, stochastic: true }) as NVFP4Quantizer).random).toBe(random);
@@ -352,9 +352,16 @@ testInScope("a given amax replaces the tensor's own, in every rounding mode", ()
   const [amax, amaxColumnwise] = [tensor(backend(), [48]), tensor(backend(), [96])];
   const x = tensor(backend(), new Float32Array(256).fill(1), [16, 16]);
   for (const stochastic of [false, true]) {
-    const quantized = new NVFP4Quantizer({ amax, amaxColumnwise, stochastic, columnwise: true }).quantize(x);
+    const quantizedTensor = new NVFP4Quantizer({
+      amax,
+      amaxColumnwise,
+      stochastic,
+      columnwise: true,
+    }).quantize(x);
     expect(
-      (["rowwise", "columnwise"] as const).map((direction) => quantized.copy(direction).amax?.dataSync()[0]),
+      (["rowwise", "columnwise"] as const).map(
+        (direction) => quantizedTensor.copy(direction).amax?.dataSync()[0],
+      ),
     ).toEqual([48, 96]);
   }
   const currentResult = new Float8CurrentScalingQuantizer({ amax }).quantize(x);
@@ -379,9 +386,9 @@ it.each(STOCHASTIC)("%s rounds by the bits at each offset of its random state", 
     ops: quantizer,
   } as const;
   const results = [4n, 5n].map((offset) => {
-    const quantized = quantizer.quantize(x);
-    expectSame(`${name} ${offset}`, quantized, quantize(x, layout, { random: { seed: 9n, offset } }));
-    return quantized.dequantize("f32").dataSync();
+    const quantizedTensor = quantizer.quantize(x);
+    expectSame(`${name} ${offset}`, quantizedTensor, quantize(x, layout, { random: { seed: 9n, offset } }));
+    return quantizedTensor.dequantize("f32").dataSync();
   });
   expect(results[0]).not.toEqual(results[1]);
 });
@@ -399,7 +406,7 @@ testInScope(
       [new Float8Quantizer({ scale: oneElement() }), true],
       [new MXFP8Quantizer(), false],
     ] as const) {
-      const fused = {
+      const fusedMethods = {
         norm: quantizer.normQuantize(x, { gamma }).out,
         activation: quantizer.activationQuantize(x, { kind: "gelu" }),
       };
@@ -407,7 +414,7 @@ testInScope(
         const bits = (from: Tensor) => quantizer.quantize(from).dequantize("f32").dataSync();
         const [wide, narrow] = [bits(values[key]), bits(castTo(values[key], "bf16"))];
         expect(wide).not.toEqual(narrow);
-        expect(fused[key].dequantize("f32").dataSync()).toEqual(options ? wide : narrow);
+        expect(fusedMethods[key].dequantize("f32").dataSync()).toEqual(options ? wide : narrow);
       }
     }
   },

@@ -117,15 +117,15 @@ describe("random bits that the caller gives", () => {
       expect(codes("bf16", [0xffff0000, 0x80000000, 0x40000000])).toEqual([0x3f81, 0x3f81, 0x3f81]);
       expect(codes("bf16", [0xfffeffff, 0x7fffffff, 0x3fffffff])).toEqual([0x3f80, 0x3f80, 0x3f80]);
       const smallValues = upload(backend(), fromCodes("f32", [2], [0x36000000, 0x30000000]));
-      const least = (bits: readonly number[]) => [
+      const smallestBits = (bits: readonly number[]) => [
         ...encode(smallValues, {
           format: "e4m3",
           rounding: "stochastic",
           randomBits: wordsTensor(bits),
         }).dataSync(),
       ];
-      expect(least([0xffc00000, 0xfffffc00])).toEqual([1, 1]);
-      expect(least([0xffbfffff, 0xfffffbff])).toEqual([0, 0]);
+      expect(smallestBits([0xffc00000, 0xfffffc00])).toEqual([1, 1]);
+      expect(smallestBits([0xffbfffff, 0xfffffbff])).toEqual([0, 0]);
     },
   );
 
@@ -135,9 +135,9 @@ describe("random bits that the caller gives", () => {
     const x = zeros(backend(), "bf16", [32, 64]);
     const bits = { randomBits: wordsTensor([], [0]), randomBitsColumnwise: wordsTensor([], [0]) };
     const zeroBits = zeros(backend(), "u32", [32, 64]);
-    const quantized = quantizer.quantize(x, { randomBits: zeroBits, randomBitsColumnwise: zeroBits });
+    const quantizedTensor = quantizer.quantize(x, { randomBits: zeroBits, randomBitsColumnwise: zeroBits });
     expect(random.offset).toBe(7n);
-    quantizer.updateQuantized(x, quantized, { randomBits: zeroBits, randomBitsColumnwise: zeroBits });
+    quantizer.updateQuantized(x, quantizedTensor, { randomBits: zeroBits, randomBitsColumnwise: zeroBits });
     expect(random.offset).toBe(7n);
     expect(() => quantizer.quantize(x, bits)).toThrow(ShapeError);
     quantizer.quantize(x);
@@ -239,12 +239,12 @@ describe("stochastic rounding of MX formats", () => {
       const value = 1 + share * 2 ** -mantissaBits;
       const values = Float32Array.from({ length: rows * columns }, (_, i) => (i % 32 === 0 ? max : value));
       const x = upload(backend(), fromCodes("f32", [rows, columns], new Uint32Array(values.buffer)));
-      const quantized = quantizerNamed(name, {
+      const quantizedTensor = quantizerNamed(name, {
         format,
         stochastic: true,
         random: new RandomState(11n),
       }).quantize(x);
-      const decodedValues = quantized.dequantize("f32").dataSync();
+      const decodedValues = quantizedTensor.dequantize("f32").dataSync();
       const ups = decodedValues.filter((element, i) => i % 32 !== 0 && element > value).length;
       const count = (rows * columns * 31) / 32;
       const error = Math.sqrt(share * (1 - share) * count);

@@ -233,7 +233,7 @@ function setMaxima(tensors: readonly Tensor<"f32">[], ranks: readonly (readonly 
 
 /** Calls the method for each rank twice: to find the amaxes that it shares, and with their maxima over all ranks. */
 function partsBy(method: Method, plan: Drawn, inputs: readonly RankInputs[], offset: bigint) {
-  const shared: number[][] = [];
+  const sharedAmaxes: number[][] = [];
   let calls = 0;
   const call = (rank: number, reduce: Reduce) => {
     const reduceMax: Reduce = (amaxes) => {
@@ -254,9 +254,9 @@ function partsBy(method: Method, plan: Drawn, inputs: readonly RankInputs[], off
   };
   for (const rank of inputs.keys())
     call(rank, (amaxes) => {
-      shared[rank] = amaxes.map((amax) => Number(amax.dataSync()[0]));
+      sharedAmaxes[rank] = amaxes.map((amax) => Number(amax.dataSync()[0]));
     });
-  const results = [...inputs.keys()].map((rank) => call(rank, (amaxes) => setMaxima(amaxes, shared)));
+  const results = [...inputs.keys()].map((rank) => call(rank, (amaxes) => setMaxima(amaxes, sharedAmaxes)));
   expect(calls).toBe(plan.ranks > 1 && hasTensorAmax(plan.spec) ? 2 * plan.ranks : 0);
   return results;
 }
@@ -356,8 +356,8 @@ describe("the parts of a tensor on several ranks", () => {
       const group = { rank: 1, size: 2, reduceMax: () => expect.unreachable() };
       const codes = [true, false].map((randomSigns) => {
         const quantizer = new NVFP4Quantizer({ rht: true, randomSigns, shard: { group, dimension: "rows" } });
-        const transformed = castTo(hadamard(x, randomSigns ? RHT_SIGNS : 0), "f32").dataSync();
-        const expected = [castTo(x, "f32").dataSync(), transformed].map((values) =>
+        const transformedValues = castTo(hadamard(x, randomSigns ? RHT_SIGNS : 0), "f32").dataSync();
+        const expected = [castTo(x, "f32").dataSync(), transformedValues].map((values) =>
           Math.max(...Array.from(values, (value) => Math.abs(Number(value)))),
         );
         expect(quantizer.amaxesOf(x).map((amax) => amax.dataSync()[0])).toEqual(expected);

@@ -82,9 +82,9 @@ it("has as many recorded products as the witnesses of the rows say", () => {
   );
   const earlier = { "aten::mm.dtype": wide.length, "aten::_scaled_mm": cases.length - wide.length };
   for (const name of ["aten::mm", "aten::mm.dtype", "aten::addmm", "aten::bmm", "aten::_scaled_mm"]) {
-    const recorded = calls.filter(({ schema }) => schema === name);
-    const dividedCount = recorded.filter(({ splits }) => splits !== undefined).length;
-    const unsplit = recorded.length - dividedCount + (earlier[name as keyof typeof earlier] ?? 0);
+    const recordedCalls = calls.filter(({ schema }) => schema === name);
+    const dividedCount = recordedCalls.filter(({ splits }) => splits !== undefined).length;
+    const unsplit = recordedCalls.length - dividedCount + (earlier[name as keyof typeof earlier] ?? 0);
     const text = OPERATORS[name]?.witness?.inputs ?? "";
     expect(text).toMatch(
       new RegExp(`^${unsplit} .*${dividedCount > 0 ? `, and ${dividedCount} that cuBLASLt divides` : ""}$`),

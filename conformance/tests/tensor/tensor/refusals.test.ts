@@ -106,12 +106,12 @@ describe("a shape", () => {
       `of ${name} is the tensor's own: what the caller does with the array afterwards changes nothing`,
       () => {
         const shape = [32, 64];
-        const created = make(shape);
+        const createdTensor = make(shape);
         shape[0] = 2 ** 20;
         shape.push(7);
-        expect(created.shape).toEqual([32, 64]);
-        expect(() => Object.assign(created.shape, { 0: 8 })).toThrow(TypeError);
-        expect(created.shape).toEqual([32, 64]);
+        expect(createdTensor.shape).toEqual([32, 64]);
+        expect(() => Object.assign(createdTensor.shape, { 0: 8 })).toThrow(TypeError);
+        expect(createdTensor.shape).toEqual([32, 64]);
       },
     );
 
@@ -172,8 +172,8 @@ describe("a shape", () => {
         const bits = BigInt(8 * byteLength(dtype, [2])) / 2n;
         const extent = shape.reduce((product, size) => product * BigInt(size || 1), bits);
         const exactBytes = shape.reduce((product, size) => product * BigInt(size), bits) / 8n;
-        const odd = bits < 8n && (shape.at(-1) ?? 1) % 2 !== 0;
-        if (odd || extent > 8n * BigInt(MAX_BYTES))
+        const isOdd = bits < 8n && (shape.at(-1) ?? 1) % 2 !== 0;
+        if (isOdd || extent > 8n * BigInt(MAX_BYTES))
           expect(() => byteLength(dtype, shape)).toThrow(ShapeError);
         else expect(BigInt(byteLength(dtype, shape))).toBe(exactBytes);
       }),
@@ -279,9 +279,9 @@ describe("values that are written to a tensor", () => {
         (dtype, random, skip) => {
           using _scope = new Scope();
           const bytes = random.subarray(0, random.length - (random.length % 4));
-          const shifted = new Uint8Array(bytes.length + skip);
-          shifted.set(bytes, skip);
-          const x = fromBytes(backend(), shifted.subarray(skip), undefined, dtype);
+          const shiftedBytes = new Uint8Array(bytes.length + skip);
+          shiftedBytes.set(bytes, skip);
+          const x = fromBytes(backend(), shiftedBytes.subarray(skip), undefined, dtype);
           expect(bytesIn(x)).toEqual(bytes);
           expect(bytesIn(tensor(backend(), x.dataSync(), x.shape, dtype))).toEqual(bytes);
         },
@@ -301,12 +301,12 @@ describe("values that are written to a tensor", () => {
   });
 
   it("are refused if they are not an array of numbers: nested, sparse, text, null", () => {
-    const nested = [
+    const nestedShapes = [
       [1, 2],
       [3, 4],
     ];
     for (const data of [
-      nested,
+      nestedShapes,
       [Float32Array.of(1)],
       [1, "2"],
       [1, null],
@@ -319,7 +319,7 @@ describe("values that are written to a tensor", () => {
       expectRefusal(() => tensor(backend(), untyped<number[]>(data)), ArgumentError);
     for (const data of ["12", 5, null, undefined, {}, new ArrayBuffer(8), new Set([1]), true, 1n])
       expectRefusal(() => tensor(backend(), untyped<number[]>(data)), DTypeError);
-    expect(() => tensor(backend(), untyped<number[]>(nested))).toThrow("data.flat()");
+    expect(() => tensor(backend(), untyped<number[]>(nestedShapes))).toThrow("data.flat()");
   });
 
   testInScope("are refused if their number differs from the tensor's, and leave the tensor unchanged", () => {

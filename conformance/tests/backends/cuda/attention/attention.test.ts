@@ -41,8 +41,8 @@ function callOf(args: object, [major, minor] = [9, 0]) {
   let bytes = 0;
   const context = {
     addon: {
-      attentionBackward(_device: unknown, passed: typeof call) {
-        call = passed;
+      attentionBackward(_device: unknown, args: typeof call) {
+        call = args;
       },
     },
     facts: { major, minor },

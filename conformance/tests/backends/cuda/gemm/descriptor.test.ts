@@ -58,12 +58,12 @@ describe("a product on a GPU", () => {
     const item = { batch: 3, lines: 5, outLines: 5, data: x.data };
     expect(transposedArgs.callsOf("gemmOperand")[0]).toMatchObject(item);
 
-    const tiled = makeTensor();
-    tiled.minimumRows = 16;
-    const { out } = run(tiled, "bf16", [5, 7, 9], { batch: 2, out: "bf16" });
-    expect(tiled.callsOf("gemmOperand")[0]).toMatchObject({ batch: 2, lines: 5, outLines: 16 });
-    const rounded = { rows: 10, itemRows: 5, sumsPitch: 16, sumsSkipped: 11, out };
-    expect(tiled.callsOf("gemmEpilogue")).toMatchObject([rounded]);
+    const tiledTensor = makeTensor();
+    tiledTensor.minimumRows = 16;
+    const { out } = run(tiledTensor, "bf16", [5, 7, 9], { batch: 2, out: "bf16" });
+    expect(tiledTensor.callsOf("gemmOperand")[0]).toMatchObject({ batch: 2, lines: 5, outLines: 16 });
+    const roundedItems = { rows: 10, itemRows: 5, sumsPitch: 16, sumsSkipped: 11, out };
+    expect(tiledTensor.callsOf("gemmEpilogue")).toMatchObject([roundedItems]);
   });
 
   testInScope("of a batch enqueues as much as one of its items, whatever its sizes and directions", () => {
@@ -80,13 +80,18 @@ describe("a product on a GPU", () => {
         size,
         size,
         kinds,
-        (rows, columns, depth, { format, transposed, smallest, batch }) => {
+        (rows, columns, depth, { format, transposed: isTransposed, smallest, batch }) => {
           using _scope = new Scope();
           const datapath = format === "f32" ? "fp32" : "hopper";
           const launchCounts = (options: FakeOptions): readonly string[] => {
             const gpu = makeTensor();
             gpu.minimumRows = smallest;
-            run(gpu, format, [rows, columns, depth], { transposed, datapath, out: "f32", ...options });
+            run(gpu, format, [rows, columns, depth], {
+              transposed: isTransposed,
+              datapath,
+              out: "f32",
+              ...options,
+            });
             return gpu.launches();
           };
           expect(launchCounts({ batch })).toEqual(launchCounts({}));

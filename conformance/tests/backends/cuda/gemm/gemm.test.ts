@@ -175,7 +175,7 @@ describe("a product on a GPU", () => {
   });
 
   /** A product of two quantized operands. */
-  const quantized = (
+  const quantizedOperand = (
     input: Quantizer,
     weight: Quantizer,
     [rows, columns, depth]: readonly [number, number, number],
@@ -195,7 +195,7 @@ describe("a product on a GPU", () => {
         const gpu = makeTensor();
         const input = new Float8BlockQuantizer({ scaleLayout });
         const weight = new Float8BlockQuantizer({ scaleLayout, tile: "128x128" });
-        const operands = quantized(input, weight, [64, 256, 384]);
+        const operands = quantizedOperand(input, weight, [64, 256, 384]);
         run(gpu, "e4m3", [64, 256, 384], { operands, out: "bf16", splitAccumulator: true });
         const isPadded = scaleLayout === "padded";
         expect(gpu.launches()).toEqual(isPadded ? ["gemm"] : ["relayout", "relayout", "gemm"]);
@@ -218,7 +218,7 @@ describe("a product on a GPU", () => {
 
   testInScope("of NVFP4 operands is bf16 on Hopper, with alpha made on the device", () => {
     const gpu = makeTensor();
-    const operands = quantized(new NVFP4Quantizer(), new NVFP4Quantizer(), [64, 32, 64]);
+    const operands = quantizedOperand(new NVFP4Quantizer(), new NVFP4Quantizer(), [64, 32, 64]);
     run(gpu, "bf16", [64, 32, 64], { operands, out: "bf16" });
     expect(gpu.launches()).toEqual(["gemmOperand", "gemmOperand", "gemmAlpha", "gemm"]);
     expect(gpu.callsOf("gemmPlan")[0]).toMatchObject({
@@ -247,7 +247,7 @@ describe("a product on a GPU", () => {
     ] as const;
     for (const [quantizer, plan, relayout] of pairs) {
       const gpu = new FakeGpu([fakeAlgorithm(71)], { name: "NVIDIA B200", major: 10, minor: 0 });
-      const operands = quantized(quantizer, quantizer, [64, 32, 128]);
+      const operands = quantizedOperand(quantizer, quantizer, [64, 32, 128]);
       run(gpu, "bf16", [64, 32, 128], { operands, out: "bf16", datapath: "blackwell" });
       expect(gpu.callsOf("gemmPlan")[0]).toMatchObject(plan);
       expect(gpu.callsOf("relayout")[0]).toMatchObject(relayout);

@@ -48,10 +48,10 @@ function handle(fields: Partial<WorkerHandle>): WorkerHandle {
  */
 function breakWorker(k: number, fault: (real: Spawn) => Spawn): () => number {
   const real: Spawn = platform.spawn.bind(platform);
-  let started = 0;
+  let startedWorkers = 0;
   let running = 0;
   vi.spyOn(platform, "spawn").mockImplementation((body, data) => {
-    const worker = started++ === k ? fault(real)(body, data) : real(body, data);
+    const worker = startedWorkers++ === k ? fault(real)(body, data) : real(body, data);
     running++;
     let isCounted = true;
     const terminate = async (): Promise<void> => {
@@ -69,9 +69,9 @@ describe("a worker that", () => {
     for (const k of [0, 1, 2]) {
       it(`${name}, number ${k} of 3: the other workers end too`, async () => {
         const running = breakWorker(k, fault);
-        const open = openBackend("wasm", { threads: 4 });
-        await expect(open).rejects.toThrow(BackendError);
-        await expect(open).rejects.toThrow(/thread could not be started.*threads: 1/);
+        const opening = openBackend("wasm", { threads: 4 });
+        await expect(opening).rejects.toThrow(BackendError);
+        await expect(opening).rejects.toThrow(/thread could not be started.*threads: 1/);
         expect(running()).toBe(0);
       });
     }

@@ -46,7 +46,7 @@ const cases = fc
 
 it("TP x DP and TP x FSDP have the parameters of TP whose samples are summed in rank order", async () => {
   await fc.assert(
-    fc.asyncProperty(cases, async ({ dtype, sharded, ...parallelCase }) => {
+    fc.asyncProperty(cases, async ({ dtype, sharded: isSharded, ...parallelCase }) => {
       const { recipe, mesh } = parallelCase;
       const { tp } = mesh;
       const form = (): ParallelForm => ({
@@ -57,12 +57,12 @@ it("TP x DP and TP x FSDP have the parameters of TP whose samples are summed in 
       const plan = { ...parallelCase, recipe: "bf16" } as const;
       const together = await rankSteps(
         groups(meshSize(mesh)),
-        sharded ? ({ ...plan, task: `sharded ${parallelCase.task}` } as const) : plan,
+        isSharded ? ({ ...plan, task: `sharded ${parallelCase.task}` } as const) : plan,
         STEPS,
         form(),
       );
       const tpSteps = await rankSteps(groups(tp), plan, STEPS, { ...form(), accumulates: true });
-      const description = JSON.stringify({ dtype, sharded, ...parallelCase });
+      const description = JSON.stringify({ dtype, sharded: isSharded, ...parallelCase });
       for (const [step, hashes] of together.entries())
         for (const [rank, hash] of hashes.entries())
           expect(hash, `rank ${rank} after step ${step} of ${description}`).toBe(tpSteps[step]?.[rank % tp]);

@@ -299,15 +299,22 @@ describe("concurrently with its products", () => {
       // block scales are converted to the GEMM's layout for each product, and the main stream waits there
       const wait = recipe === "none" || recipe === "current" ? "gemm" : "relayout";
       const products = [`wait for a use by ${wait}`, "main gemm", "main gemm"];
-      const reduced = ["main gemm", "main gemm", "side reduceScatter"];
+      const overlappedReduction = ["main gemm", "main gemm", "side reduceScatter"];
       expect(trainLayer("column", recipe, true).seen).toEqual([
         ...["side allGather", "side allGather", ...products, ...products],
-        ...["backward", "side allGather", ...reduced, ...reduced, "wait for a use by gemm", "main gemm"],
+        ...[
+          "backward",
+          "side allGather",
+          ...overlappedReduction,
+          ...overlappedReduction,
+          "wait for a use by gemm",
+          "main gemm",
+        ],
       ]);
       // the rows of the gradient are gathered once, and a second time if its columnwise copy has other scales
       const isCopied = wait === "relayout";
       expect(trainLayer("row", recipe, true).seen.filter((event) => !event.startsWith("wait"))).toEqual([
-        ...[...reduced, ...reduced, "backward", "side allGather", "side allGather"],
+        ...[...overlappedReduction, ...overlappedReduction, "backward", "side allGather", "side allGather"],
         ...(isCopied ? ["side allGather"] : []),
         ...["main gemm", "main gemm", "main gemm", "main gemm", "main gemm"],
       ]);

@@ -27,11 +27,11 @@ it.each([
 ])("%s of docs/distributed.md", async (name, ranks) => {
   const documents = readFileSync(`${ROOT}docs/distributed.md`, "utf8");
   const program = new RegExp(`^\`\`\`js\\n(// ${name}.*?)^\`\`\`$`, "ms").exec(documents)?.[1] ?? "";
-  const promised = /console\.log\(hash\); \/\/ → (\w+)/.exec(program)?.[1];
-  expect(promised).toMatch(/^[0-9a-f]{16}$/);
+  const printedHash = /console\.log\(hash\); \/\/ → (\w+)/.exec(program)?.[1];
+  expect(printedHash).toMatch(/^[0-9a-f]{16}$/);
   writeFileSync(`${PLACE}${name}`, program);
-  expect(await run(`${PLACE}${name}`)).toBe(`${promised}\n`);
+  expect(await run(`${PLACE}${name}`)).toBe(`${printedHash}\n`);
   expect(await run(`${ROOT}dist/src/cli/bin.js`, "launch", "-n", ranks, `${PLACE}${name}`)).toBe(
-    `${promised}\n`,
+    `${printedHash}\n`,
   );
 });

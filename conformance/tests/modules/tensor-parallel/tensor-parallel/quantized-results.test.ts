@@ -53,9 +53,9 @@ type Register = <M extends { dispose(): void }>(disposable: M) => M;
 type Body = (b: Backend, group: ProcessGroup | undefined, register: Register) => readonly Tensor[];
 
 async function run(b: Backend, group: ProcessGroup | undefined, body: Body): Promise<readonly Observation[]> {
-  const owned: { dispose(): void }[] = [];
+  const disposables: { dispose(): void }[] = [];
   const register: Register = (disposable) => {
-    owned.push(disposable);
+    disposables.push(disposable);
     return disposable;
   };
   let tensors: readonly Tensor[];
@@ -64,7 +64,7 @@ async function run(b: Backend, group: ProcessGroup | undefined, body: Body): Pro
     tensors = body(b, group, register).map((tensor) => scope.keep(tensor));
   }
   const observations = await readAll(tensors);
-  for (const disposable of owned) disposable.dispose();
+  for (const disposable of disposables) disposable.dispose();
   return observations;
 }
 

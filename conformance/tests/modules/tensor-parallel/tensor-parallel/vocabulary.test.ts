@@ -45,7 +45,7 @@ async function readAll(tensors: readonly Tensor[]): Promise<PlainTensor[]> {
 }
 
 /** Copies a gradient or result, so that it outlives its scope. */
-const keep = (scope: Scope, x: Tensor | undefined): Tensor => scope.keep((x as Tensor).clone());
+const keepClone = (scope: Scope, x: Tensor | undefined): Tensor => scope.keep((x as Tensor).clone());
 
 describe("an embedding divided by vocabulary", () => {
   const cases = fc
@@ -91,7 +91,7 @@ describe("an embedding divided by vocabulary", () => {
     const begin = sequence ? rank * rows * length * columns : 0;
     const ownGrads = grads.slice(begin, begin + rows * length * columns);
     out.backward(wideTensor(backend, ownGrads, [rows, length, columns], dtype));
-    const keptTensors = [keep(scope, out.tensor), keep(scope, layer.weight.grad)];
+    const keptTensors = [keepClone(scope, out.tensor), keepClone(scope, layer.weight.grad)];
     layer.weight.zeroGrad();
     return () => readAll(keptTensors);
   }
@@ -181,13 +181,13 @@ describe("a cross-entropy loss divided by classes", () => {
     const targets = tensor(backend, Int32Array.from(lossCase.targets), [rows], "i32");
     const loss = crossEntropyLoss(logits, targets, { group, smoothing, ignore });
     loss.backward(tensor(backend, [3]));
-    const keptTensors = [keep(scope, loss.tensor), keep(scope, logits.grad)];
+    const keptTensors = [keepClone(scope, loss.tensor), keepClone(scope, logits.grad)];
     logits.zeroGrad();
     return () => readAll(keptTensors);
   }
 
   /** The definition (numerics.md §7.4), in plain numbers. */
-  function defined(lossCase: Case): { loss: PlainTensor; dx: PlainTensor[] } {
+  function lossByDefinition(lossCase: Case): { loss: PlainTensor; dx: PlainTensor[] } {
     const { ranks, each: classesPerRank, dtype, rows, smoothing, ignore } = lossCase.drawn;
     const classes = ranks * classesPerRank;
     const rankLogits = Array.from({ length: ranks }, (_, rank) =>
@@ -203,9 +203,9 @@ describe("a cross-entropy loss divided by classes", () => {
         }),
       ),
     );
-    const added = rankedSum(sums, fround);
+    const rankSums = rankedSum(sums, fround);
     const losses = lossCase.targets.map((target, i) =>
-      lossOfSums(added.slice(3 * i, 3 * i + 3), target, { classes, smoothing, ignore }),
+      lossOfSums(rankSums.slice(3 * i, 3 * i + 3), target, { classes, smoothing, ignore }),
     );
     const share = fround(1 / rows);
     const [total] = columnSums(
@@ -221,9 +221,15 @@ describe("a cross-entropy loss divided by classes", () => {
         const target = lossCase.targets[i] as number;
         if (target === ignore) return row.map(() => 0);
         if (target < 0 || target >= classes) return row.map(() => Number.NaN);
-        const shifted = row.map((x) => fround(x - (tops[i] as number)));
-        const where = { total: added[3 * i] as number, target: target - rank * classesPerRank, classes };
-        return computeGradient(shifted, where, fround(smoothing)).map((x) => fround(x * fround(3 * share)));
+        const shiftedRow = row.map((x) => fround(x - (tops[i] as number)));
+        const targetTerms = {
+          total: rankSums[3 * i] as number,
+          target: target - rank * classesPerRank,
+          classes,
+        };
+        return computeGradient(shiftedRow, targetTerms, fround(smoothing)).map((x) =>
+          fround(x * fround(3 * share)),
+        );
       });
       return rounded(dtype, [rows, classesPerRank], values);
     });
@@ -233,7 +239,7 @@ describe("a cross-entropy loss divided by classes", () => {
   it("equals its definition to the bit, and so does its gradient", async () => {
     await fc.assert(
       fc.asyncProperty(cases, async (lossCase) => {
-        const { loss, dx } = defined(lossCase);
+        const { loss, dx } = lossByDefinition(lossCase);
         const results = await Promise.all(
           groups(lossCase.drawn.ranks)
             .map((group) => program(lossCase, group))
@@ -266,11 +272,11 @@ describe("ranks with different numbers of ids or classes", () => {
     await fc.assert(
       fc.asyncProperty(
         cases,
-        async ({ ranks, odd, each: rowsPerRank, other: otherRows, sequence, of: targetRank }) => {
+        async ({ ranks, odd: oddRank, each: rowsPerRank, other: otherRows, sequence, of: targetRank }) => {
           const outcomes = groups(ranks).map((group) => {
             using scope = new Scope();
             const { backend, rank } = group;
-            const count = rank === odd % ranks ? otherRows : rowsPerRank;
+            const count = rank === oddRank % ranks ? otherRows : rowsPerRank;
             const ids = tensor(backend, new Int32Array(ranks), [ranks], "i32");
             const make = (rows: number, columns: number): Tensor =>
               wideTensor(backend, new Float32Array(rows * columns), [rows, columns], "f32");

@@ -41,11 +41,11 @@ const QUANTIZERS = {
 const initMethod = (): Float32Array => values(1, FROM * TO).map((x, i) => x * (1 + Math.floor(i / FROM)));
 
 const WAYS = Object.entries(QUANTIZERS).flatMap(([name, make]) =>
-  [false, true].map((quantized) => [name, quantized, make] as const),
+  [false, true].map((isQuantized) => [name, isQuantized, make] as const),
 );
 
 describe("a sharded weight under custom quantizers", () => {
-  it.each(WAYS)("with %s is quantized as a whole, and stays so: %s", async (_name, quantized, make) => {
+  it.each(WAYS)("with %s is quantized as a whole, and stays so: %s", async (_name, isQuantized, make) => {
     const recipe = new CustomRecipe({ quantizerFactory: make });
     /** Returns the result and the gradients of the input and of this rank's rows of the weight. */
     const pass = (layer: Linear): readonly Tensor[] => {
@@ -61,7 +61,7 @@ describe("a sharded weight under custom quantizers", () => {
     const groups = loopbackOver(backends, 1000);
     const layerOn = (backend: Backend): Linear =>
       quantizedModelInit(
-        { enabled: quantized, recipe },
+        { enabled: isQuantized, recipe },
         () => new Linear(backend, FROM, TO, { initMethod, bias: false }),
       );
     const layers = groups.map(({ backend }) => layerOn(backend));

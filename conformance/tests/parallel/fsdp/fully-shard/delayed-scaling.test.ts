@@ -127,17 +127,17 @@ describe("scales of sharded layers under delayed scaling", () => {
     await fc.assert(
       fc.asyncProperty(fc.integer({ min: 2, max: MAX_RANKS }), regions, async (ranks, regionPasses) => {
         const groups = loopbackOver(backends.slice(0, ranks), 20_000);
-        const unsharded = new TestModel(backends[0] as Backend);
+        const unshardedModel = new TestModel(backends[0] as Backend);
         const models = groups.map(({ backend }) => new TestModel(backend));
         for (const [i, { model }] of models.entries()) fullyShard(model, groups[i] as (typeof groups)[0]);
         try {
           for (const passes of regionPasses) {
-            for (const model of [unsharded, ...models]) model.region(passes);
-            const expected = await unsharded.readAll();
+            for (const model of [unshardedModel, ...models]) model.region(passes);
+            const expected = await unshardedModel.readAll();
             for (const model of models) expect(await model.readAll()).toEqual(expected);
           }
         } finally {
-          for (const { model } of [unsharded, ...models]) model.dispose();
+          for (const { model } of [unshardedModel, ...models]) model.dispose();
         }
       }),
       { numRuns: draws(60, 8), examples: [[2, [falling, falling]]] },

@@ -102,9 +102,9 @@ describe("the gradients of a layer", () => {
           run(builtModule, layerCase, (body) => parallel.noSync(body));
           return builtModule;
         }
-        const sharded = fullyShard(module, group, { mesh });
+        const shardedModule = fullyShard(module, group, { mesh });
         setMainGrads(builtModule);
-        run(builtModule, layerCase, (body) => sharded.noSync(body));
+        run(builtModule, layerCase, (body) => shardedModule.noSync(body));
         return builtModule;
       });
       const shard = layerCase.reduced === "DataParallel" ? 1 : 2;

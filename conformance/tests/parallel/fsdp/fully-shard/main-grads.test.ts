@@ -159,9 +159,9 @@ class Program {
     const values = Array.from((await mainGrad?.data()) ?? []);
     if (!grad) return values;
     const wide = castTo(grad, "f32");
-    const added = await wide.data();
+    const addedElements = await wide.data();
     wide.dispose();
-    return values.map((x, i) => Math.fround(x + (added[i] as number)));
+    return values.map((x, i) => Math.fround(x + (addedElements[i] as number)));
   }
 
   /** Computes the oldest delayed gradient, if there is one. Returns whether there was one. */
@@ -199,8 +199,8 @@ class Definition {
       this.total = this.total.map(() => 0);
       this.#clear();
     } else if (action.kind === "backwardDw") {
-      const ran = programs.map((program) => program.backwardDw());
-      if (ran[0]) await this.#added(this.#waiting.shift() === true, action.synced);
+      const programsWithWork = programs.map((program) => program.backwardDw());
+      if (programsWithWork[0]) await this.#added(this.#waiting.shift() === true, action.synced);
     } else {
       const isFirst = action.first === true;
       for (const program of programs) program.pass(action);
@@ -231,8 +231,10 @@ class Definition {
       sumOf(inputs.slice(i * shard, (i + 1) * shard)),
     );
     const { total } = this;
-    const reduced = sumOf(copies);
-    this.total = this.#overwrites ? reduced : reduced.map((x, i) => Math.fround(x + (total[i] as number)));
+    const reducedGrad = sumOf(copies);
+    this.total = this.#overwrites
+      ? reducedGrad
+      : reducedGrad.map((x, i) => Math.fround(x + (total[i] as number)));
     this.#clear();
   }
 

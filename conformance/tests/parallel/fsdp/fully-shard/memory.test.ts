@@ -155,8 +155,8 @@ describe("memory and exchanges of a sharded module", () => {
       for (const out of outs) await out.tensor.data();
     }
     // this rank's cached rows, in both copies
-    const cached = (WEIGHTS / RANKS) * 2 * (1 + 1 / 32);
-    expect(live()).toEqual(liveBefore.map((bytes) => bytes + cached));
+    const cachedBytes = (WEIGHTS / RANKS) * 2 * (1 + 1 / 32);
+    expect(live()).toEqual(liveBefore.map((bytes) => bytes + cachedBytes));
     expect(counts[0]?.bytes).toBe(3 * (WEIGHTS / RANKS) * (1 + 1 / 32));
     for (const x of xs) x.zeroGrad();
     for (const disposable of [...models, ...xs.map(({ value }) => value)]) disposable.dispose();

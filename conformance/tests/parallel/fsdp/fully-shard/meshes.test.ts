@@ -115,8 +115,8 @@ describe("training over a mesh", () => {
   it("has the bits of fullyShard without a mesh, if there is one copy", async () => {
     await fc.assert(
       fc.asyncProperty(cases, async (testCase) => {
-        const sharded = await shardedRun(backends, { ...testCase, replicate: 1 }, STEPS);
-        expect(sharded).toEqual(await shardedRun(backends, testCase, STEPS));
+        const shardedTexts = await shardedRun(backends, { ...testCase, replicate: 1 }, STEPS);
+        expect(shardedTexts).toEqual(await shardedRun(backends, testCase, STEPS));
       }),
       { numRuns: draws(10), seed: derivedSeed(4), endOnFailure: true },
     );
@@ -127,8 +127,8 @@ describe("training over a mesh", () => {
       fc.asyncProperty(cases, async (choices) => {
         // DataParallel throws if a pass does not reach a parameter
         const testCase = { ...choices, orders: [] };
-        const sharded = await shardedRun(backends, { ...testCase, replicate: testCase.ranks }, STEPS);
-        expect(sharded).toEqual(await copiedRun(backends, testCase, STEPS));
+        const shardedTexts = await shardedRun(backends, { ...testCase, replicate: testCase.ranks }, STEPS);
+        expect(shardedTexts).toEqual(await copiedRun(backends, testCase, STEPS));
       }),
       { numRuns: draws(10), seed: derivedSeed(5), endOnFailure: true },
     );
@@ -208,12 +208,12 @@ describe("gradients over a mesh", () => {
       const modules = groupsOf(ranks).map((group) => {
         const { backend } = group;
         const module = new Leaf(backend, dtype, [rows, columns]);
-        const sharded = fullyShard(module, group, options);
+        const shardedModule = fullyShard(module, group, options);
         using scope = new Scope();
         const values = normal({ seed: 3n, offset: BigInt(1000 * group.rank) }, rows * columns, 1);
         const grad = scope.keep(castTo(tensor(backend, values, [values.length]), dtype));
         functional.reshape(module.leaf, [values.length]).backward(grad);
-        return { module, grad, counts: sharded.rowsOf(module.leaf) };
+        return { module, grad, counts: shardedModule.rowsOf(module.leaf) };
       });
       const inputs = await Promise.all(modules.map(({ grad }) => numbersOf(grad)));
       const isMean = reduction !== "sum";

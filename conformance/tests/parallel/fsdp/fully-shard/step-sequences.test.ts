@@ -76,9 +76,9 @@ const rows = LAYERS.map(({ layer, ...row }, i) => {
 
 /** The ranks' run has the states of one process's run. */
 async function equalsOneProcess(testCase: Case, steps = STEPS): Promise<void> {
-  const sharded = await shardedRun(backends, testCase, steps);
+  const shardedTexts = await shardedRun(backends, testCase, steps);
   const expected = await oneProcess(backends[0] as Backend, testCase, steps);
-  expect(sharded, JSON.stringify(testCase)).toEqual(expected);
+  expect(shardedTexts, JSON.stringify(testCase)).toEqual(expected);
 }
 
 describe(`sharded training over ${STEPS} steps, cases drawn from ${seed}`, () => {

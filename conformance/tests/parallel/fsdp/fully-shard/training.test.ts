@@ -76,8 +76,8 @@ describe("fully sharded training", () => {
   it("has the losses, parameters, optimizer states and scales of one process that adds in rank order", async () => {
     await fc.assert(
       fc.asyncProperty(cases, async (testCase) => {
-        const sharded = await shardedRun(backends, testCase, STEPS);
-        expect(sharded).toEqual(await oneProcess(backends[0] as Backend, testCase, STEPS));
+        const shardedTexts = await shardedRun(backends, testCase, STEPS);
+        expect(shardedTexts).toEqual(await oneProcess(backends[0] as Backend, testCase, STEPS));
       }),
       {
         numRuns: draws(10),
@@ -93,8 +93,8 @@ describe("fully sharded training", () => {
       fc.asyncProperty(cases, async (choices) => {
         // DataParallel throws if a pass does not reach a parameter
         const testCase = { ...choices, orders: [] };
-        const sharded = await shardedRun(backends, testCase, STEPS);
-        expect(sharded).toEqual(await copiedRun(backends, testCase, STEPS));
+        const shardedTexts = await shardedRun(backends, testCase, STEPS);
+        expect(shardedTexts).toEqual(await copiedRun(backends, testCase, STEPS));
       }),
       { numRuns: draws(3, 1), seed: derivedSeed(8), endOnFailure: true },
     );

@@ -121,13 +121,13 @@ describe("the prefetch at the end of the forward pass", () => {
     const usual = once();
     const useBefore = backend.memoryUse();
     let refusalCount = 0;
-    for (let failing = 0; failing < 60; failing++) {
-      const { error, allocations: allocationCount } = runWithFailure(backend, failing, once);
+    for (let failingAllocation = 0; failingAllocation < 60; failingAllocation++) {
+      const { error, allocations: allocationCount } = runWithFailure(backend, failingAllocation, once);
       if (error !== undefined) expect(error).toBeInstanceOf(OutOfMemoryError);
-      if (allocationCount > failing) refusalCount++;
+      if (allocationCount > failingAllocation) refusalCount++;
       forget();
-      expect([failing, backend.memoryUse().live]).toEqual([failing, useBefore.live]);
-      expect([failing, once()]).toEqual([failing, usual]);
+      expect([failingAllocation, backend.memoryUse().live]).toEqual([failingAllocation, useBefore.live]);
+      expect([failingAllocation, once()]).toEqual([failingAllocation, usual]);
     }
     expect(refusalCount).toBeGreaterThan(20);
   });

@@ -75,10 +75,10 @@ function castPart({ weight, backend }: Linear, matrix: Float32Array): void {
 
 /** The values of the rowwise and of the columnwise codes. The rowwise codes are dropped. */
 async function valuesOf({ value }: Parameter): Promise<readonly Float32Array[]> {
-  const quantized = value as QuantizedTensor;
-  const copies = [quantized.dequantize("f32")];
-  quantized.updateUsage({ rowwise: false });
-  copies.push(quantized.dequantize("f32"));
+  const quantizedWeight = value as QuantizedTensor;
+  const copies = [quantizedWeight.dequantize("f32")];
+  quantizedWeight.updateUsage({ rowwise: false });
+  copies.push(quantizedWeight.dequantize("f32"));
   const values: Float32Array[] = [];
   for (const copy of copies) {
     values.push((await copy.data()) as Float32Array);

@@ -32,7 +32,7 @@ afterAll(async () => {
 });
 
 /** A sequence of products by index. Most are repeated at once, and some much later. */
-const asked = fc.array(
+const drawnRequests = fc.array(
   fc.oneof(
     fc.integer({ min: 0, max: PRODUCTS - 1 }),
     fc.integer({ min: 0, max: 7 }),
@@ -43,7 +43,7 @@ const asked = fc.array(
 
 it("the cache drops the least recently requested product, and no other", () => {
   fc.assert(
-    fc.property(asked, (sequence) => {
+    fc.property(drawnRequests, (sequence) => {
       const gpu = new FakeGpu([fakeAlgorithm(66)]);
       const kept = new Map<number, number>();
       const forgotten: number[] = [];
@@ -116,15 +116,15 @@ const neighbours = fc
   });
 
 function argsOf(fields: Fields): GemmArgs {
-  const { rows, columns, depth, batch, out, bias, preGelu, added, inPlace } = fields;
+  const { rows, columns, depth, batch, out, bias, preGelu, added: addend, inPlace } = fields;
   const items = batch === undefined ? [] : [batch];
   const operand = (side: "x" | "w", lines: number) => {
     const [format, blocks] = [fields[`${side}Format`], fields[`${side}Blocks`]];
-    const transposed = fields[`${side}Transposed`];
+    const isTransposed = fields[`${side}Transposed`];
     const scales = { format: "f32", lines: blocks ?? 1, length: 128, pow2: false } as const;
     return {
-      data: zeros(backend, format, [...items, ...(transposed ? [depth, lines] : [lines, depth])]),
-      transposed,
+      data: zeros(backend, format, [...items, ...(isTransposed ? [depth, lines] : [lines, depth])]),
+      transposed: isTransposed,
       traits: blocks === undefined ? { format } : { format, scales },
       ...(fields[`${side}Amax`] ? { amax: zeros(backend, "f32", [1]) } : {}),
       ...(fields[`${side}Scaled`] ? { tensorScale: zeros(backend, "f32", [1]) } : {}),
@@ -138,19 +138,19 @@ function argsOf(fields: Fields): GemmArgs {
     ...(batch === undefined ? {} : { batch }),
     ...(bias ? { bias } : {}),
     ...(preGelu ? { preGelu } : {}),
-    ...(added ? { c: added } : {}),
+    ...(addend ? { c: addend } : {}),
   });
-  return inPlace && added && added === out ? { ...args, c: args.out as Tensor<WideDType> } : args;
+  return inPlace && addend && addend === out ? { ...args, c: args.out as Tensor<WideDType> } : args;
 }
 
 /** A route, with the arguments of each plan in place of the plan's number. */
 function selectionOf(gpu: FakeGpu, args: GemmArgs): unknown {
   const route = routeOf(gpu.context, args);
   if (route.kind !== "blas") return route;
-  const prepared = gpu.callsOf("gemmPlan");
+  const preparedCalls = gpu.callsOf("gemmPlan");
   return {
     ...route,
-    products: route.products.map((product) => ({ ...product, plan: prepared[product.plan - 1] })),
+    products: route.products.map((product) => ({ ...product, plan: preparedCalls[product.plan - 1] })),
   };
 }
 
@@ -160,13 +160,13 @@ it("the cache gives no product the calls of another that differs in one option",
     fc.property(neighbours, ([neighbor, nextNeighbor]) => {
       using _ = new Scope();
       const proposals = [fakeAlgorithm(66), fakeAlgorithm(66, { splitK: 2, scheme: 2 })];
-      const [warm, fresh] = [new FakeGpu(proposals), new FakeGpu(proposals)];
+      const [warm, newGpu] = [new FakeGpu(proposals), new FakeGpu(proposals)];
       const args = argsOf(nextNeighbor);
       routeOf(warm.context, argsOf(neighbor));
-      const { kind } = routeOf(fresh.context, args);
+      const { kind } = routeOf(newGpu.context, args);
       blas += Number(kind === "blas");
       refusalCount += Number(kind === "refused");
-      expect(selectionOf(warm, args)).toEqual(selectionOf(fresh, args));
+      expect(selectionOf(warm, args)).toEqual(selectionOf(newGpu, args));
     }),
     { numRuns: draws(6000), seed: SEED },
   );
