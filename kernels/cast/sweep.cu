@@ -33,9 +33,9 @@ struct ByParams {
 template <uint32_t word>
 struct Nearest {
   __device__ static void encode8(const SweepParams&, uint32_t, const float (&x)[8], uint32_t (&codes)[8]) {
-    const auto stored = encodeNearest8<word>(x);
+    const auto code = encodeNearest8<word>(x);
 #pragma unroll
-    for (int i = 0; i < 8; ++i) codes[i] = elementOf(stored, i);
+    for (int i = 0; i < 8; ++i) codes[i] = elementOf(code, i);
   }
 };
 

@@ -27,7 +27,7 @@ __device__ inline float inOrder(int32_t order) {
 }
 
 template <Wide type, Fold fold>
-__device__ inline float combined(float a, float b) {
+__device__ inline float combine(float a, float b) {
   if constexpr (fold == Fold::kMax) return inOrder(max(orderOf(a), orderOf(b)));
   const float sum = a + b;
   return fold == Fold::kSumEach ? rounded(type, sum) : sum;
@@ -35,7 +35,7 @@ __device__ inline float combined(float a, float b) {
 
 // The last step: a mean multiplies the rounded sum by p.factor.
 template <Wide type>
-__device__ inline float multiplied(const FoldParams& p, float total) {
+__device__ inline float scaleTotal(const FoldParams& p, float total) {
   return p.factor == 1.0f ? total : rounded(type, total) * p.factor;
 }
 
@@ -43,15 +43,15 @@ template <Wide type>
 __device__ inline const void* partAt(const FoldParams& p, int64_t i) {
   constexpr int64_t kBytes = sizeof(typename WideOf<type>::Storage);
   if (p.own && i == p.ownAt) return p.own;
-  const int64_t at = p.own && i > p.ownAt ? i - 1 : i;
-  return static_cast<const uint8_t*>(p.parts) + at * p.stride * kBytes;
+  const int64_t partIndex = p.own && i > p.ownAt ? i - 1 : i;
+  return static_cast<const uint8_t*>(p.parts) + partIndex * p.stride * kBytes;
 }
 
 // 16 bytes of a part. Each part is read only once, so the loads bypass the caches.
 struct Sixteen {
   uint4 bits;
-  __device__ static Sixteen load(const void* part, int64_t at) {
-    return {__ldcs(static_cast<const uint4*>(part) + at)};
+  __device__ static Sixteen load(const void* part, int64_t index) {
+    return {__ldcs(static_cast<const uint4*>(part) + index)};
   }
 };
 
@@ -73,7 +73,7 @@ __device__ inline void unpack(const Sixteen& pack, float (&values)[kInSixteen<ty
 }
 
 template <Wide type>
-__device__ inline void storeSixteen(void* out, int64_t at, const float (&values)[kInSixteen<type>]) {
+__device__ inline void storeSixteen(void* out, int64_t index, const float (&values)[kInSixteen<type>]) {
   uint32_t words[4];
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
@@ -85,7 +85,7 @@ __device__ inline void storeSixteen(void* out, int64_t at, const float (&values)
       words[i] = halfPair(values[2 * i], values[2 * i + 1]);
     }
   }
-  storeBytes16(static_cast<uint4*>(out) + at, words[0], words[1], words[2], words[3]);
+  storeBytes16(static_cast<uint4*>(out) + index, words[0], words[1], words[2], words[3]);
 }
 
 template <Wide type, Fold fold>
@@ -93,43 +93,43 @@ __device__ inline void add(float (&total)[kInSixteen<type>], const Sixteen& pack
   float values[kInSixteen<type>];
   unpack<type>(pack, values);
 #pragma unroll
-  for (int i = 0; i < kInSixteen<type>; ++i) total[i] = combined<type, fold>(total[i], values[i]);
+  for (int i = 0; i < kInSixteen<type>; ++i) total[i] = combine<type, fold>(total[i], values[i]);
 }
 
-// Combines 16 bytes of every part per thread. `known` is the number of ranks, or 0 if it is known only at run time.
-template <Wide type, Fold fold, int known>
+// Combines 16 bytes of every part per thread. `rankCount` is the number of ranks, or 0 if it is known only at run time.
+template <Wide type, Fold fold, int rankCount>
 __global__ void __launch_bounds__(kFoldThreads) foldPacks(const FoldParams p) {
-  const int64_t at = static_cast<int64_t>(blockIdx.x) * kFoldThreads + threadIdx.x;
-  if (at >= p.count / kInSixteen<type>) return;
+  const int64_t index = static_cast<int64_t>(blockIdx.x) * kFoldThreads + threadIdx.x;
+  if (index >= p.count / kInSixteen<type>) return;
   float total[kInSixteen<type>];
-  if constexpr (known > 0) {
-    Sixteen packs[known];
+  if constexpr (rankCount > 0) {
+    Sixteen packs[rankCount];
 #pragma unroll
-    for (int i = 0; i < known; ++i) packs[i] = Sixteen::load(partAt<type>(p, i), at);
+    for (int i = 0; i < rankCount; ++i) packs[i] = Sixteen::load(partAt<type>(p, i), index);
     unpack<type>(packs[0], total);
 #pragma unroll
-    for (int i = 1; i < known; ++i) add<type, fold>(total, packs[i]);
+    for (int i = 1; i < rankCount; ++i) add<type, fold>(total, packs[i]);
   } else {
-    unpack<type>(Sixteen::load(partAt<type>(p, 0), at), total);
+    unpack<type>(Sixteen::load(partAt<type>(p, 0), index), total);
 #pragma unroll 4
-    for (int64_t i = 1; i < p.ranks; ++i) add<type, fold>(total, Sixteen::load(partAt<type>(p, i), at));
+    for (int64_t i = 1; i < p.ranks; ++i) add<type, fold>(total, Sixteen::load(partAt<type>(p, i), index));
   }
 #pragma unroll
-  for (int i = 0; i < kInSixteen<type>; ++i) total[i] = multiplied<type>(p, total[i]);
-  storeSixteen<type>(p.out, at, total);
+  for (int i = 0; i < kInSixteen<type>; ++i) total[i] = scaleTotal<type>(p, total[i]);
+  storeSixteen<type>(p.out, index, total);
 }
 
 // Combines elements [first, p.count), one element per thread.
 template <Wide type, Fold fold>
 __global__ void __launch_bounds__(kFoldThreads) foldElements(const FoldParams p, int64_t first) {
-  const int64_t at = first + static_cast<int64_t>(blockIdx.x) * kFoldThreads + threadIdx.x;
-  if (at >= p.count) return;
-  float total = loadElement(partAt<type>(p, 0), type, at);
+  const int64_t index = first + static_cast<int64_t>(blockIdx.x) * kFoldThreads + threadIdx.x;
+  if (index >= p.count) return;
+  float total = loadElement(partAt<type>(p, 0), type, index);
 #pragma unroll 4
   for (int64_t i = 1; i < p.ranks; ++i) {
-    total = combined<type, fold>(total, loadElement(partAt<type>(p, i), type, at));
+    total = combine<type, fold>(total, loadElement(partAt<type>(p, i), type, index));
   }
-  storeElement(p.out, type, at, multiplied<type>(p, total));
+  storeElement(p.out, type, index, scaleTotal<type>(p, total));
 }
 
 template <Wide type, Fold fold>
@@ -150,14 +150,14 @@ bool isAligned(const void* data) { return reinterpret_cast<uintptr_t>(data) % 16
 
 template <Wide type, Fold fold>
 void launch(const FoldParams& p, cudaStream_t stream) {
-  constexpr int64_t kMany = kInSixteen<type>;
-  const bool packed = isAligned(p.parts) && isAligned(p.own) && isAligned(p.out) && p.stride % kMany == 0;
-  const int64_t packs = packed ? p.count / kMany : 0;
+  constexpr int64_t kPerPack = kInSixteen<type>;
+  const bool isPacked = isAligned(p.parts) && isAligned(p.own) && isAligned(p.out) && p.stride % kPerPack == 0;
+  const int64_t packs = isPacked ? p.count / kPerPack : 0;
   if (packs > 0) launchPacks<type, fold>(p, static_cast<unsigned>(ceilDivide(packs, kFoldThreads)), stream);
-  const int64_t rest = p.count - packs * kMany;
+  const int64_t rest = p.count - packs * kPerPack;
   if (rest > 0) {
     foldElements<type, fold>
-        <<<static_cast<unsigned>(ceilDivide(rest, kFoldThreads)), kFoldThreads, 0, stream>>>(p, packs * kMany);
+        <<<static_cast<unsigned>(ceilDivide(rest, kFoldThreads)), kFoldThreads, 0, stream>>>(p, packs * kPerPack);
   }
 }
 

@@ -117,27 +117,27 @@ __host__ __device__ inline double productDerivative(double product, double e) {
 
 // act(x); `alpha` is the factor of x in the logistic function of silu and qgelu.
 __host__ __device__ inline float activate(Activation kind, float alpha, float x) {
-  const double wide = x;
+  const double xDouble = x;
   switch (kind) {
     case Activation::kGelu:
-      return static_cast<float>(wide / (1.0 + twoToThe(geluExponent(wide))));
+      return static_cast<float>(xDouble / (1.0 + twoToThe(geluExponent(xDouble))));
     case Activation::kRelu:
       return x > 0 ? x : 0.0f;
     case Activation::kSrelu:
       return x > 0 ? x * x : 0.0f;
     case Activation::kSigmoid:
-      return static_cast<float>(1.0 / (1.0 + twoToThe(wide * -kLog2E)));
+      return static_cast<float>(1.0 / (1.0 + twoToThe(xDouble * -kLog2E)));
     default:
-      return static_cast<float>(wide / (1.0 + twoToThe(wide * (static_cast<double>(alpha) * -kLog2E))));
+      return static_cast<float>(xDouble / (1.0 + twoToThe(xDouble * (static_cast<double>(alpha) * -kLog2E))));
   }
 }
 
 // act'(x).
 __host__ __device__ inline float differentiate(Activation kind, float alpha, float x) {
-  const double wide = x;
+  const double xDouble = x;
   switch (kind) {
     case Activation::kGelu:
-      return static_cast<float>(productDerivative(geluProduct(wide), twoToThe(geluExponent(wide))));
+      return static_cast<float>(productDerivative(geluProduct(xDouble), twoToThe(geluExponent(xDouble))));
     case Activation::kRelu:
       return x > 0 ? 1.0f : 0.0f;
     case Activation::kSrelu:
@@ -145,13 +145,13 @@ __host__ __device__ inline float differentiate(Activation kind, float alpha, flo
     case Activation::kSigmoid: {
       // The derivative does not depend on the sign of x. Using e^-|x| keeps its accuracy where the logistic function
       // approaches 1.
-      const double e = twoToThe((wide < 0 ? -wide : wide) * -kLog2E);
+      const double e = twoToThe((xDouble < 0 ? -xDouble : xDouble) * -kLog2E);
       const double sum = 1.0 + e;
       return static_cast<float>(e / (sum * sum));
     }
     default: {
       const double factor = alpha;
-      return static_cast<float>(productDerivative(factor * wide, twoToThe(wide * (factor * -kLog2E))));
+      return static_cast<float>(productDerivative(factor * xDouble, twoToThe(xDouble * (factor * -kLog2E))));
     }
   }
 }

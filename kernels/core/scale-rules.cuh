@@ -76,8 +76,8 @@ __host__ __device__ inline uint32_t e8m0UpLog2(float p) {
   // toward zero from a power of two, the spacing is the lower binade's
   const float magnitude = static_cast<float>(k < 0 ? -k : k) - (k < 0 ? 0.5f : 0.0f);
   const float binade = floatOf(bitsOf(magnitude) & 0x7f800000);
-  const uint32_t same = static_cast<uint32_t>(binade * 0.34657359f);
-  const uint32_t code = (bits + (bits < 0x00800000 ? 0x003fffff - 11 : 0x007fffff - same)) >> 23;
+  const uint32_t margin = static_cast<uint32_t>(binade * 0.34657359f);
+  const uint32_t code = (bits + (bits < 0x00800000 ? 0x003fffff - 11 : 0x007fffff - margin)) >> 23;
   return code < 254 ? code : 254;
 }
 
@@ -105,8 +105,8 @@ __host__ __device__ inline uint32_t e8m0FloorLog2(float amax, int maxExponent) {
   // toward zero from a power of two, the spacing is the lower binade's
   const float magnitude = static_cast<float>(next < 0 ? -next : next) - (next > 0 ? 0.5f : 0.0f);
   const float binade = floatOf(bitsOf(magnitude) & 0x7f800000);
-  const uint32_t same = static_cast<uint32_t>(binade * 0.69314718f);
-  return static_cast<uint32_t>(static_cast<int>((bits + same) >> 23) + unit - maxExponent) & 255;
+  const uint32_t margin = static_cast<uint32_t>(binade * 0.69314718f);
+  return static_cast<uint32_t>(static_cast<int>((bits + margin) >> 23) + unit - maxExponent) & 255;
 }
 
 // A stored e8m0 scale, and the multiplier of the elements.

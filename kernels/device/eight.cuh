@@ -69,8 +69,8 @@ struct Bytes {
     constexpr int kBytes = sizeof(Part);
 #pragma unroll
     for (int i = 0; i < size / kBytes; ++i) {
-      const int at = i * kBytes;
-      if (at < count) static_cast<Part*>(to)[i] = static_cast<Part>(words[at / 4] >> 8 * (at % 4));
+      const int offset = i * kBytes;
+      if (offset < count) static_cast<Part*>(to)[i] = static_cast<Part>(words[offset / 4] >> 8 * (offset % 4));
     }
   }
 };
@@ -143,7 +143,7 @@ __global__ void __launch_bounds__(kEightThreads) mapEights(const typename Map::P
   using To = typename Map::To;
   const Map map(p);
   const int64_t first = static_cast<int64_t>(blockIdx.x) * (kEightThreads * Map::kEights) + threadIdx.x;
-  const int64_t whole = p.count / 8;
+  const int64_t packs = p.count / 8;
   const int rest = static_cast<int>(p.count % 8);
   const auto* from = static_cast<const From*>(p.x);
   auto* to = static_cast<To*>(p.out);
@@ -151,14 +151,14 @@ __global__ void __launch_bounds__(kEightThreads) mapEights(const typename Map::P
 #pragma unroll
   for (int k = 0; k < Map::kEights; ++k) {
     const int64_t eight = first + k * kEightThreads;
-    if (eight < whole) sources[k] = From::load(from + eight);
+    if (eight < packs) sources[k] = From::load(from + eight);
   }
 #pragma unroll
   for (int k = 0; k < Map::kEights; ++k) {
     const int64_t eight = first + k * kEightThreads;
-    if (eight < whole) {
+    if (eight < packs) {
       map(sources[k], eight).store(to + eight);
-    } else if (eight == whole && rest > 0) {
+    } else if (eight == packs && rest > 0) {
       const From source = From::loadSome(from + eight, (rest * static_cast<int>(sizeof(From)) + 7) / 8);
       map(source, eight).storeSome(to + eight, (rest * static_cast<int>(sizeof(To)) + 7) / 8);
     }

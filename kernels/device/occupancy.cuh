@@ -14,7 +14,7 @@ namespace lockstep {
 // Returns the cached value for `key`. The first call computes it by `ask`.
 template <typename Key, typename Value, typename Ask>
 Value remember(std::map<Key, Value>& cache, const Key& key, Ask ask) {
-  if (const auto found = cache.find(key); found != cache.end()) return found->second;
+  if (const auto entry = cache.find(key); entry != cache.end()) return entry->second;
   return cache[key] = ask();
 }
 
@@ -56,11 +56,11 @@ cudaError_t allowShared(Kernel kernel) {
   thread_local std::map<std::tuple<const void*, int>, cudaError_t> cache;
   const int device = currentDevice();
   return remember(cache, {reinterpret_cast<const void*>(kernel), device}, [&] {
-    cudaFuncAttributes own{};
-    if (const cudaError_t error = cudaFuncGetAttributes(&own, kernel); error != cudaSuccess) return error;
-    const int most =
-        attributeOf(device, cudaDevAttrMaxSharedMemoryPerBlockOptin) - static_cast<int>(own.sharedSizeBytes);
-    return cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, most);
+    cudaFuncAttributes attributes{};
+    if (const cudaError_t error = cudaFuncGetAttributes(&attributes, kernel); error != cudaSuccess) return error;
+    const int maxShared =
+        attributeOf(device, cudaDevAttrMaxSharedMemoryPerBlockOptin) - static_cast<int>(attributes.sharedSizeBytes);
+    return cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, maxShared);
   });
 }
 

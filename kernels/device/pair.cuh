@@ -92,10 +92,10 @@ __device__ inline void loadDown(const void* row, uint32_t* x) {
                : "memory");
 }
 
-// Takes bits from a where `of` has ones, and from b elsewhere.
-__device__ inline uint32_t mergeBits(uint32_t of, uint32_t a, uint32_t b) {
+// Takes bits from a where `mask` has ones, and from b elsewhere.
+__device__ inline uint32_t mergeBits(uint32_t mask, uint32_t a, uint32_t b) {
   uint32_t result;
-  asm("lop3.b32 %0, %1, %2, %3, 0xca;" : "=r"(result) : "r"(of), "r"(a), "r"(b));
+  asm("lop3.b32 %0, %1, %2, %3, 0xca;" : "=r"(result) : "r"(mask), "r"(a), "r"(b));
   return result;
 }
 

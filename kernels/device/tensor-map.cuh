@@ -40,10 +40,10 @@ inline cudaError_t describeBoxes(const HeadsOfRows& tensor, uint32_t rows, CUten
   using Encode = decltype(&cuTensorMapEncodeTiled);
   static const Encode encode = [] {
     void* function = nullptr;
-    cudaDriverEntryPointQueryResult found;
+    cudaDriverEntryPointQueryResult status;
     const cudaError_t error =
-        cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &function, 12000, cudaEnableDefault, &found);
-    return error == cudaSuccess && found == cudaDriverEntryPointSuccess ? reinterpret_cast<Encode>(function) : nullptr;
+        cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &function, 12000, cudaEnableDefault, &status);
+    return error == cudaSuccess && status == cudaDriverEntryPointSuccess ? reinterpret_cast<Encode>(function) : nullptr;
   }();
   if (encode == nullptr) return cudaErrorNotSupported;
   const auto unsignedOf = [](int64_t count) { return static_cast<cuuint64_t>(count); };

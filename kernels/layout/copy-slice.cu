@@ -37,8 +37,8 @@ __global__ void __launch_bounds__(kThreads) copyKernel(const Grain* x, Grain* ou
   for (int k = 0; k < kMoves; ++k) {
     const Index index = first + k * kThreads;
     const Index run = index / runs.length;
-    const Index within = index - run * runs.length;
-    const Index source = runs.period == runs.length ? within : within % runs.period;
+    const Index offset = index - run * runs.length;
+    const Index source = runs.period == runs.length ? offset : offset % runs.period;
     if (index < runs.total) grains[k] = x[run * runs.xPitch + runs.xFirst + source];
   }
 #pragma unroll
@@ -85,11 +85,11 @@ cudaError_t launchCopySlice(const CopySliceParams& p, cudaStream_t stream) {
                                p.outLength * p.unit,
                                p.outFirst * p.unit,
                                p.outer * length};
-  const int64_t all = bytes.length | bytes.period | bytes.xPitch | bytes.xFirst | bytes.outPitch | bytes.outFirst;
-  if (all % 16 == 0) return launchGrains<uint4>(p, bytes, stream);
-  if (all % 8 == 0) return launchGrains<uint2>(p, bytes, stream);
-  if (all % 4 == 0) return launchGrains<uint32_t>(p, bytes, stream);
-  if (all % 2 == 0) return launchGrains<uint16_t>(p, bytes, stream);
+  const int64_t alignment = bytes.length | bytes.period | bytes.xPitch | bytes.xFirst | bytes.outPitch | bytes.outFirst;
+  if (alignment % 16 == 0) return launchGrains<uint4>(p, bytes, stream);
+  if (alignment % 8 == 0) return launchGrains<uint2>(p, bytes, stream);
+  if (alignment % 4 == 0) return launchGrains<uint32_t>(p, bytes, stream);
+  if (alignment % 2 == 0) return launchGrains<uint16_t>(p, bytes, stream);
   return launchGrains<uint8_t>(p, bytes, stream);
 }
 

@@ -29,11 +29,11 @@ template <typename Index>
 __device__ Index sourceOf(const Sizes<Index>& s, Index index) {
   const Index run = index / s.length;
   const Index line = run / s.p;
-  const Index above = line / s.middle;
-  const Index outer = above / s.q;
+  const Index plane = line / s.middle;
+  const Index outer = plane / s.q;
   const Index i = run - line * s.p;
-  const Index m = line - above * s.middle;
-  const Index j = above - outer * s.q;
+  const Index m = line - plane * s.middle;
+  const Index j = plane - outer * s.q;
   return (((outer * s.p + i) * s.middle + m) * s.q + j) * s.length + (index - run * s.length);
 }
 

@@ -45,18 +45,18 @@ __global__ void __launch_bounds__(kWarps * 32, (gated && backward) ? 1 : 2)
   const uint32_t warps = blockDim.x / 32;
   Strips<parts>* strips = reinterpret_cast<Strips<parts>*>(memory);
   float* tables = tabled ? reinterpret_cast<float*>(strips + warps) : nullptr;
-  Strips<parts>& own = strips[warp];
+  Strips<parts>& warpStrips = strips[warp];
   const GatedForm& form = p.source.form;
   if (tabled) {
     fillTables<gated, backward>(tables, form);
     __syncthreads();
   }
-  const auto across = static_cast<uint32_t>(ceilDivide(form.columns, kStripColumns));
-  const uint32_t count = across * static_cast<uint32_t>(form.rows / kBlock);
+  const auto stripColumns = static_cast<uint32_t>(ceilDivide(form.columns, kStripColumns));
+  const uint32_t count = stripColumns * static_cast<uint32_t>(form.rows / kBlock);
   for (uint32_t strip = blockIdx.x * warps + warp; strip < count; strip += gridDim.x * warps) {
-    const uint32_t down = strip / across;
+    const uint32_t down = strip / stripColumns;
     const int64_t row = int64_t{down} * kBlock;
-    const int64_t column = int64_t{strip - down * across} * kStripColumns + lane * kQuad;
+    const int64_t column = int64_t{strip - down * stripColumns} * kStripColumns + lane * kQuad;
     Inputs<gated, backward, true, height> next;
     next.load(form, row, column);
 #pragma unroll 1
@@ -70,13 +70,13 @@ __global__ void __launch_bounds__(kWarps * 32, (gated && backward) ? 1 : 2)
 #pragma unroll
         for (int r = 0; r < height; ++r) {
           const float(&x)[kQuad] = values[part][r];
-          own[part][first + r][lane] = make_uint2(bf16Pair(x[0], x[1]), bf16Pair(x[2], x[3]));
+          warpStrips[part][first + r][lane] = make_uint2(bf16Pair(x[0], x[1]), bf16Pair(x[2], x[3]));
         }
       }
     }
 #pragma unroll 1
     for (int part = 0; part < parts; ++part) {
-      const SharedRows rows{&own[part][0][lane]};
+      const SharedRows rows{&warpStrips[part][0][lane]};
       const Strip<SharedRows> s{rows, row, column + part * form.columns, column < form.columns};
       quantizeStrip<word>(p.target, s);
     }

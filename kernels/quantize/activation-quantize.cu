@@ -57,22 +57,22 @@ __global__ void __launch_bounds__(kTileThreads* kTeams<gated, backward, packed>,
   }
   const float scale = *target.scale;
   if (blockIdx.x == 0 && threadIdx.x == 0 && threadIdx.y == 0) storeInverse(target, scale);
-  const int64_t across = ceilDivide(form.columns, kTile);
-  const auto count = static_cast<uint32_t>(across * ceilDivide(form.rows, kTile));
+  const int64_t tileColumns = ceilDivide(form.columns, kTile);
+  const auto count = static_cast<uint32_t>(tileColumns * ceilDivide(form.rows, kTile));
   float largest = 0;
   for (uint32_t tile = blockIdx.x * teams + threadIdx.y; tile < count; tile += gridDim.x * teams) {
-    const uint32_t down = tile / static_cast<uint32_t>(across);
-    const TileOrigin at = {form.rows, form.columns, int64_t{down} * kTile, (tile - down * across) * kTile};
-    const int64_t column = at.column + Thread::column();
-    const int64_t columnsLeft = at.columns - column;
+    const uint32_t down = tile / static_cast<uint32_t>(tileColumns);
+    const TileOrigin origin = {form.rows, form.columns, int64_t{down} * kTile, (tile - down * tileColumns) * kTile};
+    const int64_t column = origin.column + Thread::column();
+    const int64_t columnsLeft = origin.columns - column;
     Inputs<gated, backward, packed, 4> next;
-    if (ahead) next.load(form, at.row + Thread::row(0), column);
+    if (ahead) next.load(form, origin.row + Thread::row(0), column);
 #pragma unroll 1
     for (int pass = 0; pass < Thread::kPasses; ++pass) {
-      const int64_t row = at.row + Thread::row(4 * pass);
+      const int64_t row = origin.row + Thread::row(4 * pass);
       if (!ahead) next.load(form, row, column);
       const auto inputs = next;
-      if (ahead && pass + 1 < Thread::kPasses) next.load(form, at.row + Thread::row(4 * pass + 4), column);
+      if (ahead && pass + 1 < Thread::kPasses) next.load(form, origin.row + Thread::row(4 * pass + 4), column);
       Quads<4> values[parts];
       compute(tables, form, inputs, values);
 #pragma unroll
@@ -81,13 +81,13 @@ __global__ void __launch_bounds__(kTileThreads* kTeams<gated, backward, packed>,
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
           codes[i][0] = encodeQuad(target.word, values[part][i], scale);
-          if (row + i >= at.rows) continue;
+          if (row + i >= origin.rows) continue;
 #pragma unroll
           for (int j = 0; j < kQuad; ++j) {
             if (packed ? columnsLeft > 0 : j < columnsLeft) largest = fmaxf(largest, fabsf(values[part][i][j]));
           }
           if (target.rowwise == nullptr || columnsLeft <= 0) continue;
-          uint8_t* to = target.rowwise + ((row + i) * parts + part) * at.columns + column;
+          uint8_t* to = target.rowwise + ((row + i) * parts + part) * origin.columns + column;
           storeCodes(to, codes[i], columnsLeft, packed);
         }
         if (target.columnwise != nullptr) putTransposed<Wide::kF32>(tiles[part], pass, codes);
@@ -97,7 +97,7 @@ __global__ void __launch_bounds__(kTileThreads* kTeams<gated, backward, packed>,
     synchroniseTeam();
 #pragma unroll
     for (int part = 0; part < parts; ++part) {
-      storeColumns(target.columnwise + part * at.columns * at.rows, at, tiles[part]);
+      storeColumns(target.columnwise + part * origin.columns * origin.rows, origin, tiles[part]);
     }
     synchroniseTeam();
   }

@@ -47,9 +47,9 @@ __device__ inline void raiseTo(float& largest, const float (&values)[width]) {
 }
 
 // Stores the scale of each copy.
-__device__ inline void storeScaleInv(const QuantizeTensorParams& p, float stored) {
-  if (p.rowwiseScaleInv != nullptr) *p.rowwiseScaleInv = stored;
-  if (p.columnwiseScaleInv != nullptr) *p.columnwiseScaleInv = stored;
+__device__ inline void storeScaleInv(const QuantizeTensorParams& p, float scale) {
+  if (p.rowwiseScaleInv != nullptr) *p.rowwiseScaleInv = scale;
+  if (p.columnwiseScaleInv != nullptr) *p.columnwiseScaleInv = scale;
 }
 
 // Stores 1 / scale for each copy.

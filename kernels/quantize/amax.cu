@@ -34,15 +34,15 @@ template <Wide type>
 __global__ void __launch_bounds__(kThreads) amaxKernel(const AmaxParams p) {
   constexpr int kWidth = type == Wide::kF32 ? 4 : 8;
   const auto* from = static_cast<const Bytes<16>*>(p.x);
-  const int64_t whole = p.count / kWidth;
+  const int64_t packs = p.count / kWidth;
   const int64_t step = static_cast<int64_t>(gridDim.x) * (kThreads * kLoads);
   uint32_t largest[kLoads] = {};
-  for (int64_t i = static_cast<int64_t>(blockIdx.x) * (kThreads * kLoads) + threadIdx.x; i < whole; i += step) {
+  for (int64_t i = static_cast<int64_t>(blockIdx.x) * (kThreads * kLoads) + threadIdx.x; i < packs; i += step) {
     Bytes<16> loaded[kLoads];
 #pragma unroll
     for (int k = 0; k < kLoads; ++k) {
       // a load beyond the end repeats the thread's first load, which does not change the maximum
-      loaded[k] = Bytes<16>::load(from + (i + k * kThreads < whole ? i + k * kThreads : i));
+      loaded[k] = Bytes<16>::load(from + (i + k * kThreads < packs ? i + k * kThreads : i));
     }
 #pragma unroll
     for (int k = 0; k < kLoads; ++k) {
@@ -53,9 +53,9 @@ __global__ void __launch_bounds__(kThreads) amaxKernel(const AmaxParams p) {
   if (blockIdx.x == 0 && threadIdx.x < p.count % kWidth) {
     const auto* x = static_cast<const typename WideOf<type>::Storage*>(p.x);
     if constexpr (type == Wide::kF32) {
-      largest[0] = raise<type>(largest[0], bitsOf(x[whole * kWidth + threadIdx.x]));
+      largest[0] = raise<type>(largest[0], bitsOf(x[packs * kWidth + threadIdx.x]));
     } else {
-      largest[0] = raise<type>(largest[0], x[whole * kWidth + threadIdx.x]);
+      largest[0] = raise<type>(largest[0], x[packs * kWidth + threadIdx.x]);
     }
   }
 
@@ -93,8 +93,8 @@ cudaError_t launchAmax(const AmaxParams& p, cudaStream_t stream) {
     return error;
   }
   const int64_t width = p.xType == Wide::kF32 ? 4 : 8;
-  const int64_t wanted = ceilDivide(p.count, width * kThreads * kLoads);
-  const int64_t blocks = wanted < multiprocessors * kResident ? wanted : multiprocessors * kResident;
+  const int64_t neededBlocks = ceilDivide(p.count, width * kThreads * kLoads);
+  const int64_t blocks = neededBlocks < multiprocessors * kResident ? neededBlocks : multiprocessors * kResident;
   withWide(p.xType,
            [&](auto type) { amaxKernel<type.value><<<static_cast<unsigned>(blocks), kThreads, 0, stream>>>(p); });
   return cudaGetLastError();

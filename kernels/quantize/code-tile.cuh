@@ -106,22 +106,23 @@ __device__ inline void encodeChunk(const Bytes16& chunk, Scaled scaled, uint32_t
 // Loads this thread's 16-byte chunks, row by row. Elements outside the source are 0. `whole` promises that the rows of
 // the source consist of whole chunks.
 template <Wide type, bool whole>
-__device__ inline void loadChunks(const void* x, const TileOrigin& at, Bytes16 (&chunks)[TileThread<type>::kRows]) {
+__device__ inline void loadChunks(const void* x, const TileOrigin& origin, Bytes16 (&chunks)[TileThread<type>::kRows]) {
   using Thread = TileThread<type>;
-  const int64_t column = at.column + Thread::column();
-  const int64_t rowsLeft = column < at.columns ? at.rows - at.row : 0;
-  const typename Thread::Storage* from = static_cast<const typename Thread::Storage*>(x) + at.row * at.columns + column;
+  const int64_t column = origin.column + Thread::column();
+  const int64_t rowsLeft = column < origin.columns ? origin.rows - origin.row : 0;
+  const typename Thread::Storage* from =
+      static_cast<const typename Thread::Storage*>(x) + origin.row * origin.columns + column;
 #pragma unroll
   for (int i = 0; i < Thread::kRows; ++i) {
     const int row = Thread::row(i);
     chunks[i] = {};
     if constexpr (whole) {
-      if (row < rowsLeft) chunks[i] = *reinterpret_cast<const Bytes16*>(from + row * at.columns);
+      if (row < rowsLeft) chunks[i] = *reinterpret_cast<const Bytes16*>(from + row * origin.columns);
     } else {
-      const int64_t count = row < rowsLeft ? at.columns - column : 0;
+      const int64_t count = row < rowsLeft ? origin.columns - column : 0;
 #pragma unroll
       for (int j = 0; j < Thread::kWidth; ++j) {
-        if (j < count) putElement<type>(chunks[i], j, from[row * at.columns + j]);
+        if (j < count) putElement<type>(chunks[i], j, from[row * origin.columns + j]);
       }
     }
   }
@@ -146,13 +147,13 @@ __device__ inline void storeCodes(uint8_t* to, const uint32_t (&codes)[words], i
 
 // Writes the codes of row `i` of the thread if the source has that row.
 template <Wide type, bool whole>
-__device__ inline void storeRow(uint8_t* data, const TileOrigin& at, int i,
+__device__ inline void storeRow(uint8_t* data, const TileOrigin& origin, int i,
                                 const uint32_t (&codes)[TileThread<type>::kWords]) {
   using Thread = TileThread<type>;
-  const int64_t row = at.row + Thread::row(i);
-  const int64_t column = at.column + Thread::column();
-  if (row >= at.rows || column >= at.columns) return;
-  storeCodes(data + row * at.columns + column, codes, at.columns - column, whole);
+  const int64_t row = origin.row + Thread::row(i);
+  const int64_t column = origin.column + Thread::column();
+  if (row >= origin.rows || column >= origin.columns) return;
+  storeCodes(data + row * origin.columns + column, codes, origin.columns - column, whole);
 }
 
 // The transposed codes of a tile in shared memory, column by column. The words of a column are permuted (swizzled), so
@@ -191,17 +192,17 @@ __device__ inline void putTransposed(CodeTile& tile, int pass, uint32_t (&codes)
 }
 
 // Stores the tile to `data`, [columns, rows]. All threads of the block must have written their codes and synchronised.
-__device__ inline void storeColumns(uint8_t* data, const TileOrigin& at, const CodeTile& tile) {
+__device__ inline void storeColumns(uint8_t* data, const TileOrigin& origin, const CodeTile& tile) {
   constexpr int kPairs = kTileWords / 2;
   const int pair = threadIdx.x % kPairs;
-  const int64_t row = at.row + 8 * pair;
-  if (row >= at.rows) return;
+  const int64_t row = origin.row + 8 * pair;
+  if (row >= origin.rows) return;
 #pragma unroll
   for (int c = threadIdx.x / kPairs; c < kTile; c += kTileThreads / kPairs) {
-    const int64_t column = at.column + c;
-    if (column >= at.columns) return;
+    const int64_t column = origin.column + c;
+    if (column >= origin.columns) return;
     const uint2 codes = *reinterpret_cast<const uint2*>(tile.words + CodeTile::at(c, 2 * pair));
-    storeCodes(data + column * at.rows + row, {codes.x, codes.y}, at.rows - row, at.rows % 8 == 0);
+    storeCodes(data + column * origin.rows + row, {codes.x, codes.y}, origin.rows - row, origin.rows % 8 == 0);
   }
 }
 

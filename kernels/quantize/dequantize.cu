@@ -65,11 +65,11 @@ __device__ void valuesOfPair(uint32_t codes, uint32_t anyWord, float& low, float
 // Loads n (at most 8) scales, `step` apart. An index of `count` or more is replaced by the last scale.
 template <typename Scale, int n>
 __device__ void loadScales(const void* scales, int64_t first, int64_t step, int count, Scale (&loaded)[n]) {
-  const Scale* at = static_cast<const Scale*>(scales) + first;
+  const Scale* scaleAddress = static_cast<const Scale*>(scales) + first;
 #pragma unroll
   for (int i = 0; i < n; ++i) {
-    loaded[i] = *at;
-    if (i + 1 < count) at += step;
+    loaded[i] = *scaleAddress;
+    if (i + 1 < count) scaleAddress += step;
   }
 }
 
@@ -100,8 +100,8 @@ __device__ void loadFactors(const DequantizeParams& p, int64_t row, int64_t colu
   } else {
 #pragma unroll
     for (int i = 0; i < n; ++i) {
-      const float own = p.rowScaled ? p.amax[row + min(i, count - 1)] : amax;
-      factors[i] = decodeTo<format::kE4m3>(codes[i]) * own * p.inverse;
+      const float rowAmax = p.rowScaled ? p.amax[row + min(i, count - 1)] : amax;
+      factors[i] = decodeTo<format::kE4m3>(codes[i]) * rowAmax * p.inverse;
     }
   }
 }
@@ -173,8 +173,8 @@ __device__ void dequantizeVectors(const DequantizeParams& p, int64_t row, int64_
     float values[kWidth<type>];
 #pragma unroll
     for (int i = 0; i < kWidth<type>; i += 2) {
-      const int at = kBits * i;
-      const uint32_t pair = static_cast<uint32_t>(codes[r] >> (at / 32 * 32)) >> (at % 32);
+      const int shift = kBits * i;
+      const uint32_t pair = static_cast<uint32_t>(codes[r] >> (shift / 32 * 32)) >> (shift % 32);
       valuesOfPair<word>(pair, p.word, values[i], values[i + 1]);
       values[i] *= factors[across ? i : r];
       values[i + 1] *= factors[across ? i + 1 : r];

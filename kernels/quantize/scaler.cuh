@@ -6,14 +6,14 @@
 
 namespace lockstep {
 
-// Scales elements of type `type`: by one multiplication or, if `general`, by the bits of ElementScaling in `scaling`.
-template <Wide type, bool general>
+// Scales elements of type `type`: by one multiplication or, if `anyRule`, by the bits of ElementScaling in `scaling`.
+template <Wide type, bool anyRule>
 struct Scaler {
   uint32_t scaling;
 
   // The number that is rounded to the code of x. `factor` is the factor of its block.
   __device__ float operator()(float x, float factor) const {
-    if constexpr (general) {
+    if constexpr (anyRule) {
       return scaledBy(x, factor, scaling, rounded<type>);
     } else {
       return x * factor;
@@ -28,7 +28,7 @@ __device__ inline uint32_t magnitudeOf(float x) {
 }
 
 // The scale of a block or tensor under TransformerEngine's rule: elements are multiplied by `factor`.
-template <bool general>
+template <bool anyRule>
 struct ScaleOf {
   float factor;
 

@@ -48,16 +48,16 @@ __device__ uint32_t* positionsOf(const EmbeddingBackwardParams& p) { return p.wo
 
 // Loads the ids of a thread's positions in a tile, counted from p.first. Lower ids and positions past the end get -1.
 __device__ void loadIds(const EmbeddingBackwardParams& p, int64_t tile, int32_t (&ids)[kIds]) {
-  const int64_t mine = tile + static_cast<int>(threadIdx.x) * kIds;
-  if (mine + kIds <= p.count) {
-    const int4* quads = reinterpret_cast<const int4*>(p.ids + mine);
+  const int64_t firstOfThread = tile + static_cast<int>(threadIdx.x) * kIds;
+  if (firstOfThread + kIds <= p.count) {
+    const int4* quads = reinterpret_cast<const int4*>(p.ids + firstOfThread);
     const int4 low = quads[0];
     const int4 high = quads[1];
     ids[0] = low.x, ids[1] = low.y, ids[2] = low.z, ids[3] = low.w;
     ids[4] = high.x, ids[5] = high.y, ids[6] = high.z, ids[7] = high.w;
   } else {
 #pragma unroll
-    for (int k = 0; k < kIds; ++k) ids[k] = mine + k < p.count ? p.ids[mine + k] : -1;
+    for (int k = 0; k < kIds; ++k) ids[k] = firstOfThread + k < p.count ? p.ids[firstOfThread + k] : -1;
   }
 #pragma unroll
   for (int& id : ids) id = id < p.first ? -1 : id - p.first;
@@ -157,7 +157,7 @@ __global__ void __launch_bounds__(kThreads) sortKernel(const EmbeddingBackwardPa
   }
 }
 
-// Adds kAhead rows of the gradient: those of the positions first, first + 1, ... below `count`. Each lane holds one
+// Adds kAhead rows of the gradient, at the positions first, first + 1, ... below `count`. Each lane holds one
 // position.
 template <Wide type, int width>
 __device__ void addRows(const EmbeddingBackwardParams& p, uint32_t position, int64_t column, int first, int count,

@@ -224,13 +224,13 @@ __global__ void __launch_bounds__(kForwardResultThreads + kForwardOtherThreads, 
       for (int r = 0; r < shape.group; ++r) {
         if (next == warp) {
           if (r < count) {
-            Statistics found;
+            Statistics statistics;
             if constexpr (type != Wide::kF32) {
-              found = statisticsOfMatrices<type>(p, slot(position) + r * columns);
+              statistics = statisticsOfMatrices<type>(p, slot(position) + r * columns);
             } else {
-              found = statisticsOf<type, int>(p, slot(position) + r * columns);
+              statistics = statisticsOf<type, int>(p, slot(position) + r * columns);
             }
-            if (lane == 0) save(p, row + r, ring.statistics[position.slot * shape.group + r] = found);
+            if (lane == 0) save(p, row + r, ring.statistics[position.slot * shape.group + r] = statistics);
           }
           if (lane == 0) __mbarrier_arrive(ring.summed + position.slot);
         }

@@ -93,9 +93,9 @@ __device__ Statistics statisticsOfMatrices(const NormParams& p, const void* x) {
   return result;
 }
 
-__device__ inline void save(const NormParams& p, int64_t row, Statistics found) {
-  if (p.mean) p.mean[row] = found.center;
-  p.rstd[row] = found.scale;
+__device__ inline void save(const NormParams& p, int64_t row, Statistics statistics) {
+  if (p.mean) p.mean[row] = statistics.center;
+  p.rstd[row] = statistics.scale;
 }
 
 }  // namespace lockstep

@@ -15,8 +15,8 @@ constexpr int64_t kReservedBytes = 1024;
 
 // Returns `known` if the kernel was compiled for one type, else the type given at run time.
 template <int known>
-__device__ Wide typeOr(Wide given) {
-  return known == kAnyType ? given : static_cast<Wide>(known);
+__device__ Wide typeOr(Wide fallback) {
+  return known == kAnyType ? fallback : static_cast<Wide>(known);
 }
 
 __host__ __device__ constexpr int64_t elementBytes(Wide type) { return type == Wide::kF32 ? 4 : 2; }

@@ -106,10 +106,10 @@ __global__ void __launch_bounds__(kRowThreads) rotaryEmbeddingKernel(const Rotar
     if (index >= rotations) {
       const int64_t element = 2 * p.pairs + (index - rotations) * width;
       for (int64_t head = firstHead; head < p.heads; head += groups) {
-        const int64_t at = (row * p.heads + head) * p.width + element;
+        const int64_t index = (row * p.heads + head) * p.width + element;
         float values[width] = {};
-        if (position != kNone) loadElements(p.x, p.xType, at, values);
-        storeElements(p.out, p.outType, at, values);
+        if (position != kNone) loadElements(p.x, p.xType, index, values);
+        storeElements(p.out, p.outType, index, values);
       }
       continue;
     }

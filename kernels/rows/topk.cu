@@ -61,8 +61,8 @@ struct Row {
     Best best = {0.0f, -1};
     for (int64_t i = firstOwned(begin); i < end; i += kLanes) {
       if (flags()[i] != kCandidate) continue;
-      const Best each = {scoreOf(loadElement(p.x, p.xType, row * p.columns + i)), i};
-      if (isBefore(each, best)) best = each;
+      const Best candidate = {scoreOf(loadElement(p.x, p.xType, row * p.columns + i)), i};
+      if (isBefore(candidate, best)) best = candidate;
     }
     best = firstOfLanes(best);
     if (lane == 0 && best.index >= 0) flags()[best.index] = kChosen;
@@ -84,8 +84,8 @@ struct Row {
       Best best = {0.0f, -1};
       for (int64_t group = lane; group < p.groups; group += kLanes) {
         if (flags()[group * size] != kOutside) continue;
-        const Best each = {scores()[group], group};
-        if (isBefore(each, best)) best = each;
+        const Best candidate = {scores()[group], group};
+        if (isBefore(candidate, best)) best = candidate;
       }
       best = firstOfLanes(best);
       if (best.index >= 0) set(best.index * size, (best.index + 1) * size, kCandidate);

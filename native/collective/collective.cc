@@ -28,27 +28,27 @@ int peerIn(const Call<Declared>& call) {
 }
 
 template <typename Declared>
-Communicator& enqueueing(const Call<Declared>& call) {
+Communicator& commForWork(const Call<Declared>& call) {
   call.context().requireNoCapture("ranks exchange");
   return commOf(call);
 }
 
-void NcclBegin(const Call<calls::NcclBegin>& call) { enqueueing(call).begin(); }
-void NcclEnd(const Call<calls::NcclEnd>& call) { enqueueing(call).end(); }
-void NcclExchange(const Call<calls::NcclExchange>& call) { enqueueing(call).exchange(); }
+void NcclBegin(const Call<calls::NcclBegin>& call) { commForWork(call).begin(); }
+void NcclEnd(const Call<calls::NcclEnd>& call) { commForWork(call).end(); }
+void NcclExchange(const Call<calls::NcclExchange>& call) { commForWork(call).exchange(); }
 
 void NcclSend(const Call<calls::NcclSend>& call) {
   const uint64_t bytes = call.count("bytes");
-  enqueueing(call).send(call.bytesAt("x", bytes), bytes, peerIn(call));
+  commForWork(call).send(call.bytesAt("x", bytes), bytes, peerIn(call));
 }
 
 void NcclReceive(const Call<calls::NcclReceive>& call) {
   const uint64_t bytes = call.count("bytes");
-  enqueueing(call).receive(call.bytesAt("out", bytes), bytes, peerIn(call));
+  commForWork(call).receive(call.bytesAt("out", bytes), bytes, peerIn(call));
 }
 
 void NcclAllGather(const Call<calls::NcclAllGather>& call) {
-  Communicator& comm = enqueueing(call);
+  Communicator& comm = commForWork(call);
   const uint64_t bytes = call.count("bytes");
   const void* x = call.bytesAt("x", bytes);
   comm.allGather(x, call.bytesAt("out", product({bytes, static_cast<uint64_t>(comm.size())})), bytes);
@@ -59,18 +59,18 @@ nccl::DataType typeOf(Wide type) {
 }
 
 void NcclReduceScatter(const Call<calls::NcclReduceScatter>& call) {
-  Communicator& comm = enqueueing(call);
+  Communicator& comm = commForWork(call);
   const Wide type = call.wide("type");
   const uint64_t count = call.count("count");
-  const uint64_t all = product({count, static_cast<uint64_t>(comm.size())});
-  const void* x = call.pointer("x", bytesOf(all, bitsOf(type)));
+  const uint64_t totalCount = product({count, static_cast<uint64_t>(comm.size())});
+  const void* x = call.pointer("x", bytesOf(totalCount, bitsOf(type)));
   comm.reduceScatter(x, call.pointer("out", bytesOf(count, bitsOf(type))), count, typeOf(type));
 }
 
 void NcclBroadcast(const Call<calls::NcclBroadcast>& call) {
   const uint64_t bytes = call.count("bytes");
   const void* x = call.bytesAt("x", bytes);
-  enqueueing(call).broadcast(x, call.bytesAt("out", bytes), bytes, rankIn(call, "root"));
+  commForWork(call).broadcast(x, call.bytesAt("out", bytes), bytes, rankIn(call, "root"));
 }
 
 Napi::Value NcclVersion(const Napi::CallbackInfo& info) {
@@ -87,7 +87,7 @@ Napi::Value NcclId(const Napi::CallbackInfo& info) {
   return bytes;
 }
 
-uint64_t wholeIn(const Napi::Value& value, const char* name, double last) {
+uint64_t integerIn(const Napi::Value& value, const char* name, double last) {
   const double number = value.IsNumber() ? value.As<Napi::Number>().DoubleValue() : -1;
   if (number >= 0 && number <= last && number == static_cast<double>(static_cast<uint64_t>(number))) {
     return static_cast<uint64_t>(number);
@@ -96,39 +96,40 @@ uint64_t wholeIn(const Napi::Value& value, const char* name, double last) {
 }
 
 // Returns the elements of a typed array. The caller must keep the array alive while it uses them.
-void* elementsOf(const Napi::Value& value, const char* name, napi_typedarray_type wanted, size_t least) {
+void* elementsOf(const Napi::Value& value, const char* name, napi_typedarray_type expectedType, size_t minLength) {
   napi_typedarray_type type;
   size_t length = 0;
   void* data = nullptr;
   if (napi_get_typedarray_info(value.Env(), value, &type, &length, &data, nullptr, nullptr) != napi_ok ||
-      type != wanted || length < least || !data) {
-    throw Failure{"ARGUMENT", std::string(name) + " is not a typed array of " + std::to_string(least) + " elements"};
+      type != expectedType || length < minLength || !data) {
+    throw Failure{"ARGUMENT",
+                  std::string(name) + " is not a typed array of " + std::to_string(minLength) + " elements"};
   }
   return data;
 }
 
 constexpr double kMaxRanks = 65536;
-constexpr double kLongest = 2147483647;
+constexpr double kMaxInt32 = 2147483647;
 
 // Arguments: device, id, rank, size, failed, timeoutMs.
 Napi::Value NcclOpen(const Napi::CallbackInfo& info) {
   Context& context = contextIn(info[0]);
   context.requireNoCapture("a communicator is opened");
-  CommPlace place;
-  std::memcpy(&place.id, elementsOf(info[1], "id", napi_uint8_array, sizeof(place.id)), sizeof(place.id));
-  place.size = static_cast<int>(wholeIn(info[3], "size", kMaxRanks));
-  place.rank = static_cast<int>(wholeIn(info[2], "rank", place.size - 1.0));
-  place.failed = static_cast<int32_t*>(elementsOf(info[4], "failed", napi_int32_array, 1));
+  CommOptions options;
+  std::memcpy(&options.id, elementsOf(info[1], "id", napi_uint8_array, sizeof(options.id)), sizeof(options.id));
+  options.size = static_cast<int>(integerIn(info[3], "size", kMaxRanks));
+  options.rank = static_cast<int>(integerIn(info[2], "rank", options.size - 1.0));
+  options.failed = static_cast<int32_t*>(elementsOf(info[4], "failed", napi_int32_array, 1));
   // this reference keeps the array's memory alive, because another thread writes to it
-  auto kept = std::make_shared<Napi::ObjectReference>(Napi::Persistent(info[4].As<Napi::Object>()));
-  place.timeout = std::chrono::milliseconds(wholeIn(info[5], "timeoutMs", kLongest));
-  return Napi::Number::New(info.Env(), static_cast<double>(communicatorsOf(context).open(place, kept)));
+  auto arrayReference = std::make_shared<Napi::ObjectReference>(Napi::Persistent(info[4].As<Napi::Object>()));
+  options.timeout = std::chrono::milliseconds(integerIn(info[5], "timeoutMs", kMaxInt32));
+  return Napi::Number::New(info.Env(), static_cast<double>(communicatorsOf(context).open(options, arrayReference)));
 }
 
 Napi::Value NcclState(const Napi::CallbackInfo& info) {
   Context& context = anyContextIn(info[0]);
   std::string message;
-  const CommState state = communicatorsOf(context).at(wholeIn(info[1], "comm", kLongest)).state(&message);
+  const CommState state = communicatorsOf(context).at(integerIn(info[1], "comm", kMaxInt32)).state(&message);
   if (state == CommState::kWorks) return info.Env().Undefined();
   constexpr const char* kNames[] = {"works", "told", "late", "broken", "closed"};
   Napi::Object end = Napi::Object::New(info.Env());
@@ -141,7 +142,7 @@ Napi::Value NcclClose(const Napi::CallbackInfo& info) {
   Context& context = anyContextIn(info[0]);
   if (!context.closed()) {
     context.enter();
-    communicatorsOf(context).close(wholeIn(info[1], "comm", kLongest), info[2].ToBoolean());
+    communicatorsOf(context).close(integerIn(info[1], "comm", kMaxInt32), info[2].ToBoolean());
   }
   return info.Env().Undefined();
 }

@@ -22,20 +22,20 @@
 
 namespace lockstep {
 
-// kWorks: the communicator is usable. All others say why it has ended. kTold: the job has failed. kLate: a timeout.
+// kWorks: the communicator is usable. All others say why it has ended. kJobFailed: the job has failed. kLate: a timeout.
 // kBroken: an error of NCCL. kClosed: close() was called.
-enum class CommState { kWorks, kTold, kLate, kBroken, kClosed };
+enum class CommState { kWorks, kJobFailed, kLate, kBroken, kClosed };
 
 class Communicator {
  public:
   // Joins the other ranks and waits for all of them. Throws Failure BACKEND if they do not join in time or the job
   // fails.
-  Communicator(Context& context, const CommPlace& place);
+  Communicator(Context& context, const CommOptions& options);
   ~Communicator();
   Communicator(const Communicator&) = delete;
 
-  int rank() const { return place_.rank; }
-  int size() const { return place_.size; }
+  int rank() const { return options_.rank; }
+  int size() const { return options_.size; }
 
   // Makes the work that this communicator enqueues from now on wait for the work enqueued on the context's stream so
   // far.
@@ -61,7 +61,7 @@ class Communicator {
   void watch();
   CommState state(std::string* message);
   // Whether another thread has reported that the job failed.
-  bool told() const { return std::atomic_ref<int32_t>(*place_.failed).load() != 0; }
+  bool hasJobFailed() const { return std::atomic_ref<int32_t>(*options_.failed).load() != 0; }
   // Ends the waits of this rank's streams, and the export of memory that other ranks may write to. May be called on any thread.
   void endPeers();
   // Releases all resources. If `inOrder`, the communicator is destroyed after its work; otherwise it is aborted.
@@ -77,8 +77,8 @@ class Communicator {
   };
   // Work that was enqueued between a begin() and an end(), with the events before and after it.
   struct Span {
-    cudaEvent_t begun;
-    cudaEvent_t done;
+    cudaEvent_t start;
+    cudaEvent_t end;
     // The time at which `watch` first saw the work running.
     Clock::time_point since{};
   };
@@ -90,23 +90,23 @@ class Communicator {
   };
   // A copy to memory that another rank has offered. The source is local data, or data that another copy has delivered.
   struct PeerCopy {
-    Peers::Taken taken;
+    Peers::TakenOffer target;
     const void* from;
     size_t bytes;
-    std::optional<Arrival> behind;
+    std::optional<Arrival> prerequisite;
   };
 
   void add(const Transfer& transfer) {
     if (transfer.bytes > 0) transfers_.push_back(transfer);
   }
   // Whether an exchange of `bytes` bytes between two ranks is a copy, if the receiver's memory is exported.
-  bool isCopied(size_t bytes) const { return peers_ && context_.isAside() && bytes >= peers_->least(); }
+  bool isCopied(size_t bytes) const { return peers_ && context_.isAside() && bytes >= peers_->minBytes(); }
   // Offers memory to a rank. Returns the number of the copy; nothing if the rank cannot copy to it.
   std::optional<uint32_t> offer(int peer, void* out, size_t bytes);
   // Waits for the peer's offer for a send.
-  Peers::Taken awaitOffer(int peer, size_t bytes);
+  Peers::TakenOffer awaitOffer(int peer, size_t bytes);
   // Enqueues copies to other ranks, and waits for their copies to this one.
-  void copyPeers(std::vector<PeerCopy> sent, const std::vector<Arrival>& received);
+  void copyPeers(std::vector<PeerCopy> copies, const std::vector<Arrival>& arrivals);
   // Gathers by copies, if all ranks can. Returns whether they can.
   bool copyAll(const void* x, uint8_t* out, size_t bytes);
   // Enqueues transfers by NCCL.
@@ -121,7 +121,7 @@ class Communicator {
   template <typename IsDone>
   void await(const char* what, IsDone isDone);
   // Aborts a communicator whose current NCCL call takes too long.
-  void cut();
+  void abortLateCall();
   void check(const char* what, nccl::Result result);
   // Joins the ranks on a separate thread, so that this thread can time out.
   void join();
@@ -133,7 +133,7 @@ class Communicator {
   void forgetDone();
 
   Context& context_;
-  CommPlace place_;
+  CommOptions options_;
   const nccl::Library& nccl_;
   cudaStream_t stream_ = nullptr;
   std::vector<Transfer> transfers_;
@@ -143,9 +143,9 @@ class Communicator {
   bool isAbandoned_ = false;
 
   // Set if another thread aborted the communicator because a call of NCCL did not return.
-  std::atomic<bool> cut_ = false;
+  std::atomic<bool> isAborted_ = false;
   // The time at which the watching thread first failed to take `mutex_`.
-  Clock::time_point taken_{};
+  Clock::time_point lockedSince_{};
 
   // Guards all members below.
   std::mutex mutex_;
@@ -153,7 +153,7 @@ class Communicator {
   CommState state_ = CommState::kWorks;
   std::string message_;
   std::deque<Span> spans_;
-  cudaEvent_t begun_ = nullptr;
+  cudaEvent_t spanStart_ = nullptr;
   std::vector<cudaEvent_t> events_;
 };
 
@@ -163,8 +163,8 @@ class Communicators : public Attachment {
   explicit Communicators(Context& context) : context_(context) {}
   ~Communicators() override;
 
-  // Keeps `kept` alive until the context closes, and releases it on the context's thread.
-  uint64_t open(const CommPlace& place, std::shared_ptr<void> kept);
+  // Keeps `resource` alive until the context closes, and releases it on the context's thread.
+  uint64_t open(const CommOptions& options, std::shared_ptr<void> resource);
   // Throws Failure ARGUMENT if no communicator has this number.
   Communicator& at(uint64_t number);
   void close(uint64_t number, bool inOrder);
@@ -175,10 +175,10 @@ class Communicators : public Attachment {
   Context& context_;
   std::mutex mutex_;
   std::condition_variable wake_;
-  bool ending_ = false;
+  bool isClosing_ = false;
   std::map<uint64_t, std::shared_ptr<Communicator>> open_;
-  uint64_t made_ = 0;
-  std::vector<std::shared_ptr<void>> kept_;
+  uint64_t lastNumber_ = 0;
+  std::vector<std::shared_ptr<void>> resources_;
   std::thread thread_;
 };
 

@@ -7,27 +7,27 @@ namespace lockstep {
 
 namespace {
 
-// The host polls NCCL and other ranks without pauses for kEager, then once per kNap.
-constexpr std::chrono::microseconds kEager{500};
-constexpr std::chrono::microseconds kNap{50};
+// The host polls NCCL and other ranks without pauses for kSpinTime, then once per kPollInterval.
+constexpr std::chrono::microseconds kSpinTime{500};
+constexpr std::chrono::microseconds kPollInterval{50};
 
 }  // namespace
 
 template <typename IsDone>
 void Communicator::await(const char* what, IsDone isDone) {
-  const Clock::time_point begun = Clock::now();
+  const Clock::time_point start = Clock::now();
   for (;;) {
-    const auto waited = Clock::now() - begun;
+    const auto waited = Clock::now() - start;
     {
       const std::lock_guard lock(mutex_);
       requireOpen();
       if (isDone()) return;
-      if (told()) finish(CommState::kTold, "the job has failed");
-      if (waited > place_.timeout) {
-        finish(CommState::kLate, std::string(what) + " waited " + std::to_string(place_.timeout.count()) + " ms");
+      if (hasJobFailed()) finish(CommState::kJobFailed, "the job has failed");
+      if (waited > options_.timeout) {
+        finish(CommState::kLate, std::string(what) + " waited " + std::to_string(options_.timeout.count()) + " ms");
       }
     }
-    if (waited > kEager) std::this_thread::sleep_for(kNap);
+    if (waited > kSpinTime) std::this_thread::sleep_for(kPollInterval);
   }
 }
 
@@ -59,31 +59,31 @@ auto Communicator::inStep(Body body) {
 
 void Communicator::exchange() {
   const std::vector<Transfer> transfers = std::exchange(transfers_, {});
-  std::vector<PeerCopy> sent;
-  std::vector<Arrival> received;
-  std::vector<Transfer> others;
+  std::vector<PeerCopy> copies;
+  std::vector<Arrival> arrivals;
+  std::vector<Transfer> ncclTransfers;
   inStep([&] {
     // all offers precede the first wait, so that no two ranks wait for each other
-    for (const Transfer& each : transfers) {
-      if (each.isSend) continue;
-      const auto number = isCopied(each.bytes) ? offer(each.peer, each.data, each.bytes) : std::nullopt;
+    for (const Transfer& item : transfers) {
+      if (item.isSend) continue;
+      const auto number = isCopied(item.bytes) ? offer(item.peer, item.data, item.bytes) : std::nullopt;
       if (number) {
-        received.push_back({each.peer, *number});
+        arrivals.push_back({item.peer, *number});
       } else {
-        others.push_back(each);
+        ncclTransfers.push_back(item);
       }
     }
-    for (const Transfer& each : transfers) {
-      if (!each.isSend) continue;
-      const auto taken = isCopied(each.bytes) ? awaitOffer(each.peer, each.bytes) : Peers::Taken{};
-      if (taken.to) {
-        sent.push_back({taken, each.data, each.bytes, {}});
+    for (const Transfer& item : transfers) {
+      if (!item.isSend) continue;
+      const auto target = isCopied(item.bytes) ? awaitOffer(item.peer, item.bytes) : Peers::TakenOffer{};
+      if (target.to) {
+        copies.push_back({target, item.data, item.bytes, {}});
       } else {
-        others.push_back(each);
+        ncclTransfers.push_back(item);
       }
     }
-    transfer(others);
-    copyPeers(std::move(sent), received);
+    transfer(ncclTransfers);
+    copyPeers(std::move(copies), arrivals);
   });
 }
 
@@ -94,9 +94,9 @@ void Communicator::transfer(const std::vector<Transfer>& transfers) {
     const auto keep = [&](nccl::Result result) {
       if (first == nccl::kSuccess || first == nccl::kInProgress) first = result;
     };
-    for (const Transfer& each : transfers) {
-      keep(each.isSend ? nccl_.send(each.data, each.bytes, nccl::kBytes, each.peer, comm_, stream_)
-                       : nccl_.recv(each.data, each.bytes, nccl::kBytes, each.peer, comm_, stream_));
+    for (const Transfer& item : transfers) {
+      keep(item.isSend ? nccl_.send(item.data, item.bytes, nccl::kBytes, item.peer, comm_, stream_)
+                       : nccl_.recv(item.data, item.bytes, nccl::kBytes, item.peer, comm_, stream_));
     }
     keep(nccl_.groupEnd());
     return first;
@@ -113,13 +113,13 @@ bool Communicator::copyAll(const void* x, uint8_t* out, size_t bytes) {
   const int next = (rank() + 1) % size();
   const int previous = (rank() - 1 + size()) % size();
   // A copy within a GPU would occupy multiprocessors. Instead, the next rank, which receives this rank's part, copies it back.
-  const bool comesBack = partOf(rank()) != x;
-  std::vector<PeerCopy> sent;
-  std::vector<Arrival> received;
+  const bool isReturned = partOf(rank()) != x;
+  std::vector<PeerCopy> copies;
+  std::vector<Arrival> arrivals;
   std::optional<uint32_t> fromPrevious;
   const auto offerPart = [&](int peer, int part) {
     const auto number = offer(peer, partOf(part), bytes);
-    if (number) received.push_back({peer, *number});
+    if (number) arrivals.push_back({peer, *number});
     return number;
   };
   for (int peer = 0; peer < size(); ++peer) {
@@ -127,21 +127,21 @@ bool Communicator::copyAll(const void* x, uint8_t* out, size_t bytes) {
     const auto number = offerPart(peer, peer);
     if (peer == previous) fromPrevious = number;
   }
-  if (comesBack) offerPart(next, rank());
+  if (isReturned) offerPart(next, rank());
   for (int peer = 0; peer < size(); ++peer) {
     if (peer == rank()) continue;
-    const Peers::Taken taken = awaitOffer(peer, bytes);
-    if (taken.to) sent.push_back({taken, x, bytes, {}});
+    const Peers::TakenOffer target = awaitOffer(peer, bytes);
+    if (target.to) copies.push_back({target, x, bytes, {}});
   }
-  const auto others = static_cast<size_t>(size() - 1);
-  const bool canAll = sent.size() == others && received.size() >= others;
-  if (comesBack) {
-    const Peers::Taken back = awaitOffer(previous, bytes);
-    if (canAll) sent.push_back({back, partOf(previous), bytes, Arrival{previous, *fromPrevious}});
+  const auto peerCount = static_cast<size_t>(size() - 1);
+  const bool allCanCopy = copies.size() == peerCount && arrivals.size() >= peerCount;
+  if (isReturned) {
+    const Peers::TakenOffer returnTarget = awaitOffer(previous, bytes);
+    if (allCanCopy) copies.push_back({returnTarget, partOf(previous), bytes, Arrival{previous, *fromPrevious}});
   }
   // NCCL's gather needs all ranks. So first all ranks learn whether every rank can be copied to.
-  if (canAll) copyPeers(std::move(sent), received);
-  return canAll;
+  if (allCanCopy) copyPeers(std::move(copies), arrivals);
+  return allCanCopy;
 }
 
 std::optional<uint32_t> Communicator::offer(int peer, void* out, size_t bytes) {
@@ -152,29 +152,29 @@ std::optional<uint32_t> Communicator::offer(int peer, void* out, size_t bytes) {
   return number;
 }
 
-Peers::Taken Communicator::awaitOffer(int peer, size_t bytes) {
+Peers::TakenOffer Communicator::awaitOffer(int peer, size_t bytes) {
   // An offer of another size means that the rank has made another call. That rank also sends a note about its call, so the job
   // fails.
   await("an exchange", [&] { return peers_->isOffered(peer, bytes); });
-  Peers::Taken taken{};
-  context_.check("cudaIpcOpenMemHandle", peers_->take(peer, &taken));
-  return taken;
+  Peers::TakenOffer target{};
+  context_.check("cudaIpcOpenMemHandle", peers_->take(peer, &target));
+  return target;
 }
 
-void Communicator::copyPeers(std::vector<PeerCopy> sent, const std::vector<Arrival>& received) {
+void Communicator::copyPeers(std::vector<PeerCopy> copies, const std::vector<Arrival>& arrivals) {
   const auto waitArrived = [this](const Arrival& arrival) {
     context_.check("cuStreamWaitValue32", peers_->waitArrived(arrival.peer, arrival.number, stream_));
   };
   // each rank copies to the next rank first, so that no two ranks start with the same receiver
-  const auto distance = [this](const PeerCopy& copy) { return (copy.taken.peer - rank() + size()) % size(); };
-  std::stable_sort(sent.begin(), sent.end(),
+  const auto distance = [this](const PeerCopy& copy) { return (copy.target.peer - rank() + size()) % size(); };
+  std::stable_sort(copies.begin(), copies.end(),
                    [&](const PeerCopy& a, const PeerCopy& b) { return distance(a) < distance(b); });
   // these calls block if the stream's queue is full, so the lock is not held
-  for (const auto& [taken, from, bytes, behind] : sent) {
-    if (behind) waitArrived(*behind);
-    context_.check("a copy to another GPU", peers_->copy(taken, from, bytes, stream_));
+  for (const auto& [target, from, bytes, prerequisite] : copies) {
+    if (prerequisite) waitArrived(*prerequisite);
+    context_.check("a copy to another GPU", peers_->copy(target, from, bytes, stream_));
   }
-  for (const Arrival& arrival : received) waitArrived(arrival);
+  for (const Arrival& arrival : arrivals) waitArrived(arrival);
 }
 
 void Communicator::reduceScatter(const void* x, void* out, size_t count, nccl::DataType type) {

@@ -11,7 +11,7 @@
 
 namespace lockstep {
 
-struct CommPlace {
+struct CommOptions {
   nccl::UniqueId id;
   int rank = 0;
   int size = 0;
@@ -26,7 +26,7 @@ struct Joining {
   static constexpr size_t kScratch = 128;
 
   const nccl::Library& nccl;
-  const CommPlace place;
+  const CommOptions options;
   const int device;
   const cudaStream_t stream;
   // Device memory.

@@ -22,7 +22,7 @@ namespace lockstep::nccl {
 namespace {
 
 // The first version with non-blocking communicators that can be aborted at any time.
-constexpr int kOldest = 21800;
+constexpr int kMinVersion = 21800;
 
 std::string versionText(int version) {
   return std::to_string(version / 10000) + "." + std::to_string(version / 100 % 100) + "." +
@@ -33,10 +33,10 @@ std::string versionText(int version) {
 // use.
 void forbidNvls() {
   constexpr const char* kName = "NCCL_NVLS_ENABLE";
-  const char* given = std::getenv(kName);
-  if (given && std::string(given) != "0") {
+  const char* value = std::getenv(kName);
+  if (value && std::string(value) != "0") {
     throw Failure{"ARGUMENT",
-                  std::string(kName) + " is " + given +
+                  std::string(kName) + " is " + value +
                       " in the environment; with NVLS the order of sums is unknown, and it needs multicast, "
                       "which stays off: unset it, or set it to 0"};
   }
@@ -45,8 +45,8 @@ void forbidNvls() {
 
 Library load() {
   forbidNvls();
-  const char* named = std::getenv("LOCKSTEP_NCCL");
-  const char* path = named && *named ? named : "libnccl.so.2";
+  const char* configuredPath = std::getenv("LOCKSTEP_NCCL");
+  const char* path = configuredPath && *configuredPath ? configuredPath : "libnccl.so.2";
   void* handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
   if (!handle) {
     throw Failure{"BACKEND", std::string("NCCL is not here: ") + dlerror() +
@@ -59,7 +59,7 @@ Library load() {
     function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(symbol);
   };
   find(library.getVersion, "ncclGetVersion");
-  if (library.getVersion(&library.version) != kSuccess || library.version < kOldest) {
+  if (library.getVersion(&library.version) != kSuccess || library.version < kMinVersion) {
     throw Failure{"BACKEND",
                   std::string(path) + " is NCCL " + versionText(library.version) + "; 2.18 or later is needed"};
   }

@@ -50,12 +50,12 @@ template <typename Declared, Kind... kinds>
 class Name : public Slot {
  public:
   consteval Name(const char* text) : Name(text, "") {}
-  consteval Name(std::string_view prefix, std::string_view rest) : Name(found(prefix, rest)) {}
+  consteval Name(std::string_view prefix, std::string_view rest) : Name(slotOf(prefix, rest)) {}
 
  private:
   consteval explicit Name(size_t slot) : Slot(slot, Declared::kArguments[slot].name) {}
 
-  static consteval size_t found(std::string_view prefix, std::string_view rest) {
+  static consteval size_t slotOf(std::string_view prefix, std::string_view rest) {
     const size_t slot = slotIn<Declared>(prefix, rest);
     if (slot == kArgumentCount<Declared>)
       throw "the call does not declare this argument (src/backends/cuda/native-calls.ts)";

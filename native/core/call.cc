@@ -105,10 +105,10 @@ void* AnyCall::pointer(Slot name, uint64_t bytes) const {
   const uint64_t from = count(name);
   void* pointer = context_.pointer(name.text(), from, bytes);
   if (taken_ == kMaxPointers) refuse("a call has more than " + std::to_string(kMaxPointers) + " pointers");
-  const size_t own = taken_++;
-  ranges_[own] = {name.text(), from, from + bytes};
-  for (size_t i = 0; i < own && workspace_ < taken_; ++i) {
-    if (own != workspace_ && i != workspace_) continue;
+  const size_t index = taken_++;
+  ranges_[index] = {name.text(), from, from + bytes};
+  for (size_t i = 0; i < index && workspace_ < taken_; ++i) {
+    if (index != workspace_ && i != workspace_) continue;
     const Range& other = ranges_[i];
     if (bytes > 0 && other.from < other.to && other.from < from + bytes && from < other.to) {
       refuse(std::string(name.text()) + " and " + other.name + " share memory; the workspace must be apart");

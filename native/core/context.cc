@@ -161,8 +161,8 @@ void Context::close() {
 
 size_t Context::spareList(uint64_t bytes) {
   if (bytes > uint64_t{1} << kLargestShift) return kSpareLists;
-  const uint64_t least = uint64_t{1} << kSmallestShift;
-  return static_cast<size_t>(std::bit_width(std::max(bytes, least) - 1) - kSmallestShift);
+  const uint64_t minBytes = uint64_t{1} << kSmallestShift;
+  return static_cast<size_t>(std::bit_width(std::max(bytes, minBytes) - 1) - kSmallestShift);
 }
 
 uint64_t Context::allocate(uint64_t bytes) {
@@ -177,14 +177,14 @@ uint64_t Context::allocate(uint64_t bytes) {
 
 void* Context::takeBlock(uint64_t bytes) {
   const size_t list = spareList(bytes);
-  const uint64_t whole = list < kSpareLists ? uint64_t{1} << (list + kSmallestShift) : bytes;
+  const uint64_t blockBytes = list < kSpareLists ? uint64_t{1} << (list + kSmallestShift) : bytes;
   void* data = list < kSpareLists ? takeSpare(list) : nullptr;
-  if (!data) data = take(whole);
+  if (!data) data = take(blockBytes);
   if (!data) {
     if (void* exported = takeExported(bytes)) return exported;
-    data = takeTrimmed(whole);
+    data = takeTrimmed(blockBytes);
   }
-  forbidBeyond(reinterpret_cast<uint64_t>(data), bytes, whole);
+  forbidBeyond(reinterpret_cast<uint64_t>(data), bytes, blockBytes);
   return data;
 }
 
@@ -217,13 +217,13 @@ void* Context::takeSpare(size_t list) {
 }
 
 void Context::free(uint64_t address) {
-  const auto found = sizes_.find(address);
-  if (found == sizes_.end()) return;
-  const uint64_t bytes = found->second;
+  const auto entry = sizes_.find(address);
+  if (entry == sizes_.end()) return;
+  const uint64_t bytes = entry->second;
   void* data = reinterpret_cast<void*>(address);
   release(address);
   live_ -= bytes;
-  sizes_.erase(found);
+  sizes_.erase(entry);
   blocks_.erase(address);
   if (exported_.free(address)) return;
   if (const size_t list = spareList(bytes); list < kSpareLists) {
@@ -236,32 +236,32 @@ void Context::free(uint64_t address) {
 
 Workspace Context::workspace(uint64_t bytes) {
   checkWorkspace();
-  Workspace& own = lane_->workspace;
-  if (bytes > own.bytes) {
-    if (own.data && capture_) {
-      capture_->outgrown.push_back(own.data);
-    } else if (own.data) {
-      check("cudaFreeAsync", cudaFreeAsync(own.data, stream()));
+  Workspace& workspace = lane_->workspace;
+  if (bytes > workspace.bytes) {
+    if (workspace.data && capture_) {
+      capture_->outgrown.push_back(workspace.data);
+    } else if (workspace.data) {
+      check("cudaFreeAsync", cudaFreeAsync(workspace.data, stream()));
     }
-    own = {};
-    const uint64_t whole = bytes + (isFenced() ? kFenceBytes : 0);
-    void* data = take(whole);
-    own = {data ? data : takeTrimmed(whole), bytes};
+    workspace = {};
+    const uint64_t fencedBytes = bytes + (isFenced() ? kFenceBytes : 0);
+    void* data = take(fencedBytes);
+    workspace = {data ? data : takeTrimmed(fencedBytes), bytes};
   }
   // During a capture there is no fence: it would be written at every replay, but checked only once.
-  if (!isFenced() || capture_) return own;
-  lane_->fence = static_cast<uint8_t*>(own.data) + bytes;
+  if (!isFenced() || capture_) return workspace;
+  lane_->fence = static_cast<uint8_t*>(workspace.data) + bytes;
   check("fence", cudaMemsetAsync(lane_->fence, kFence, kFenceBytes, stream()));
-  return {own.data, bytes};
+  return {workspace.data, bytes};
 }
 
 void Context::checkWorkspace() {
   if (!lane_->fence || closed_ || !poison_.empty()) return;
-  std::array<uint8_t, kFenceBytes> found;
+  std::array<uint8_t, kFenceBytes> fenceBytes;
   const void* fence = std::exchange(lane_->fence, nullptr);
-  check("fence", cudaMemcpyAsync(found.data(), fence, kFenceBytes, cudaMemcpyDeviceToHost, stream()));
+  check("fence", cudaMemcpyAsync(fenceBytes.data(), fence, kFenceBytes, cudaMemcpyDeviceToHost, stream()));
   check("cudaStreamSynchronize", cudaStreamSynchronize(stream()));
-  if (std::all_of(found.begin(), found.end(), [](uint8_t byte) { return byte == kFence; })) return;
+  if (std::all_of(fenceBytes.begin(), fenceBytes.end(), [](uint8_t byte) { return byte == kFence; })) return;
   throw Failure{"BACKEND", "an operation wrote beyond the workspace that it requested"};
 }
 

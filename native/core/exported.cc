@@ -26,28 +26,28 @@ void* ExportedMemory::allocate(uint64_t bytes) {
 
 void* ExportedMemory::allocateFree(uint64_t bytes) {
   if (isRetired_) return nullptr;
-  const uint64_t wanted = roundUp(std::max<uint64_t>(bytes, 1), kAlignment);
+  const uint64_t alignedBytes = roundUp(std::max<uint64_t>(bytes, 1), kAlignment);
   auto best = free_.end();
   for (auto range = free_.begin(); range != free_.end(); ++range) {
-    if (range->second >= wanted && (best == free_.end() || range->second < best->second)) best = range;
+    if (range->second >= alignedBytes && (best == free_.end() || range->second < best->second)) best = range;
   }
   if (best == free_.end()) return nullptr;
   const auto [address, size] = *best;
   free_.erase(best);
-  if (size > wanted) free_.emplace(address + wanted, size - wanted);
-  used_.emplace(address, wanted);
-  forbidBeyond(address, bytes, wanted);
+  if (size > alignedBytes) free_.emplace(address + alignedBytes, size - alignedBytes);
+  used_.emplace(address, alignedBytes);
+  forbidBeyond(address, bytes, alignedBytes);
   return reinterpret_cast<void*>(address);
 }
 
 bool ExportedMemory::free(uint64_t address) {
-  const auto found = used_.find(address);
-  if (found == used_.end()) return false;
+  const auto entry = used_.find(address);
+  if (entry == used_.end()) return false;
   const auto [segment, of] = *segmentAt(address);
   uint64_t begin = address;
-  uint64_t end = address + found->second;
-  forbidBeyond(address, 0, found->second);
-  used_.erase(found);
+  uint64_t end = address + entry->second;
+  forbidBeyond(address, 0, entry->second);
+  used_.erase(entry);
   const auto next = free_.find(end);
   if (next != free_.end() && end < segment + of.bytes) {
     end += next->second;
@@ -65,10 +65,10 @@ bool ExportedMemory::free(uint64_t address) {
   return true;
 }
 
-std::optional<ExportedMemory::Place> ExportedMemory::placeOf(uint64_t address, uint64_t bytes) const {
+std::optional<ExportedMemory::Location> ExportedMemory::locationOf(uint64_t address, uint64_t bytes) const {
   const auto segment = segmentAt(address);
   if (segment == segments_.end() || segment->second.bytes - (address - segment->first) < bytes) return std::nullopt;
-  return Place{segment->second.handle, address - segment->first};
+  return Location{segment->second.handle, address - segment->first};
 }
 
 std::optional<cudaIpcMemHandle_t> ExportedMemory::anySegment() {
@@ -85,12 +85,12 @@ uint64_t ExportedMemory::reserved() const {
 void ExportedMemory::trim() {
   tooLarge_ = UINT64_MAX;
   for (auto segment = segments_.begin(); segment != segments_.end();) {
-    const auto whole = free_.find(segment->first);
-    if (whole == free_.end() || whole->second != segment->second.bytes) {
+    const auto freeRange = free_.find(segment->first);
+    if (freeRange == free_.end() || freeRange->second != segment->second.bytes) {
       ++segment;
       continue;
     }
-    free_.erase(whole);
+    free_.erase(freeRange);
     release(segment->first, segment->second.bytes);
     segment = segments_.erase(segment);
   }
@@ -109,12 +109,13 @@ void ExportedMemory::release(uint64_t segment, uint64_t bytes) {
 }
 
 bool ExportedMemory::grow(uint64_t bytes) {
-  const uint64_t least = roundUp(std::max<uint64_t>(bytes, 1), kSmallSegment);
-  if (least >= tooLarge_) return false;
-  const uint64_t usual = segments_.empty() && least == kSmallSegment ? kSmallSegment : std::max(kSegment, least);
+  const uint64_t minSize = roundUp(std::max<uint64_t>(bytes, 1), kSmallSegment);
+  if (minSize >= tooLarge_) return false;
+  const uint64_t preferredSize =
+      segments_.empty() && minSize == kSmallSegment ? kSmallSegment : std::max(kSegment, minSize);
   void* data = nullptr;
   // if the device has no memory for a usual segment, try one of the requested size
-  for (const uint64_t size : {usual, least}) {
+  for (const uint64_t size : {preferredSize, minSize}) {
     Segment segment{size, {}};
     if (const cudaError_t error = cudaMalloc(&data, size); error != cudaSuccess) {
       ignore(error);
@@ -130,7 +131,7 @@ bool ExportedMemory::grow(uint64_t bytes) {
     forbidBeyond(reinterpret_cast<uint64_t>(data), 0, size);
     return true;
   }
-  tooLarge_ = least;
+  tooLarge_ = minSize;
   return false;
 }
 

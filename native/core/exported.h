@@ -14,7 +14,7 @@ namespace lockstep {
 class ExportedMemory {
  public:
   // A position in a segment, in the form in which other processes map it.
-  struct Place {
+  struct Location {
     cudaIpcMemHandle_t segment;
     uint64_t offset;
   };
@@ -27,7 +27,7 @@ class ExportedMemory {
   // Returns whether `address` is an allocation of this memory, and frees it.
   bool free(uint64_t address);
   // Returns nothing if the bytes do not lie in this memory.
-  std::optional<Place> placeOf(uint64_t address, uint64_t bytes) const;
+  std::optional<Location> locationOf(uint64_t address, uint64_t bytes) const;
   // Returns a segment, allocating one if there is none; nothing if that is not possible.
   std::optional<cudaIpcMemHandle_t> anySegment();
   // The total bytes of all segments.

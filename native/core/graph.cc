@@ -58,20 +58,20 @@ cudaError_t Context::stopCapture(cudaGraph_t* work) {
 void Context::launch(uint64_t graph) {
   requireNoCapture("a graph is replayed");
   requireNotAside("a graph is replayed");
-  const auto found = graphs_.find(graph);
-  if (found == graphs_.end()) throw Failure{"ARGUMENT", "the graph has been destroyed"};
+  const auto entry = graphs_.find(graph);
+  if (entry == graphs_.end()) throw Failure{"ARGUMENT", "the graph has been destroyed"};
   // it is unknown which memory the graph uses, so all side work is awaited
   joinAll();
-  check("cudaGraphLaunch", cudaGraphLaunch(found->second.work, main_.stream));
+  check("cudaGraphLaunch", cudaGraphLaunch(entry->second.work, main_.stream));
 }
 
 void Context::destroy(uint64_t graph) {
-  const auto found = graphs_.find(graph);
-  if (found == graphs_.end()) return;
+  const auto entry = graphs_.find(graph);
+  if (entry == graphs_.end()) return;
   requireNoCapture("a graph is disposed of");
   if (poison_.empty()) check("cudaStreamSynchronize", cudaStreamSynchronize(main_.stream));
-  release(std::move(found->second));
-  graphs_.erase(found);
+  release(std::move(entry->second));
+  graphs_.erase(entry);
 }
 
 void Context::release(CapturedGraph graph) {

@@ -138,17 +138,17 @@ Napi::Value Write(const Napi::CallbackInfo& info) {
 // Creates an ArrayBuffer by JavaScript's constructor, which throws if there is no memory. Node-API's function would end
 // the process.
 Napi::ArrayBuffer newBuffer(Napi::Env env, uint64_t bytes) {
-  Napi::Value made;
+  Napi::Value result;
   try {
-    made =
+    result =
         env.Global().Get("ArrayBuffer").As<Napi::Function>().New({Napi::Number::New(env, static_cast<double>(bytes))});
   } catch (const Napi::Error& error) {
     throw Failure{"OUT_OF_MEMORY", "the host has no memory for the data to be read: " + error.Message(), bytes, 0};
   }
-  if (!made.IsArrayBuffer() || made.As<Napi::ArrayBuffer>().ByteLength() != bytes) {
+  if (!result.IsArrayBuffer() || result.As<Napi::ArrayBuffer>().ByteLength() != bytes) {
     throw Failure{"ARGUMENT", "globalThis.ArrayBuffer was replaced"};
   }
-  return made.As<Napi::ArrayBuffer>();
+  return result.As<Napi::ArrayBuffer>();
 }
 
 Napi::Value ReadSync(const Napi::CallbackInfo& info) {

@@ -62,9 +62,9 @@ std::unique_ptr<PinnedBuffer> PinnedBuffers::take(size_t bytes) {
   {
     const std::lock_guard lock(mutex_);
     const auto fits = [bytes](const auto& buffer) { return buffer->bytes() >= bytes; };
-    if (const auto found = std::find_if(kept_.begin(), kept_.end(), fits); found != kept_.end()) {
-      std::unique_ptr<PinnedBuffer> buffer = std::move(*found);
-      kept_.erase(found);
+    if (const auto entry = std::find_if(kept_.begin(), kept_.end(), fits); entry != kept_.end()) {
+      std::unique_ptr<PinnedBuffer> buffer = std::move(*entry);
+      kept_.erase(entry);
       return buffer;
     }
   }

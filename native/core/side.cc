@@ -15,10 +15,10 @@ void Context::beginSide() {
   requireNotAside("another side stream is used");
   if (!side_.stream) {
     // The side stream has the highest priority: its work consists of short exchanges that other ranks wait for.
-    int least = 0;
-    int greatest = 0;
-    check("cudaDeviceGetStreamPriorityRange", cudaDeviceGetStreamPriorityRange(&least, &greatest));
-    check("cudaStreamCreate", cudaStreamCreateWithPriority(&side_.stream, cudaStreamNonBlocking, greatest));
+    int lowestPriority = 0;
+    int highestPriority = 0;
+    check("cudaDeviceGetStreamPriorityRange", cudaDeviceGetStreamPriorityRange(&lowestPriority, &highestPriority));
+    check("cudaStreamCreate", cudaStreamCreateWithPriority(&side_.stream, cudaStreamNonBlocking, highestPriority));
     openTickets(side_);
   }
   while (!sideWork_.empty() && sideWork_.front().done.isDone()) forget(1);

@@ -35,25 +35,26 @@ inline int leadOf(const AttentionRule& rule, int64_t items, int64_t tiles, int m
   return kTilesOfLead * lead <= tiles ? static_cast<int>(lead) : 0;
 }
 
-// Blocks of threads take key tiles in the order in which they begin, and a term waits only for terms of earlier blocks. The
+// Each block of threads takes the next key tile when it begins, so a term waits only for terms of earlier blocks. The
 // blocks of keys of a head begin in ascending order. In phase n, the even heads take block n and the odd heads block n - lead.
 __device__ inline KeyTile takeKeyTile(const QuerySums& sums, int items, int tiles) {
-  __shared__ int taken;
-  if (threadIdx.x == 0) taken = atomicAdd(sums.ticket, 1);
+  __shared__ int ticket;
+  if (threadIdx.x == 0) ticket = atomicAdd(sums.ticket, 1);
   __syncthreads();
-  const int first = taken / (kHeadsTogether * tiles) * kHeadsTogether;
+  const int first = ticket / (kHeadsTogether * tiles) * kHeadsTogether;
   const int together = min(kHeadsTogether, items - first);
   const int even = (together + 1) / 2;
-  int number = taken - first * tiles;
+  int number = ticket - first * tiles;
   // only even heads
   if (number < even * sums.lead) return {first + 2 * (number % even), number / even};
   number -= even * sums.lead;
   // all heads
   const int common = tiles - sums.lead;
   if (number < together * common) {
-    const int place = number % together;
+    const int placeInGroup = number % together;
     const int tile = number / together;
-    return place < even ? KeyTile{first + 2 * place, tile + sums.lead} : KeyTile{first + 2 * (place - even) + 1, tile};
+    return placeInGroup < even ? KeyTile{first + 2 * placeInGroup, tile + sums.lead}
+                               : KeyTile{first + 2 * (placeInGroup - even) + 1, tile};
   }
   // only odd heads
   number -= together * common;

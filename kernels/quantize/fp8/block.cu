@@ -21,10 +21,10 @@ struct Shared {
   CodeTile tile;
 };
 
-template <Wide type, uint32_t word, bool general>
-__device__ ScaleOf<general> blockScale(const QuantizeBlockParams& p, float amax) {
-  const float largest = largestElement<word>(p.word);
-  if constexpr (general) {
+template <Wide type, uint32_t formatWord, bool anyRule>
+__device__ ScaleOf<anyRule> blockScale(const QuantizeBlockParams& p, float amax) {
+  const float largest = largestElement<formatWord>(p.word);
+  if constexpr (anyRule) {
     return generalScale<type>(p, amax, largest, largestWide(type));
   } else {
     return {scaleFromAmax(amax, largest, p.pow2, p.epsilon, largestWide(p.xType))};
@@ -32,8 +32,8 @@ __device__ ScaleOf<general> blockScale(const QuantizeBlockParams& p, float amax)
 }
 
 // Stores the scale if the block is inside the tensor.
-template <bool general>
-__device__ void storeScale(const ScalePlacement& to, int64_t line, int64_t block, const ScaleOf<general>& scale) {
+template <bool anyRule>
+__device__ void storeScale(const ScalePlacement& to, int64_t line, int64_t block, const ScaleOf<anyRule>& scale) {
   if (line < to.lines && block < to.blocks) static_cast<float*>(to.data)[scaleOffset(to, line, block)] = scale.stored();
 }
 
@@ -44,9 +44,9 @@ __device__ void exchangeMaxima(float* values, int mask) {
   const bool upper = threadIdx.x & mask;
 #pragma unroll
   for (int i = 0; i < count / 2; ++i) {
-    const float kept = upper ? values[i + count / 2] : values[i];
-    const float given = upper ? values[i] : values[i + count / 2];
-    values[i] = fmaxf(kept, __shfl_xor_sync(kFullMask, given, mask));
+    const float ownMaximum = upper ? values[i + count / 2] : values[i];
+    const float sentMaximum = upper ? values[i] : values[i + count / 2];
+    values[i] = fmaxf(ownMaximum, __shfl_xor_sync(kFullMask, sentMaximum, mask));
   }
 }
 
@@ -63,13 +63,13 @@ __device__ float rowAmax(float (&values)[rows]) {
 
 // Returns the maximum over the warps of the block. Synchronises the block.
 __device__ float tileAmax(Shared& shared, float largest) {
-  const uint32_t ofWarp = __reduce_max_sync(kFullMask, bitsOf(largest));
-  if (threadIdx.x % 32 == 0) shared.warps[threadIdx.x / 32] = floatOf(ofWarp);
+  const uint32_t warpAmax = __reduce_max_sync(kFullMask, bitsOf(largest));
+  if (threadIdx.x % 32 == 0) shared.warps[threadIdx.x / 32] = floatOf(warpAmax);
   __syncthreads();
-  float ofTile = 0;
+  float largestOfTile = 0;
 #pragma unroll
-  for (int i = 0; i < kTileWarps; ++i) ofTile = fmaxf(ofTile, shared.warps[i]);
-  return ofTile;
+  for (int i = 0; i < kTileWarps; ++i) largestOfTile = fmaxf(largestOfTile, shared.warps[i]);
+  return largestOfTile;
 }
 
 // Writes the warp's amaxes of its columns to shared memory, for columnScales. `values` holds the thread's maxima of its
@@ -88,85 +88,86 @@ __device__ void shareColumns(Shared& shared, float (&values)[TileThread<type>::k
 
 // Computes the scales of the tile's columns from the amaxes in shared memory, stores them, and leaves the factors of the
 // elements in `shared.factors`. Synchronises the block.
-template <Wide type, uint32_t word, bool general>
-__device__ void columnScales(Shared& shared, const QuantizeBlockParams& p, const TileOrigin& at) {
+template <Wide type, uint32_t formatWord, bool anyRule>
+__device__ void columnScales(Shared& shared, const QuantizeBlockParams& p, const TileOrigin& origin) {
   __syncthreads();
   const int column = threadIdx.x;
   if (column < kTile) {
     float amax = 0;
 #pragma unroll
     for (int i = 0; i < kTileWarps; ++i) amax = fmaxf(amax, shared.columns[i][column]);
-    const auto scale = blockScale<type, word, general>(p, amax);
+    const auto scale = blockScale<type, formatWord, anyRule>(p, amax);
     shared.factors[column] = scale.factor;
-    storeScale(p.columnwise.scales, at.column + column, at.row / kTile, scale);
+    storeScale(p.columnwise.scales, origin.column + column, origin.row / kTile, scale);
   }
   __syncthreads();
 }
 
 // Computes and stores the scale of one row, the thread's row number lane / 2, or of the whole tile if blocks are
 // square. Returns the factor of its elements.
-template <Wide type, uint32_t word, bool general>
-__device__ float rowScales(Shared& shared, const QuantizeBlockParams& p, const TileOrigin& at,
+template <Wide type, uint32_t formatWord, bool anyRule>
+__device__ float rowScales(Shared& shared, const QuantizeBlockParams& p, const TileOrigin& origin,
                            float (&maxima)[TileThread<type>::kRows]) {
   using Thread = TileThread<type>;
   if (!p.square && p.rowwise.codes == nullptr) return 1;
   const float amax = rowAmax(maxima);
-  const int64_t block = at.column / kTile;
+  const int64_t block = origin.column / kTile;
   if (p.square) {
-    const auto scale = blockScale<type, word, general>(p, tileAmax(shared, amax));
+    const auto scale = blockScale<type, formatWord, anyRule>(p, tileAmax(shared, amax));
     if (threadIdx.x == 0) {
-      if (p.rowwise.codes != nullptr) storeScale(p.rowwise.scales, at.row / kTile, block, scale);
-      if (p.columnwise.codes != nullptr) storeScale(p.columnwise.scales, block, at.row / kTile, scale);
+      if (p.rowwise.codes != nullptr) storeScale(p.rowwise.scales, origin.row / kTile, block, scale);
+      if (p.columnwise.codes != nullptr) storeScale(p.columnwise.scales, block, origin.row / kTile, scale);
     }
     return scale.factor;
   }
-  const auto scale = blockScale<type, word, general>(p, amax);
-  if (threadIdx.x % 2 == 0) storeScale(p.rowwise.scales, at.row + Thread::row(Thread::lane() / 2), block, scale);
+  const auto scale = blockScale<type, formatWord, anyRule>(p, amax);
+  if (threadIdx.x % 2 == 0) storeScale(p.rowwise.scales, origin.row + Thread::row(Thread::lane() / 2), block, scale);
   return scale.factor;
 }
 
 // A thread block quantizes one tile, which it reads once into registers. It encodes the two copies one after the other.
-template <Wide type, uint32_t word, bool whole, bool summed, bool general>
+template <Wide type, uint32_t formatWord, bool wholeChunks, bool withSums, bool anyRule>
 __global__ void __launch_bounds__(kTileThreads, type == Wide::kF32 ? 2 : 3) quantizeTiles(const QuantizeBlockParams p) {
   using Thread = TileThread<type>;
-  __shared__ SumsFirst<Shared, summed> memory;
+  __shared__ SumsFirst<Shared, withSums> memory;
   Shared& shared = memory.rest;
   if (isNoop(p.noop)) return;
-  const uint32_t across = static_cast<uint32_t>(ceilDivide(p.columns, kTile));
-  const TileOrigin at = {p.rows, p.columns, int64_t{blockIdx.x / across} * kTile, int64_t{blockIdx.x % across} * kTile};
+  const uint32_t tileColumns = static_cast<uint32_t>(ceilDivide(p.columns, kTile));
+  const TileOrigin origin = {p.rows, p.columns, int64_t{blockIdx.x / tileColumns} * kTile,
+                             int64_t{blockIdx.x % tileColumns} * kTile};
   Bytes16 chunks[Thread::kRows];
-  loadChunks<type, whole>(p.x, at, chunks);
-  if constexpr (summed) sumTile<type>(memory.values, chunks, at, p.chunkSums);
+  loadChunks<type, wholeChunks>(p.x, origin, chunks);
+  if constexpr (withSums) sumTile<type>(memory.values, chunks, origin, p.chunkSums);
 
   // fmaxf ignores NaN
-  float ofRows[Thread::kRows] = {};
-  float ofColumns[Thread::kWidth] = {};
+  float rowMaxima[Thread::kRows] = {};
+  float columnMaxima[Thread::kWidth] = {};
 #pragma unroll
   for (int i = 0; i < Thread::kRows; ++i) {
 #pragma unroll
     for (int j = 0; j < Thread::kWidth; ++j) {
       const float magnitude = fabsf(element<type>(chunks[i], j));
-      ofRows[i] = fmaxf(ofRows[i], magnitude);
-      ofColumns[j] = fmaxf(ofColumns[j], magnitude);
+      rowMaxima[i] = fmaxf(rowMaxima[i], magnitude);
+      columnMaxima[j] = fmaxf(columnMaxima[j], magnitude);
     }
   }
   const bool columnBlocks = p.columnwise.codes != nullptr && !p.square;
-  if (columnBlocks) shareColumns<type>(shared, ofColumns);
+  if (columnBlocks) shareColumns<type>(shared, columnMaxima);
 
-  const Scaler<type, general> scaled{p.scaling};
-  const float factor = rowScales<type, word, general>(shared, p, at, ofRows);
+  const Scaler<type, anyRule> scaler{p.scaling};
+  const float factor = rowScales<type, formatWord, anyRule>(shared, p, origin, rowMaxima);
   if (p.rowwise.codes != nullptr) {
 #pragma unroll
     for (int i = 0; i < Thread::kRows; ++i) {
-      const float ofRow = __shfl_sync(kFullMask, factor, 2 * i, Thread::kLanes);
+      const float rowFactor = __shfl_sync(kFullMask, factor, 2 * i, Thread::kLanes);
       uint32_t codes[Thread::kWords];
-      encodeChunk<type, word>(chunks[i], [&](float x, int) { return scaled(x, ofRow); }, p.word, codes);
-      storeRow<type, whole>(p.rowwise.codes, at, i, codes);
+      encodeChunk<type, formatWord>(chunks[i], [&](float x, int) { return scaler(x, rowFactor); }, p.word, codes);
+      storeRow<type, wholeChunks>(p.rowwise.codes, origin, i, codes);
     }
   }
   if (p.columnwise.codes == nullptr) return;
 
-  if (columnBlocks) columnScales<type, word, general>(shared, p, at);
+  if (columnBlocks) columnScales<type, formatWord, anyRule>(shared, p, origin);
   float factors[Thread::kWidth];
 #pragma unroll
   for (int j = 0; j < Thread::kWidth; ++j) factors[j] = p.square ? factor : shared.factors[Thread::column() + j];
@@ -175,33 +176,33 @@ __global__ void __launch_bounds__(kTileThreads, type == Wide::kF32 ? 2 : 3) quan
     uint32_t codes[4][Thread::kWords];
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      encodeChunk<type, word>(
-          chunks[4 * pass + i], [&](float x, int j) { return scaled(x, factors[j]); }, p.word, codes[i]);
-      if (p.inPlace) storeRow<type, whole>(p.columnwise.codes, at, 4 * pass + i, codes[i]);
+      encodeChunk<type, formatWord>(
+          chunks[4 * pass + i], [&](float x, int j) { return scaler(x, factors[j]); }, p.word, codes[i]);
+      if (p.inPlace) storeRow<type, wholeChunks>(p.columnwise.codes, origin, 4 * pass + i, codes[i]);
     }
     if (!p.inPlace) putTransposed<type>(shared.tile, pass, codes);
   }
   if (p.inPlace) return;
   __syncthreads();
-  storeColumns(p.columnwise.codes, at, shared.tile);
+  storeColumns(p.columnwise.codes, origin, shared.tile);
 }
 
-template <Wide type, uint32_t word, bool summed, bool general>
+template <Wide type, uint32_t formatWord, bool withSums, bool anyRule>
 void quantize(const QuantizeBlockParams& p, uint32_t tiles, cudaStream_t stream) {
   if (p.columns % TileThread<type>::kWidth == 0) {
-    quantizeTiles<type, word, true, summed, general><<<tiles, kTileThreads, 0, stream>>>(p);
+    quantizeTiles<type, formatWord, true, withSums, anyRule><<<tiles, kTileThreads, 0, stream>>>(p);
   } else {
-    quantizeTiles<type, word, false, summed, general><<<tiles, kTileThreads, 0, stream>>>(p);
+    quantizeTiles<type, formatWord, false, withSums, anyRule><<<tiles, kTileThreads, 0, stream>>>(p);
   }
 }
 
-template <Wide type, uint32_t word>
+template <Wide type, uint32_t formatWord>
 void quantize(const QuantizeBlockParams& p, uint32_t tiles, cudaStream_t stream) {
-  if (p.rule != ScaleRule::kF32) return quantize<type, word, false, true>(p, tiles, stream);
+  if (p.rule != ScaleRule::kF32) return quantize<type, formatWord, false, true>(p, tiles, stream);
   if constexpr (type != Wide::kF32) {
-    if (p.chunkSums != nullptr) return quantize<type, word, true, false>(p, tiles, stream);
+    if (p.chunkSums != nullptr) return quantize<type, formatWord, true, false>(p, tiles, stream);
   }
-  quantize<type, word, false, false>(p, tiles, stream);
+  quantize<type, formatWord, false, false>(p, tiles, stream);
 }
 
 template <Wide type>

@@ -14,15 +14,15 @@ namespace lockstep {
 namespace {
 
 __device__ inline TileOrigin tileOf(const QuantizeRowParams& p) {
-  const uint32_t across = static_cast<uint32_t>(ceilDivide(p.columns, kTile));
-  return {p.rows, p.columns, int64_t{blockIdx.x / across} * kTile, int64_t{blockIdx.x % across} * kTile};
+  const uint32_t tileColumns = static_cast<uint32_t>(ceilDivide(p.columns, kTile));
+  return {p.rows, p.columns, int64_t{blockIdx.x / tileColumns} * kTile, int64_t{blockIdx.x % tileColumns} * kTile};
 }
 
 __device__ inline uint32_t* columnAmaxes(const QuantizeRowParams& p) {
   return p.workspace + (p.rowwise.codes == nullptr ? 0 : p.rows);
 }
 
-template <Wide type, bool whole>
+template <Wide type, bool wholeChunks>
 __global__ void __launch_bounds__(kTileThreads) raiseAmaxes(const QuantizeRowParams p) {
   using Thread = TileThread<type>;
   __shared__ uint32_t rows[kTile];
@@ -30,9 +30,9 @@ __global__ void __launch_bounds__(kTileThreads) raiseAmaxes(const QuantizeRowPar
   if (isNoop(p.noop)) return;
   const int line = threadIdx.x % kTile;
   (threadIdx.x < kTile ? rows : columns)[line] = 0;
-  const TileOrigin at = tileOf(p);
+  const TileOrigin origin = tileOf(p);
   Bytes16 chunks[Thread::kRows];
-  loadChunks<type, whole>(p.x, at, chunks);
+  loadChunks<type, wholeChunks>(p.x, origin, chunks);
   __syncthreads();
 
   // fmaxf ignores NaN; non-negative floats have the same order as their bits
@@ -54,18 +54,19 @@ __global__ void __launch_bounds__(kTileThreads) raiseAmaxes(const QuantizeRowPar
   }
   __syncthreads();
   if (threadIdx.x < kTile) {
-    if (p.rowwise.codes != nullptr && at.row + line < p.rows) atomicMax(p.workspace + at.row + line, rows[line]);
-  } else if (p.columnwise.codes != nullptr && at.column + line < p.columns) {
-    atomicMax(columnAmaxes(p) + at.column + line, columns[line]);
+    if (p.rowwise.codes != nullptr && origin.row + line < p.rows)
+      atomicMax(p.workspace + origin.row + line, rows[line]);
+  } else if (p.columnwise.codes != nullptr && origin.column + line < p.columns) {
+    atomicMax(columnAmaxes(p) + origin.column + line, columns[line]);
   }
 }
 
-template <Wide type, uint32_t word, bool general>
-__device__ ScaleOf<general> lineScale(const QuantizeRowParams& p, uint32_t bits) {
-  const float largest = largestElement<word>(p.word);
+template <Wide type, uint32_t formatWord, bool anyRule>
+__device__ ScaleOf<anyRule> lineScale(const QuantizeRowParams& p, uint32_t bits) {
+  const float largest = largestElement<formatWord>(p.word);
   float amax = floatOf(bits);
   if (p.limit > 0) amax = fminf(amax, rounded<type>(p.limit));
-  if constexpr (general) {
+  if constexpr (anyRule) {
     return generalScale<type>(p, amax, largest, largestWide(type));
   } else {
     return {scaleFromAmax(amax, largest, p.pow2, p.epsilon, largestWide(p.xType))};
@@ -80,45 +81,45 @@ struct Shared {
 
 // Writes the factors of the tile's rows and columns to shared memory. The first tile of a line also stores the line's scale.
 // Synchronises the block.
-template <Wide type, uint32_t word, bool general>
-__device__ void lineScales(Shared& shared, const QuantizeRowParams& p, const TileOrigin& at) {
+template <Wide type, uint32_t formatWord, bool anyRule>
+__device__ void lineScales(Shared& shared, const QuantizeRowParams& p, const TileOrigin& origin) {
   const int line = threadIdx.x % kTile;
   if (threadIdx.x < kTile) {
-    const int64_t row = at.row + line;
+    const int64_t row = origin.row + line;
     if (p.rowwise.codes != nullptr && row < p.rows) {
-      const auto scale = lineScale<type, word, general>(p, p.workspace[row]);
+      const auto scale = lineScale<type, formatWord, anyRule>(p, p.workspace[row]);
       shared.rows[line] = scale.factor;
-      if (at.column == 0) p.rowwise.scales[row] = scale.stored();
+      if (origin.column == 0) p.rowwise.scales[row] = scale.stored();
     }
   } else {
-    const int64_t column = at.column + line;
+    const int64_t column = origin.column + line;
     if (p.columnwise.codes != nullptr && column < p.columns) {
-      const auto scale = lineScale<type, word, general>(p, columnAmaxes(p)[column]);
+      const auto scale = lineScale<type, formatWord, anyRule>(p, columnAmaxes(p)[column]);
       shared.columns[line] = scale.factor;
-      if (at.row == 0) p.columnwise.scales[column] = scale.stored();
+      if (origin.row == 0) p.columnwise.scales[column] = scale.stored();
     }
   }
   __syncthreads();
 }
 
-template <Wide type, uint32_t word, bool whole, bool general>
+template <Wide type, uint32_t formatWord, bool wholeChunks, bool anyRule>
 __global__ void __launch_bounds__(kTileThreads) encodeLines(const QuantizeRowParams p) {
   using Thread = TileThread<type>;
   __shared__ Shared shared;
   if (isNoop(p.noop)) return;
-  const TileOrigin at = tileOf(p);
+  const TileOrigin origin = tileOf(p);
   Bytes16 chunks[Thread::kRows];
-  loadChunks<type, whole>(p.x, at, chunks);
-  lineScales<type, word, general>(shared, p, at);
+  loadChunks<type, wholeChunks>(p.x, origin, chunks);
+  lineScales<type, formatWord, anyRule>(shared, p, origin);
 
-  const Scaler<type, general> scaled{p.scaling};
+  const Scaler<type, anyRule> scaler{p.scaling};
   if (p.rowwise.codes != nullptr) {
 #pragma unroll
     for (int i = 0; i < Thread::kRows; ++i) {
       const float factor = shared.rows[Thread::row(i)];
       uint32_t codes[Thread::kWords];
-      encodeChunk<type, word>(chunks[i], [&](float x, int) { return scaled(x, factor); }, p.word, codes);
-      storeRow<type, whole>(p.rowwise.codes, at, i, codes);
+      encodeChunk<type, formatWord>(chunks[i], [&](float x, int) { return scaler(x, factor); }, p.word, codes);
+      storeRow<type, wholeChunks>(p.rowwise.codes, origin, i, codes);
     }
   }
   if (p.columnwise.codes == nullptr) return;
@@ -130,33 +131,33 @@ __global__ void __launch_bounds__(kTileThreads) encodeLines(const QuantizeRowPar
     uint32_t codes[4][Thread::kWords];
 #pragma unroll
     for (int i = 0; i < 4; ++i)
-      encodeChunk<type, word>(
-          chunks[4 * pass + i], [&](float x, int j) { return scaled(x, factors[j]); }, p.word, codes[i]);
+      encodeChunk<type, formatWord>(
+          chunks[4 * pass + i], [&](float x, int j) { return scaler(x, factors[j]); }, p.word, codes[i]);
     putTransposed<type>(shared.tile, pass, codes);
   }
   __syncthreads();
-  storeColumns(p.columnwise.codes, at, shared.tile);
+  storeColumns(p.columnwise.codes, origin, shared.tile);
 }
 
-template <Wide type, uint32_t word, bool whole>
+template <Wide type, uint32_t formatWord, bool wholeChunks>
 void encode(const QuantizeRowParams& p, uint32_t tiles, cudaStream_t stream) {
   if (p.rule != ScaleRule::kF32) {
-    encodeLines<type, word, whole, true><<<tiles, kTileThreads, 0, stream>>>(p);
+    encodeLines<type, formatWord, wholeChunks, true><<<tiles, kTileThreads, 0, stream>>>(p);
   } else {
-    encodeLines<type, word, whole, false><<<tiles, kTileThreads, 0, stream>>>(p);
+    encodeLines<type, formatWord, wholeChunks, false><<<tiles, kTileThreads, 0, stream>>>(p);
   }
 }
 
-template <Wide type, bool whole>
+template <Wide type, bool wholeChunks>
 void quantize(const QuantizeRowParams& p, uint32_t tiles, cudaStream_t stream) {
-  raiseAmaxes<type, whole><<<tiles, kTileThreads, 0, stream>>>(p);
+  raiseAmaxes<type, wholeChunks><<<tiles, kTileThreads, 0, stream>>>(p);
   switch (p.word) {
     case format::kE4m3:
-      return encode<type, format::kE4m3, whole>(p, tiles, stream);
+      return encode<type, format::kE4m3, wholeChunks>(p, tiles, stream);
     case format::kE5m2:
-      return encode<type, format::kE5m2, whole>(p, tiles, stream);
+      return encode<type, format::kE5m2, wholeChunks>(p, tiles, stream);
     default:
-      encodeLines<type, kAnyWord, whole, true><<<tiles, kTileThreads, 0, stream>>>(p);
+      encodeLines<type, kAnyWord, wholeChunks, true><<<tiles, kTileThreads, 0, stream>>>(p);
   }
 }
 

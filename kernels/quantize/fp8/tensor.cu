@@ -66,77 +66,80 @@ __global__ void __launch_bounds__(kThreads) tensorAmax(const void* x, int64_t co
 }
 
 // Returns the scale of the tensor. The first thread of the grid also stores its inverse, 1 / scale, for each copy.
-template <uint32_t word>
+template <uint32_t formatWord>
 __device__ float tensorScale(const QuantizeTensorParams& p) {
-  const float largest = largestElement<word>(p.word);
+  const float largest = largestElement<formatWord>(p.word);
   const float scale =
       p.scale != nullptr ? *p.scale : scaleFromAmax(*p.amax, largest, p.pow2, p.epsilon, largestWide(Wide::kF32));
   if (blockIdx.x == 0 && threadIdx.x == 0) storeInverse(p, scale);
   return scale;
 }
 
-// Returns the factor of the tensor's elements. With `general`, the scale rule may be any; otherwise it is kF32.
-template <Wide type, uint32_t word, bool general>
+// Returns the factor of the tensor's elements. With `anyRule`, the scale rule may be any; otherwise it is kF32.
+template <Wide type, uint32_t formatWord, bool anyRule>
 __device__ float tensorFactor(const QuantizeTensorParams& p) {
-  if constexpr (general) {
+  if constexpr (anyRule) {
     if (p.scale == nullptr) {
-      const ScaleOf<true> scale = generalScale<type>(p, *p.amax, largestElement<word>(p.word), largestWide(Wide::kF32));
+      const ScaleOf<true> scale =
+          generalScale<type>(p, *p.amax, largestElement<formatWord>(p.word), largestWide(Wide::kF32));
       if (blockIdx.x == 0 && threadIdx.x == 0) storeScaleInv(p, scale.stored());
       return scale.factor;
     }
   }
-  return tensorScale<word>(p);
+  return tensorScale<formatWord>(p);
 }
 
 // Produces only a rowwise copy. The first block processes the end of the tensor, which the preceding amax pass leaves in the L2
 // cache.
-template <Wide type, uint32_t word, bool general>
+template <Wide type, uint32_t formatWord, bool anyRule>
 __global__ void __launch_bounds__(kThreads) quantizeFlat(const QuantizeTensorParams p) {
   using Thread = TileThread<type>;
   if (isNoop(p.noop)) return;
   const int64_t count = p.rows * p.columns;
-  const int64_t whole = count / Thread::kWidth;
+  const int64_t wholeChunks = count / Thread::kWidth;
   const int64_t first = firstChunk(gridDim.x - 1 - blockIdx.x);
   Bytes16 chunks[kChunks];
-  loadChunks(p.x, whole, first, chunks);
-  const float scale = tensorFactor<type, word, general>(p);
-  const Scaler<type, general> scaled{p.scaling};
+  loadChunks(p.x, wholeChunks, first, chunks);
+  const float scale = tensorFactor<type, formatWord, anyRule>(p);
+  const Scaler<type, anyRule> scaler{p.scaling};
   const bool wantsAmax = p.amaxOut != nullptr;
   float largest = 0;
 #pragma unroll
   for (int i = 0; i < kChunks; ++i) {
     const int64_t index = first + i * kThreads;
     uint32_t codes[Thread::kWords];
-    encodeChunk<type, word>(chunks[i], [&](float x, int) { return scaled(x, scale); }, p.word, codes);
-    if (index < whole) storeCodes(p.rowwise + index * Thread::kWidth, codes, Thread::kWidth, true);
+    encodeChunk<type, formatWord>(chunks[i], [&](float x, int) { return scaler(x, scale); }, p.word, codes);
+    if (index < wholeChunks) storeCodes(p.rowwise + index * Thread::kWidth, codes, Thread::kWidth, true);
     if (wantsAmax) largest = largestOf<type>(chunks[i], largest);
   }
   if (const int64_t i = leftover<type>(count); i < count) {
     const float x = elementAt<type>(p.x, i);
-    p.rowwise[i] = static_cast<uint8_t>(encodeElement<word>(scaled(x, scale), p.word));
+    p.rowwise[i] = static_cast<uint8_t>(encodeElement<formatWord>(scaler(x, scale), p.word));
     largest = fmaxf(largest, fabsf(x));
   }
   if (wantsAmax) raiseAmax(p.amaxOut, largest);
 }
 
-// Produces a columnwise copy, with or without a rowwise one, or any copies together with column sums (`summed`). Each
+// Produces a columnwise copy, with or without a rowwise one, or any copies together with column sums (`withSums`). Each
 // block processes one tile. The first block processes the last tile, which the amax pass leaves in the L2 cache.
-template <Wide type, uint32_t word, bool whole, bool summed, bool general>
-__global__ void __launch_bounds__(kTileThreads, type == Wide::kF32 ? 2
-                                                : summed && whole  ? 4
-                                                                   : 3) quantizeTiled(const QuantizeTensorParams p) {
+template <Wide type, uint32_t formatWord, bool wholeChunks, bool withSums, bool anyRule>
+__global__ void __launch_bounds__(kTileThreads, type == Wide::kF32        ? 2
+                                                : withSums && wholeChunks ? 4
+                                                                          : 3)
+    quantizeTiled(const QuantizeTensorParams p) {
   using Thread = TileThread<type>;
-  __shared__ SumsFirst<CodeTile, summed> memory;
+  __shared__ SumsFirst<CodeTile, withSums> memory;
   CodeTile& tile = memory.rest;
   if (isNoop(p.noop)) return;
-  const uint32_t across = static_cast<uint32_t>(ceilDivide(p.columns, kTile));
+  const uint32_t tileColumns = static_cast<uint32_t>(ceilDivide(p.columns, kTile));
   const uint32_t block = gridDim.x - 1 - blockIdx.x;
-  const TileOrigin at = {p.rows, p.columns, int64_t{block / across} * kTile, int64_t{block % across} * kTile};
+  const TileOrigin origin = {p.rows, p.columns, int64_t{block / tileColumns} * kTile,
+                             int64_t{block % tileColumns} * kTile};
   Bytes16 chunks[Thread::kRows];
-  loadChunks<type, whole>(p.x, at, chunks);
-  const float scale = tensorFactor<type, word, general>(p);
-  const Scaler<type, general> scaled{p.scaling};
-  if constexpr (summed) sumTile<type>(memory.values, chunks, at, p.chunkSums);
+  loadChunks<type, wholeChunks>(p.x, origin, chunks);
+  const float scale = tensorFactor<type, formatWord, anyRule>(p);
+  const Scaler<type, anyRule> scaler{p.scaling};
+  if constexpr (withSums) sumTile<type>(memory.values, chunks, origin, p.chunkSums);
   float largest = 0;
 #pragma unroll
   for (int pass = 0; pass < Thread::kPasses; ++pass) {
@@ -144,14 +147,14 @@ __global__ void __launch_bounds__(kTileThreads, type == Wide::kF32 ? 2
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       const Bytes16& chunk = chunks[4 * pass + i];
-      encodeChunk<type, word>(chunk, [&](float x, int) { return scaled(x, scale); }, p.word, codes[i]);
-      if (p.rowwise != nullptr) storeRow<type, whole>(p.rowwise, at, 4 * pass + i, codes[i]);
+      encodeChunk<type, formatWord>(chunk, [&](float x, int) { return scaler(x, scale); }, p.word, codes[i]);
+      if (p.rowwise != nullptr) storeRow<type, wholeChunks>(p.rowwise, origin, 4 * pass + i, codes[i]);
       if (p.amaxOut != nullptr) largest = largestOf<type>(chunk, largest);
     }
     putTransposed<type>(tile, pass, codes);
   }
   __syncthreads();
-  if (!summed || p.columnwise != nullptr) storeColumns(p.columnwise, at, tile);
+  if (!withSums || p.columnwise != nullptr) storeColumns(p.columnwise, origin, tile);
   if (p.amaxOut != nullptr) raiseAmax(p.amaxOut, largest);
 }
 
@@ -163,35 +166,35 @@ uint32_t flatBlocks(int64_t count) {
   return static_cast<uint32_t>(std::max<int64_t>(ceilDivide(chunks, kThreads * kChunks), 1));
 }
 
-template <Wide type, uint32_t word, bool summed, bool general>
+template <Wide type, uint32_t formatWord, bool withSums, bool anyRule>
 void quantizeTiles(const QuantizeTensorParams& p, int64_t tiles, cudaStream_t stream) {
   const uint32_t blocks = static_cast<uint32_t>(tiles);
   if (p.columns % TileThread<type>::kWidth == 0) {
-    quantizeTiled<type, word, true, summed, general><<<blocks, kTileThreads, 0, stream>>>(p);
+    quantizeTiled<type, formatWord, true, withSums, anyRule><<<blocks, kTileThreads, 0, stream>>>(p);
   } else {
-    quantizeTiled<type, word, false, summed, general><<<blocks, kTileThreads, 0, stream>>>(p);
+    quantizeTiled<type, formatWord, false, withSums, anyRule><<<blocks, kTileThreads, 0, stream>>>(p);
   }
 }
 
-template <Wide type, uint32_t word, bool general>
+template <Wide type, uint32_t formatWord, bool anyRule>
 void quantize(const QuantizeTensorParams& p, cudaStream_t stream) {
   const int64_t tiles = ceilDivide(p.rows, kTile) * ceilDivide(p.columns, kTile);
-  if constexpr (type != Wide::kF32 && !general) {
-    if (p.chunkSums != nullptr && tiles > 0) return quantizeTiles<type, word, true, false>(p, tiles, stream);
+  if constexpr (type != Wide::kF32 && !anyRule) {
+    if (p.chunkSums != nullptr && tiles > 0) return quantizeTiles<type, formatWord, true, false>(p, tiles, stream);
   }
   if (p.columnwise == nullptr || tiles == 0) {
-    quantizeFlat<type, word, general><<<flatBlocks<type>(p.rows * p.columns), kThreads, 0, stream>>>(p);
+    quantizeFlat<type, formatWord, anyRule><<<flatBlocks<type>(p.rows * p.columns), kThreads, 0, stream>>>(p);
   } else {
-    quantizeTiles<type, word, false, general>(p, tiles, stream);
+    quantizeTiles<type, formatWord, false, anyRule>(p, tiles, stream);
   }
 }
 
-template <Wide type, uint32_t word>
+template <Wide type, uint32_t formatWord>
 void quantize(const QuantizeTensorParams& p, cudaStream_t stream) {
   if (p.rule == ScaleRule::kF32) {
-    quantize<type, word, false>(p, stream);
+    quantize<type, formatWord, false>(p, stream);
   } else {
-    quantize<type, word, true>(p, stream);
+    quantize<type, formatWord, true>(p, stream);
   }
 }
 

@@ -82,10 +82,10 @@ struct HadamardSpecials {
   // Returns output `column` as bf16. At least one value must be infinite or NaN; the finite values then do not affect it.
   __device__ uint32_t output(int column) const {
     // bit i says whether i and `column` have an odd number of common set bits
-    const uint32_t odd = (column & 1 ? 0xaaaau : 0) ^ (column & 2 ? 0xccccu : 0) ^ (column & 4 ? 0xf0f0u : 0) ^
-                         (column & 8 ? 0xff00u : 0);
-    const bool minus = (infinite & (negative ^ odd)) != 0;
-    const bool plus = (infinite & ~(negative ^ odd)) != 0;
+    const uint32_t oddMask = (column & 1 ? 0xaaaau : 0) ^ (column & 2 ? 0xccccu : 0) ^ (column & 4 ? 0xf0f0u : 0) ^
+                             (column & 8 ? 0xff00u : 0);
+    const bool minus = (infinite & (negative ^ oddMask)) != 0;
+    const bool plus = (infinite & ~(negative ^ oddMask)) != 0;
     return hasNaN || (minus && plus) ? 0x7fffu : minus ? 0xff80u : 0x7f80u;
   }
 };

@@ -202,7 +202,7 @@ __device__ inline uint32_t sumFp4(float low, float high, uint32_t random) {
   return pair + 2 * random;
 }
 
-// Packs eight codes from four results of sumFp4, which have the codes of elements 0 and 2, 4 and 6, 1 and 3, 5 and 7.
+// Packs eight codes from four results of sumFp4, with the codes of elements 0 and 2, 4 and 6, 1 and 3, 5 and 7.
 __device__ inline uint32_t packFp4(const uint32_t (&sums)[4]) {
   // each 32-bit word has one code in the upper half of each byte: word 0 has the even elements, word 1 the odd ones
   uint32_t codes[2];

@@ -36,7 +36,7 @@ __device__ void maxAcross(float& a, float& b, int first) {
   }
 }
 
-// The scales of one row in kWide adjacent tiles, 4 bytes for each tile.
+// The scales of one row in kJoinedTiles adjacent tiles, 4 bytes for each tile.
 using WideWord = uint4;
 
 // max |x| of the 16x16 blocks of a tile, NaN ignored. quantizeRows computes it for quantizeColumns. A negative sign (-0
@@ -66,21 +66,21 @@ struct RowBlocks {
 
 // Encodes and stores a thread's two blocks of copy 0 (rowwise) or 1 (columnwise). Returns the codes of its two scales in the low
 // half, and the next lane's in the high half. All 32 lanes of the warp must call it.
-template <Fp4Rounding rounding, bool whole, Wide type>
+template <Fp4Rounding rounding, bool fullTiles, Wide type>
 __device__ uint32_t quantizeBlocks(const QuantizeNvfp4Params& p, const Nvfp4Copy& to, int copy,
                                    const Nvfp4Scaling& scaling, Fp4Block<type> (&x)[2], const float (&amaxes)[2],
-                                   const float (&bounds)[2], const Place& place) {
+                                   const float (&bounds)[2], const OutputPosition& position) {
   const TwoLevel scales[2] = {scaling.scale(copy, amaxes[0]), scaling.scale(copy, amaxes[1])};
   const uint32_t pair = scales[0].code | scales[1].code << 8;
   const uint32_t four = pair | __shfl_xor_sync(kFullMask, pair, 1) << 16;
-  if (!whole && place.inside == 0) return four;
+  if (!fullTiles && position.inside == 0) return four;
   uint2 codes[2];
   // draws of full tiles have 32-bit numbers
-  const int64_t block = whole ? static_cast<uint32_t>(place.word) >> 1 : place.word >> 1;
+  const int64_t block = fullTiles ? static_cast<uint32_t>(position.word) >> 1 : position.word >> 1;
   if constexpr (rounding == Fp4Rounding::kGiven) {
     const uint32_t* words = to.words + block * kFp4Block;
     codes[0] = encodeFp4(x[0], scales[0].multiplier, words);
-    codes[1] = encodeFp4(x[1], scales[1].multiplier, place.inside > kFp4Block ? words + kFp4Block : nullptr);
+    codes[1] = encodeFp4(x[1], scales[1].multiplier, position.inside > kFp4Block ? words + kFp4Block : nullptr);
   } else if constexpr (rounding == Fp4Rounding::kPart) {
     const int64_t first = drawInWhole(p.part, p.rows, p.columns, copy, block);
     const int64_t second = drawInWhole(p.part, p.rows, p.columns, copy, block + 1);
@@ -88,49 +88,51 @@ __device__ uint32_t quantizeBlocks(const QuantizeNvfp4Params& p, const Nvfp4Copy
   } else {
     codesOf<rounding == Fp4Rounding::kOwn>(x, bounds, scales, {block, block + 1}, copy, p.random, codes);
   }
-  if constexpr (whole) {
-    storeFp4(to.codes, place.word, codes);
+  if constexpr (fullTiles) {
+    storeFp4(to.codes, position.word, codes);
   } else {
-    storeFp4(to.codes, place.word, codes, place.inside > kFp4Block);
+    storeFp4(to.codes, position.word, codes, position.inside > kFp4Block);
   }
   return four;
 }
 
 // Stores the scales of a thread's two blocks. If `areWords`, the first of two lanes stores the scales of both, as a
 // 32-bit word.
-template <bool whole>
-__device__ void storeScales(const Nvfp4Copy& to, bool areWords, bool isFirst, const Place& place, uint32_t four) {
-  if (!whole && place.inside == 0) return;
-  uint8_t* at = static_cast<uint8_t*>(to.scales.data) + place.scale;
-  if (whole || areWords) {
-    if (isFirst) *reinterpret_cast<uint32_t*>(at) = four;
+template <bool fullTiles>
+__device__ void storeScales(const Nvfp4Copy& to, bool areWords, bool isFirst, const OutputPosition& position,
+                            uint32_t four) {
+  if (!fullTiles && position.inside == 0) return;
+  uint8_t* scaleAddress = static_cast<uint8_t*>(to.scales.data) + position.scale;
+  if (fullTiles || areWords) {
+    if (isFirst) *reinterpret_cast<uint32_t*>(scaleAddress) = four;
     return;
   }
-  at[0] = static_cast<uint8_t>(four);
-  if (place.inside > kFp4Block) at[to.scales.swizzled ? 1 : to.scales.blockStride] = static_cast<uint8_t>(four >> 8);
+  scaleAddress[0] = static_cast<uint8_t>(four);
+  if (position.inside > kFp4Block)
+    scaleAddress[to.scales.swizzled ? 1 : to.scales.blockStride] = static_cast<uint8_t>(four >> 8);
 }
 
-template <Wide type, Fp4Rounding rounding, bool whole>
+template <Wide type, Fp4Rounding rounding, bool fullTiles>
 __device__ void quantizeRows(const QuantizeNvfp4Params& p, const Fp4Tile<type>& tile, const Nvfp4Scaling& scaling,
-                             const Fp4RowItem<type>& item, const Strips& strips, int beside, const Place& place,
-                             SquareAmaxes& squares) {
+                             const Fp4RowItem<type>& item, const Strips& strips, int remainingInRow,
+                             const OutputPosition& position, SquareAmaxes& squares) {
   __shared__ WideWord words[kFp4Rows];
-  RowBlocks<type> blocks(tile, item, !whole && p.square, squares);
+  RowBlocks<type> blocks(tile, item, !fullTiles && p.square, squares);
   const uint32_t four =
-      quantizeBlocks<rounding, whole>(p, p.rowwise, 0, scaling, blocks.x, blocks.amaxes, blocks.bounds, place);
+      quantizeBlocks<rounding, fullTiles>(p, p.rowwise, 0, scaling, blocks.x, blocks.amaxes, blocks.bounds, position);
   const bool isFirst = item.block == 0;
-  if (strips.wide == 1) return storeScales<whole>(p.rowwise, strips.rowWords, isFirst, place, four);
+  if (strips.tilesWide == 1) return storeScales<fullTiles>(p.rowwise, strips.rowWords, isFirst, position, four);
   if (!isFirst) return;
-  reinterpret_cast<uint32_t*>(words + item.row)[kWide - 1 - beside] = four;
-  if (beside > 0) return;
-  *reinterpret_cast<WideWord*>(static_cast<uint8_t*>(p.rowwise.scales.data) + place.scale) = words[item.row];
+  reinterpret_cast<uint32_t*>(words + item.row)[kJoinedTiles - 1 - remainingInRow] = four;
+  if (remainingInRow > 0) return;
+  *reinterpret_cast<WideWord*>(static_cast<uint8_t*>(p.rowwise.scales.data) + position.scale) = words[item.row];
 }
 
 // Quantizes the columns of a tile. If blocks are square, quantizeRows must have run before.
-template <Wide type, Fp4Rounding rounding, bool transforms, bool whole>
+template <Wide type, Fp4Rounding rounding, bool transforms, bool fullTiles>
 __device__ void quantizeColumns(const QuantizeNvfp4Params& p, const Fp4Tile<type>& tile, const Nvfp4Scaling& scaling,
                                 const ColumnTransform<transforms && kHadamardByMma>& transform,
-                                const Fp4ColumnItem<type>& item, const Strips& strips, const Place& place,
+                                const Fp4ColumnItem<type>& item, const Strips& strips, const OutputPosition& position,
                                 const SquareAmaxes& squares) {
   Fp4Block<type> x[2];
 #pragma unroll
@@ -144,7 +146,7 @@ __device__ void quantizeColumns(const QuantizeNvfp4Params& p, const Fp4Tile<type
   }
   float amaxes[2];
   float bounds[2];
-  if (!whole && !transforms && p.square) {
+  if (!fullTiles && !transforms && p.square) {
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       const float amax = squares[item.line + i][item.column / kFp4Block];
@@ -156,8 +158,8 @@ __device__ void quantizeColumns(const QuantizeNvfp4Params& p, const Fp4Tile<type
   } else {
     canonicalizeNaN(x, amaxes, bounds);
   }
-  const uint32_t four = quantizeBlocks<rounding, whole>(p, p.columnwise, 1, scaling, x, amaxes, bounds, place);
-  storeScales<whole>(p.columnwise, strips.columnWords, item.line % 4 == 0, place, four);
+  const uint32_t four = quantizeBlocks<rounding, fullTiles>(p, p.columnwise, 1, scaling, x, amaxes, bounds, position);
+  storeScales<fullTiles>(p.columnwise, strips.columnWords, item.line % 4 == 0, position, four);
 }
 
 // Tiles in shared memory. With two, one is loaded while the other is quantized.
@@ -168,52 +170,53 @@ template <Wide type>
 constexpr int kResident = type == Wide::kF32 ? 3 : 4;
 
 // Each block processes a vertical strip of tiles from the bottom of the source to its top, because the amax pass leaves
-// the bottom in the L2 cache. `whole` says that isWhole holds.
-template <Wide type, Fp4Rounding rounding, bool transforms, bool whole>
+// the bottom in the L2 cache. `fullTiles` says that isWhole holds.
+template <Wide type, Fp4Rounding rounding, bool transforms, bool fullTiles>
 __global__ void __launch_bounds__(kFp4Threads, kResident<type>)
     quantizeNvfp4(const QuantizeNvfp4Params p, const __grid_constant__ Strips strips) {
   __shared__ Fp4Tile<type> stages[kStages<type>];
   __shared__ Nvfp4Scaling scaling;
   __shared__ SquareAmaxes squares;
   if (isNoop(p.noop)) return awaitPrevious();
-  const int64_t column = int64_t{blockIdx.x % strips.across} * (strips.wide * kFp4Columns);
-  const uint32_t lowest = static_cast<uint32_t>(ceilDivide(p.rows, kFp4Rows)) - 1 - blockIdx.x / strips.across;
+  const int64_t column = int64_t{blockIdx.x % strips.stripCount} * (strips.tilesWide * kFp4Columns);
+  const uint32_t lowest = static_cast<uint32_t>(ceilDivide(p.rows, kFp4Rows)) - 1 - blockIdx.x / strips.stripCount;
   const int64_t row = int64_t{lowest} * kFp4Rows;
   typename Fp4Tile<type>::Loader loader(p.x, p.rows, p.columns, row, column);
-  int left = static_cast<int>(lowest / strips.each + 1) * strips.wide - 1;
+  int remaining = static_cast<int>(lowest / strips.blocksPerStrip + 1) * strips.tilesWide - 1;
   int stage = 0;
-  loader.start(stages[stage], strips.step(left).elements);
+  loader.start(stages[stage], strips.step(remaining).elements);
   awaitPrevious();
   scaling.start(p);
   const ColumnTransform<transforms && kHadamardByMma> transform(p.signs);
   const Fp4RowItem<type> rowItem;
-  Place rowwise = rowPlace(p, row + rowItem.row, column + rowItem.block * kFp4Block);
+  OutputPosition rowwise = rowPosition(p, row + rowItem.row, column + rowItem.block * kFp4Block);
   const Fp4ColumnItem<type> columnItem;
-  Place columnwise = columnPlace(p, row + columnItem.line * kFp4Block, column + columnItem.column);
+  OutputPosition columnwise = columnPosition(p, row + columnItem.line * kFp4Block, column + columnItem.column);
 #pragma unroll 1
-  for (; left >= 0; --left) {
-    const Step& step = strips.step(left);
+  for (; remaining >= 0; --remaining) {
+    const Step& step = strips.step(remaining);
     // also waits until all threads have finished with the previous tile
     Fp4Tile<type>::wait();
-    if (kStages<type> == 2 && left > 0) loader.start(stages[stage ^ 1], strips.step(left - 1).elements);
+    if (kStages<type> == 2 && remaining > 0) loader.start(stages[stage ^ 1], strips.step(remaining - 1).elements);
     const Fp4Tile<type>& tile = stages[stage];
-    if (whole || p.rowwise.codes != nullptr) {
-      quantizeRows<type, rounding, whole>(p, tile, scaling, rowItem, strips, strips.beside(left), rowwise, squares);
+    if (fullTiles || p.rowwise.codes != nullptr) {
+      quantizeRows<type, rounding, fullTiles>(p, tile, scaling, rowItem, strips, strips.remainingInRow(remaining),
+                                              rowwise, squares);
       rowwise.advance(step.rowwise);
     } else if (!transforms && p.square) {
       RowBlocks<type>(tile, rowItem, p.square, squares);
     }
-    if (whole || p.columnwise.codes != nullptr) {
-      if (!whole && !transforms && p.square) __syncthreads();
-      quantizeColumns<type, rounding, transforms, whole>(p, tile, scaling, transform, columnItem, strips, columnwise,
-                                                         squares);
+    if (fullTiles || p.columnwise.codes != nullptr) {
+      if (!fullTiles && !transforms && p.square) __syncthreads();
+      quantizeColumns<type, rounding, transforms, fullTiles>(p, tile, scaling, transform, columnItem, strips,
+                                                             columnwise, squares);
       columnwise.advance(step.columnwise);
     }
     if constexpr (kStages<type> == 2) {
       stage ^= 1;
     } else {
       __syncthreads();
-      if (left > 0) loader.start(stages[stage], strips.step(left - 1).elements);
+      if (remaining > 0) loader.start(stages[stage], strips.step(remaining - 1).elements);
     }
   }
 }
@@ -231,18 +234,22 @@ void launchStrips(const QuantizeNvfp4Params& p, cudaStream_t stream) {
   const int64_t tiles = ceilDivide(p.rows, kFp4Rows) * ceilDivide(p.columns, kFp4Columns);
   // about three times the number of resident blocks, for load balance
   constexpr int kBlocks = 3 * kResident<type>;
-  const int wide = canBeWide(p) && fillingGrid(tiles / kWide, kBlocks) < tiles / kWide ? kWide : 1;
-  const uint32_t across = static_cast<uint32_t>(ceilDivide(p.columns, wide * kFp4Columns));
-  const uint32_t each = static_cast<uint32_t>(ceilDivide(fillingGrid(tiles / wide, kBlocks), across));
-  const Strips strips(p, wide, across, each);
+  const int tilesWide =
+      canJoinTiles(p) && fillingGrid(tiles / kJoinedTiles, kBlocks) < tiles / kJoinedTiles ? kJoinedTiles : 1;
+  const uint32_t stripCount = static_cast<uint32_t>(ceilDivide(p.columns, tilesWide * kFp4Columns));
+  const uint32_t blocksPerStrip =
+      static_cast<uint32_t>(ceilDivide(fillingGrid(tiles / tilesWide, kBlocks), stripCount));
+  const Strips strips(p, tilesWide, stripCount, blocksPerStrip);
   constexpr bool kIsFast = type == Wide::kBf16 && (rounding == Fp4Rounding::kNearest || rounding == Fp4Rounding::kOwn);
   if constexpr (kIsFast) {
     if (isWhole(p, strips)) {
-      launchPdl(quantizeNvfp4<type, rounding, transforms, true>, across * each, kFp4Threads, 0, stream, p, strips);
+      launchPdl(quantizeNvfp4<type, rounding, transforms, true>, stripCount * blocksPerStrip, kFp4Threads, 0, stream, p,
+                strips);
       return;
     }
   }
-  launchPdl(quantizeNvfp4<type, rounding, transforms, false>, across * each, kFp4Threads, 0, stream, p, strips);
+  launchPdl(quantizeNvfp4<type, rounding, transforms, false>, stripCount * blocksPerStrip, kFp4Threads, 0, stream, p,
+            strips);
 }
 
 }  // namespace

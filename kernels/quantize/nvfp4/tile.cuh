@@ -263,11 +263,11 @@ struct Fp4ColumnItem {
                                      : 16 * Tile::at(firstRow(2 * kFp4Block), column / 8));
 
   // Returns the tile row whose address this lane passes to the first loadDown (ldmatrix.x4). The four lanes of a column
-  // read four blocks, which start `apart` rows apart. Matrix j holds rows 2j and 2j + 1 of each of these blocks. Lanes
+  // read four blocks, which start `blockDistance` rows apart. Matrix j holds rows 2j and 2j + 1 of each of these blocks. Lanes
   // 8j to 8j + 7 pass the addresses of its 8 rows.
-  __device__ static int firstRow(int apart) {
+  __device__ static int firstRow(int blockDistance) {
     const int lane = threadIdx.x % 32;
-    return lane % 8 / 2 * apart + lane / 8 * 2 + lane % 2;
+    return lane % 8 / 2 * blockDistance + lane / 8 * 2 + lane % 2;
   }
 };
 
