@@ -108,9 +108,9 @@ const checkAim = optionsOf<CorpusAim>(
 /** Accepts an array of two values that satisfy `each`. */
 function pairOf(each: Domain): Domain {
   const what = "an array of two operands";
-  return (user, name, value) => {
-    const pair = ownList(user, name, value, (one, i) => each(user, `${name}[${i}]`, one), what);
-    if (pair.length !== 2) throw outside(user, name, value, what);
+  return (caller, name, value) => {
+    const pair = ownList(caller, name, value, (one, i) => each(caller, `${name}[${i}]`, one), what);
+    if (pair.length !== 2) throw outside(caller, name, value, what);
     return pair;
   };
 }
@@ -122,19 +122,21 @@ const elements = optionsOf<Elements>({
 const ofSpec = optionsOf<Extract<CorpusOperand, { spec: QuantizeSpec }>>({ spec: needed(anything) });
 
 /** Returns a copy of an operand of a corpus. Throws `ArgumentError` for anything else. */
-function checkOperand(user: string, name: string, value: unknown): CorpusOperand {
+function checkOperand(caller: string, name: string, value: unknown): CorpusOperand {
   if (hasSpec(value)) {
-    const spec = requireSpec(ofSpec(user, value, name).spec);
+    const spec = requireSpec(ofSpec(caller, value, name).spec);
     if (tensorScaleRole(spec.scaleRule) === "divisor")
       throw new ArgumentError(
-        `${user}: ${name}.spec has scaleRule ${spec.scaleRule}, whose scale of the tensor divides; products take others`,
+        `${caller}: ${name}.spec has scaleRule ${spec.scaleRule}, whose scale of the tensor divides; products take others`,
       );
     return { spec };
   }
-  const ownElements = elements(user, value as Elements, name);
+  const ownElements = elements(caller, value as Elements, name);
   const { dtype, tile } = ownElements;
   if (tile !== undefined && dtype !== "e4m3" && dtype !== "e5m2")
-    throw new ArgumentError(`${user}: ${name} is ${dtype} with tile ${tile}; only e4m3 and e5m2 have scales`);
+    throw new ArgumentError(
+      `${caller}: ${name} is ${dtype} with tile ${tile}; only e4m3 and e5m2 have scales`,
+    );
   return ownElements;
 }
 

@@ -83,10 +83,10 @@ const checkInputs = optionsOf<Inputs>(byOperation(instance(fc.Arbitrary, "an arb
 const someValues = listOf(anything);
 
 /** The domain of the supported fields of one operation. */
-export const supportedFields: Domain = (user, name, value) => {
-  const fields = membersOfPlain(user, name, value);
-  if (!fields) throw outside(user, name, value, "lists of values by field");
-  return Object.fromEntries(fields.map(([key, list]) => [key, someValues(user, `${name}.${key}`, list)]));
+export const supportedFields: Domain = (caller, name, value) => {
+  const fields = membersOfPlain(caller, name, value);
+  if (!fields) throw outside(caller, name, value, "lists of values by field");
+  return Object.fromEntries(fields.map(([key, list]) => [key, someValues(caller, `${name}.${key}`, list)]));
 };
 
 const checkSupported = optionsOf<SupportedInputs>(byOperation(supportedFields));

@@ -31,11 +31,11 @@ const SHOWN = 24;
 const elementType = dtypeOf(DTYPES);
 
 /** Throws `DTypeError` if the kind of array does not match the dtype. */
-export function requireKind(user: string, name: string, dtype: DType, data: unknown): void {
+export function requireKind(caller: string, name: string, dtype: DType, data: unknown): void {
   const [kind, arrayName] = [kindOf(data), arrayOf(dtype)];
   if (kind === arrayName) return;
   const description = kind ? `a ${kind}` : describe(data);
-  throw new DTypeError(`${user}: ${name} is ${description}; ${dtype} takes a ${arrayName}`);
+  throw new DTypeError(`${caller}: ${name} is ${description}; ${dtype} takes a ${arrayName}`);
 }
 
 /**

@@ -54,12 +54,12 @@ function rowLosses({ logits, targets, ...options }: CrossEntropyCase): oracle.Cr
 /** The results of the forward pass. */
 function forward(input: CrossEntropyCase) {
   const rows = rowLosses(input);
-  const each = (pick: (row: oracle.CrossEntropy) => number): PlainTensor<"f32"> =>
+  const valuesOfRows = (pick: (row: oracle.CrossEntropy) => number): PlainTensor<"f32"> =>
     rounded("f32", [rows.length], rows.map(pick));
   return {
-    loss: each(({ loss }) => loss),
-    maximum: each(({ maximum }) => maximum),
-    total: each(({ total }) => total),
+    loss: valuesOfRows(({ loss }) => loss),
+    maximum: valuesOfRows(({ maximum }) => maximum),
+    total: valuesOfRows(({ total }) => total),
   };
 }
 

@@ -37,7 +37,7 @@ interface Arrays {
   readonly numbers: Readonly<Record<string, number>>;
   /** The bytes of each array. */
   readonly bytes: Readonly<Record<string, bigint>>;
-  /** The numbers with a maximum that sizes of empty arrays may exceed, each with its maximum. */
+  /** Numbers that have a maximum, each with it. The sizes of empty arrays may exceed the maximum. */
   readonly limits?: readonly (readonly [number | bigint, number])[];
 }
 

@@ -148,7 +148,7 @@ function valuesOf(args: object): Values {
 }
 
 /**
- * Describes what is wrong with the value of one slot; undefined if it is right. A temporary tensor may replace a tensor; its
+ * Describes the fault of the value of one slot; undefined if the value is right. A temporary tensor may replace a tensor; its
  * address is not in `values`.
  */
 function mistakeIn(
@@ -181,7 +181,7 @@ class Watched extends PassingBackend {
   }
 }
 
-/** The addon, with `noted` called before each operation. */
+/** The addon, with `onCall` called before each operation. */
 function recordedAddon(
   addon: AddonExports,
   onCall: (name: string, slots: Float64Array) => void,

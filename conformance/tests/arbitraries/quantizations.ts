@@ -34,7 +34,7 @@ function everythingTold(name: BlockFormatName, noops: readonly (number | undefin
   );
 }
 
-/** The options of a quantization, those of the spec included, as one flat object. */
+/** The options of a quantization, including the options of the spec, as one flat object. */
 function flattenOptions({ spec, ...rest }: ToldSpec): Readonly<Record<string, unknown>> {
   return { ...spec, ...rest };
 }

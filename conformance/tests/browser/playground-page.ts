@@ -1,4 +1,4 @@
-/** The playground as `npm run playground` builds it, in a folder of its own, and pages that show it. */
+/** The playground as `npm run playground` builds it, in a separate folder, and pages that show it. */
 import { mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { createServer } from "node:http";
 import type { AddressInfo } from "node:net";

@@ -110,8 +110,11 @@ describe("arguments", () => {
       );
       const { name } = callable;
       const unknownFunctions = [...refusals.refusingFunctions].filter(
-        (user) =>
-          !name.includes(".") && user !== name && callables.has(user) && !SPEAKS_FOR[name]?.includes(user),
+        (caller) =>
+          !name.includes(".") &&
+          caller !== name &&
+          callables.has(caller) &&
+          !SPEAKS_FOR[name]?.includes(caller),
       );
       expect([...refusals.unnamedArguments], `arguments of ${name} that errors do not name`).toEqual([]);
       expect(unknownFunctions, `functions that errors of ${name} name instead of it`).toEqual([]);

@@ -94,8 +94,8 @@ describe("inverses", () => {
       fc.property(cases, ({ spec, shape, direction, to, seed }) => {
         using _scope = new Scope();
         const usage = { rowwise: direction === "rowwise", columnwise: direction === "columnwise" };
-        const ops = new SpecQuantizer(spec, { ...usage, scaleLayout: "logical" });
-        const quantizedTensor = ops.makeEmpty(backend(), shape);
+        const quantizer = new SpecQuantizer(spec, { ...usage, scaleLayout: "logical" });
+        const quantizedTensor = quantizer.makeEmpty(backend(), shape);
         const copy = quantizedTensor.copy(direction);
         const { scaleType, scaleShape } = copyGeometry(spec, asMatrix(shape), direction, "logical");
         const scales = fromCodes(scaleType, scaleShape, words(seed, elementCount(scaleShape)));
@@ -103,7 +103,7 @@ describe("inverses", () => {
         const relaidCopy = { ...copy, scaleInv: relayoutScales(quantizedTensor, direction, to) };
         const relaidTensor = new QuantizedTensor({
           ...quantizedTensor,
-          ops,
+          ops: quantizer,
           scaleLayout: to,
           [direction]: relaidCopy,
         });

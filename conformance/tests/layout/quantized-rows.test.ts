@@ -65,7 +65,7 @@ interface Case {
 }
 
 /** Stochastic quantizations have rows in multiples of 16, as the random bits of a part of a matrix require. */
-function aCase(specs: fc.Arbitrary<QuantizeSpec>): fc.Arbitrary<Case> {
+function caseOf(specs: fc.Arbitrary<QuantizeSpec>): fc.Arbitrary<Case> {
   return fc.tuple(specs, usage()).chain(([spec, copies]) => {
     const step = spec.stochastic ? roundUp(blockOf(spec, copies), 16) : blockOf(spec, copies);
     const { multiple } = BLOCK_FORMATS[spec.quantizer];
@@ -77,7 +77,7 @@ function aCase(specs: fc.Arbitrary<QuantizeSpec>): fc.Arbitrary<Case> {
       .chain(([count, extraRows, a, b, unitsOfColumns]) => {
         const rows = count * step + extraRows;
         const bounds = [...Array.from({ length: count + 1 }, (_, i) => i * step), rows];
-        const [lowBound, q] = [a, b].map((index) => bounds[index % bounds.length] as number) as [
+        const [bound, otherBound] = [a, b].map((index) => bounds[index % bounds.length] as number) as [
           number,
           number,
         ];
@@ -86,8 +86,8 @@ function aCase(specs: fc.Arbitrary<QuantizeSpec>): fc.Arbitrary<Case> {
           copies: fc.constant(copies),
           layout: scaleLayout(spec),
           x: sourceType(spec).chain((dtype) => wideTensor([rows, unitsOfColumns * multiple], { dtype })),
-          start: fc.constant(Math.min(lowBound, q)),
-          end: fc.constant(Math.max(lowBound, q)),
+          start: fc.constant(Math.min(bound, otherBound)),
+          end: fc.constant(Math.max(bound, otherBound)),
         });
       });
   });
@@ -109,7 +109,7 @@ function rowsOf<D extends WideDType>(x: PlainTensor<D>, start: number, end: numb
   return fromCodes(x.dtype, [end - start, columns], codes);
 }
 
-const anyCase = aCase(quantizeSpec());
+const anyCase = caseOf(quantizeSpec());
 
 /** Both copies have an amax for each of their lines: rows of the rowwise copy, columns of the columnwise copy. */
 const AMAXES_OF_LINES: Case = {
@@ -144,7 +144,7 @@ describe("rows of a quantized tensor", () => {
         const fullQuantizer = new SpecQuantizer(spec, { ...copies, scaleLayout: layout }, inputs);
         const expected = downloadQuantized(fullQuantizer.quantize(upload(backend(), rowsOf(x, start, end))));
         const actual = downloadQuantized(sliceRows(quantizedTensor, start, end));
-        // scales and amaxes of columns stay those of the full tensor
+        // scales and amaxes of columns stay the ones of the full tensor
         const isOfColumns = isLineWide(spec.tile) || spec.rowScaled;
         for (const answer of [actual, expected])
           for (const name of Object.keys(answer))
@@ -215,7 +215,7 @@ describe("rows of a quantized tensor", () => {
   it("give the columnwise copy that the full tensor gives", () => {
     const derivable = specAmong(QUANTIZERS, (spec) => underivable(spec, 1) === undefined);
     fc.assert(
-      fc.property(aCase(derivable as fc.Arbitrary<QuantizeSpec>), (testCase) => {
+      fc.property(caseOf(derivable as fc.Arbitrary<QuantizeSpec>), (testCase) => {
         using _scope = new Scope();
         const { t: quantizedTensor } = quantizeCase({
           ...testCase,

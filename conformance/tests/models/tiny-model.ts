@@ -294,7 +294,7 @@ function ropeFactors(config: TinyModel["config"]): readonly (readonly [string, T
   return [["rope_freqs.weight", { shape: [width / 2], values }]];
 }
 
-/** Stacks the matrices of all experts of a projection into one tensor. Other tensors stay as they are. */
+/** Stacks the matrices of all experts of a projection into one tensor. Other tensors stay unchanged. */
 function stackExperts(tensors: TinyModel["tensors"]): ReadonlyMap<string, TinyTensor> {
   const result = new Map<string, TinyTensor>();
   for (const [name, { shape, values }] of tensors) {

@@ -52,7 +52,7 @@ const ALL = covering(
 
 type Case = (typeof ALL)[number];
 
-/** A short run tests a sample of the composed layers, and of rows that differ from another row only in a result. */
+/** A short run tests only a sample of the composed layers, and of the rows that differ from another row only in a result. */
 const CASES = testedCases(
   ALL,
   ({ layer }) => moduleRow(layer),

@@ -103,7 +103,7 @@ const keysOf = (attentionCase: Case): number =>
     ? QUERIES
     : KEYS;
 
-/** The arguments of a case: options of the module and of the call, and those of the function. */
+/** The arguments of a case: options of the module and of the call, and arguments of the function. */
 function argumentsOf(attentionCase: Case) {
   const [causal, padding, fixed] = MASKS[attentionCase.mask];
   const isThd = attentionCase.format === "thd";

@@ -123,7 +123,7 @@ async function run(b: Backend, row: Case, group: ProcessGroup | undefined): Prom
   const scales = snapshots.map(([, state]) => state.snapshotSync());
   layer.dispose();
   expertBias.dispose();
-  // the states of fc1's experts, then those of fc2's
+  // the states of fc1's experts, then the states of fc2's experts
   const half = scales.length / 2;
   return {
     tokens: observations,
@@ -171,7 +171,7 @@ it("each row meets its expert in the order of one rank; its result and gradient 
   const law = async (locals: number, counts: readonly (readonly number[])[]): Promise<void> => {
     using _ = new Scope();
     const ranks = counts.length;
-    // each row has a value of its own
+    // each row has a different value
     const rowsOf = counts.map((sent, rank) =>
       sent.flatMap((count, expert) =>
         Array.from({ length: count }, (_, i) => ({ expert, value: 1 + rank * 1000 + expert * 10 + i })),

@@ -7,8 +7,8 @@ import {
   DIVIDED_LAYER_RECIPE_NAMES,
   ROW_SCALED,
 } from "../harness/step/library-recipes.js";
-import { parallelCase, ranked } from "./tensor-parallel/case.js";
-import { assertShared } from "./tensor-parallel/law.js";
+import { parallelCase, resultsOfRank } from "./tensor-parallel/case.js";
+import { assertRanksAgree } from "./tensor-parallel/law.js";
 import { useRanks } from "./tensor-parallel/ranks.js";
 
 /** The datapaths to test. The oracle takes about ten times as long for Hopper's. */
@@ -29,7 +29,7 @@ describe.each(DATAPATHS)("on the datapath $datapath", ({ datapath, most: maxRank
   )("%s: any layer, size and number of ranks", async (name) => {
     await fc.assert(
       fc.asyncProperty(parallelCase(maxRanks, [name]), (parallelCase) =>
-        assertShared(parallelCase, groups(parallelCase.ranks), datapath),
+        assertRanksAgree(parallelCase, groups(parallelCase.ranks), datapath),
       ),
       {
         // the oracle takes long for products with 128 x 128 blocks
@@ -43,7 +43,7 @@ describe.each(DATAPATHS)("on the datapath $datapath", ({ datapath, most: maxRank
     const dividedCases = parallelCase(maxRanks, [ROW_SCALED]).filter(({ ranks }) => ranks > 1);
     await fc.assert(
       fc.asyncProperty(dividedCases, async (parallelCase) => {
-        const results = groups(parallelCase.ranks).map(async (group) => ranked(parallelCase, group));
+        const results = groups(parallelCase.ranks).map(async (group) => resultsOfRank(parallelCase, group));
         for (const result of await Promise.allSettled(results))
           expect(result).toMatchObject({ status: "rejected", reason: { code: "ARGUMENT" } });
       }),

@@ -139,7 +139,7 @@ describe("a replay", () => {
 });
 
 describe("a capture", () => {
-  /** Captures `body`, which must throw `error` and leave no memory behind. */
+  /** Captures `body`, which must throw `error` and leave no memory allocated. */
   function expectRefusal(body: () => unknown, error: new (...args: never[]) => Error): void {
     const useBefore = backend.memoryUse();
     {

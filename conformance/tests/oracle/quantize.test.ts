@@ -190,7 +190,7 @@ describe("block FP8", () => {
   });
 
   it("gives INT4 codes in two's complement under amax / 7, and -8 under half of the range", () => {
-    // 14 / 7 = 2: -14 is -7, 1 a tie to 0, 3 a tie to 2, -2 is -1; the short last group has a scale of its own
+    // 14 / 7 = 2: -14 is -7, 1 a tie to 0, 3 a tie to 2, -2 is -1; the short last group has a separate scale
     const firstBlock = [14, -14, 1, 3, -2, NAN, ...new Array<number>(26).fill(0)];
     const copy = rowwise([...firstBlock, -7, 3.5], { quantizer: "int4-group", tile: "1x32" });
     expect(copy.scale).toEqual([bitsOf(2), bitsOf(1)]);
@@ -309,7 +309,7 @@ describe("NVFP4", () => {
     const codes = [7, 5, 0xb, ...new Array<number>(13).fill(0)];
     expect([...(r?.codes ?? [])]).toEqual([...codes, ...codes]);
     expect(columnwise?.amaxes?.map(fromBits)).toEqual([6, 3, 1.5, ...new Array<number>(13).fill(0)]);
-    // each column has a block of its own: 6 and 0.75, 3 and 0.375, -1.5 and -0.1875 are all its amax and an eighth of it
+    // each column is a block: 6 and 0.75, 3 and 0.375, -1.5 and -0.1875 are all its amax and an eighth of it
     expect(columnwise?.scale.slice(0, 4)).toEqual([0x7e, 0x7e, 0x7e, 0]);
     expect(
       [0, 1, 2].map((line) => [...(columnwise?.codes.subarray(16 * line, 16 * line + 2) ?? [])]),

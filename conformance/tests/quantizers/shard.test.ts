@@ -185,7 +185,7 @@ function slice(x: PlainTensor, plan: Drawn, rank: number, isTransposed: boolean)
   );
 }
 
-/** Fails unless the codes and scales of every rank's part are slices of those of the whole tensor. */
+/** Fails unless the codes and scales of every rank's part are slices of the codes and scales of the full tensor. */
 async function requireSlices(plan: Drawn): Promise<void> {
   const values = valuesOf(plan);
   const members = groups(plan.ranks);

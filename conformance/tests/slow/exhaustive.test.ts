@@ -46,7 +46,7 @@ function recordedResults(): Result[] {
   return existsSync(RESULTS) ? (JSON.parse(readFileSync(RESULTS, "utf8")) as Result[]) : [];
 }
 
-/** Adds a result to those of earlier runs. */
+/** Adds a result to the results of earlier runs. */
 function record(result: Result): void {
   const otherResults = recordedResults().filter((otherResult) => !sameEncoding(otherResult, result));
   const orderedResults = ENCODINGS.flatMap((encoding) =>

@@ -121,7 +121,7 @@ describe("the backward pass", () => {
             return;
           }
           // computes the expected gradients with plain numbers: visits the nodes in reverse and adds each node's
-          // gradients to those of its inputs
+          // gradients to the gradients of its inputs
           const expected = nodes.map(() => 0);
           const reachedNodes = new Set([nodes.length - 1]);
           expected[nodes.length - 1] = 1;

@@ -223,7 +223,7 @@ describe("a hook of a leaf", () => {
         using _ = new Scope();
         const x = new Variable(tensor(backend(), [1]), true);
         const handles: HookHandle[] = [];
-        // the numbers of the registered hooks in order, and of those that a pass calls
+        // the numbers of the registered hooks in order, and the numbers of the hooks that a pass calls
         let registeredHooks: number[] = [];
         let calledHooks: number[] = [];
         const remove = (number: number): void => {

@@ -319,7 +319,7 @@ describe("the layout of a copy", () => {
     }),
   );
 
-  /** Compares the geometry of the copies with that of the spec. */
+  /** Compares the geometry of the copies with the geometry that the spec determines. */
   function expectGeometry(quantizedTensor: QuantizedTensor): void {
     for (const direction of DIRECTIONS) {
       const copy = quantizedTensor[direction];

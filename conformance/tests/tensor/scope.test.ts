@@ -22,16 +22,16 @@ interface ModelScope {
 /** The open scopes, and the owner of each tensor. */
 class Model {
   readonly scopes: ModelScope[] = [];
-  readonly open: ModelScope[] = [];
+  readonly openScopes: ModelScope[] = [];
   readonly tensors = new Map<Tensor, { owner: ModelScope | undefined; disposed: boolean }>();
 
   begin(): void {
-    const modelScope = { scope: new Scope(), outer: this.open.at(-1) };
+    const modelScope = { scope: new Scope(), outer: this.openScopes.at(-1) };
     this.scopes.push(modelScope);
-    this.open.push(modelScope);
+    this.openScopes.push(modelScope);
   }
 
-  make(owner = this.open.at(-1)): void {
+  make(owner = this.openScopes.at(-1)): void {
     this.tensors.set(empty(backend, "u8", [1]), { owner, disposed: false });
   }
 
@@ -63,7 +63,7 @@ class Model {
   }
 
   #shut(modelScope: ModelScope): void {
-    if (this.open.includes(modelScope)) this.open.splice(this.open.indexOf(modelScope), 1);
+    if (this.openScopes.includes(modelScope)) this.openScopes.splice(this.openScopes.indexOf(modelScope), 1);
   }
 }
 

@@ -1,4 +1,4 @@
-/** The digests of CUDA's conversion headers over all f32 inputs equal those of the oracle's step function. */
+/** The digests of CUDA's conversion headers over all f32 inputs equal the digests of the oracle's step function. */
 import { readFileSync } from "node:fs";
 import { describe, expect, it } from "vitest";
 import { SCALAR_FORMATS, type ScalarFormat } from "../../../src/formats/scalar.js";

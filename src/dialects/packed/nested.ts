@@ -5,11 +5,11 @@ import { IQ4_VALUES } from "./codebooks.js";
 const { fround } = Math;
 
 const q2: Decode = (block, put) => {
-  const [scale, least] = [block.f16(80), block.f16(82)];
+  const [scale, minimum] = [block.f16(80), block.f16(82)];
   for (let i = 0; i < 256; i++) {
     const bits = block.u8(i >>> 4);
     const code = (block.u8(16 + 32 * (i >>> 7) + (i & 31)) >>> (2 * ((i >>> 5) & 3))) & 3;
-    put(i, fround(fround(fround(scale * (bits & 15)) * code) - fround(least * (bits >>> 4))));
+    put(i, fround(fround(fround(scale * (bits & 15)) * code) - fround(minimum * (bits >>> 4))));
   }
 };
 
@@ -31,26 +31,30 @@ const q3: Decode = (block, put) => {
 };
 
 /** Reads the scale and the minimum of part 0 to 7 from 12 bytes, six bits each. */
-function pairOf(block: Block, at: number, part: number): readonly [scale: number, least: number] {
-  if (part < 4) return [block.u8(at + part) & 63, block.u8(at + part + 4) & 63];
-  const both = block.u8(at + part + 4);
+function scaleAndMinimum(
+  block: Block,
+  address: number,
+  part: number,
+): readonly [scale: number, minimum: number] {
+  if (part < 4) return [block.u8(address + part) & 63, block.u8(address + part + 4) & 63];
+  const lowBits = block.u8(address + part + 4);
   return [
-    (both & 15) | ((block.u8(at + part - 4) >>> 6) << 4),
-    (both >>> 4) | ((block.u8(at + part) >>> 6) << 4),
+    (lowBits & 15) | ((block.u8(address + part - 4) >>> 6) << 4),
+    (lowBits >>> 4) | ((block.u8(address + part) >>> 6) << 4),
   ];
 }
 
 /** 4-bit codes, where byte j of 32 holds elements j and j + 32; 5-bit codes have their fifth bits in 32 separate bytes. */
 function pairs(codes: number, fifth?: number): Decode {
   return (block, put) => {
-    const [scale, least] = [block.f16(0), block.f16(2)];
+    const [scale, minimum] = [block.f16(0), block.f16(2)];
     for (let part = 0; part < 8; part++) {
-      const [partScale, ownLeast] = pairOf(block, 4, part);
-      const [step, below] = [fround(scale * partScale), fround(least * ownLeast)];
+      const [partScale, partMinimum] = scaleAndMinimum(block, 4, part);
+      const [step, offset] = [fround(scale * partScale), fround(minimum * partMinimum)];
       for (let i = 0; i < 32; i++) {
         const low = (block.u8(codes + 32 * (part >>> 1) + i) >>> (4 * (part & 1))) & 15;
         const high = fifth === undefined ? 0 : (block.u8(fifth + i) >>> part) & 1;
-        put(32 * part + i, fround(fround(step * (low | (high << 4))) - below));
+        put(32 * part + i, fround(fround(step * (low | (high << 4))) - offset));
       }
     }
   };

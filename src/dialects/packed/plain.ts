@@ -21,8 +21,8 @@ function nibbles(codes: number, value: (code: number) => number, fifth?: number)
 function nibblesAbove(codes: number, fifth?: number): Decode {
   const decode = nibbles(codes, (code) => code, fifth);
   return (block, put) => {
-    const least = block.f16(2);
-    decode(block, (i, value) => put(i, fround(value + least)));
+    const minimum = block.f16(2);
+    decode(block, (i, value) => put(i, fround(value + minimum)));
   };
 }
 

@@ -292,7 +292,7 @@ function mixedBackward(
     });
   };
   const dx = dy.rowwise && dgrad(dy.rowwise);
-  const [columns, ofGradient] = [x.columnwise(), dy.columnwise()];
+  const [columns, columnwiseGradient] = [x.columnwise(), dy.columnwise()];
   const wgrad = (a: Operand, b: Operand): WideTensor | undefined => {
     const { split, datapath } = productForm(a, dtype, recipe.wgrad);
     return wgradOf(a, b, {
@@ -303,7 +303,7 @@ function mixedBackward(
   };
   return {
     x: dx,
-    weight: columns && ofGradient && wgrad(columns, ofGradient),
+    weight: columns && columnwiseGradient && wgrad(columns, columnwiseGradient),
     bias: biasGradOf(layer, wideGrad(value, dtype)),
   };
 }

@@ -71,7 +71,7 @@ describe("a job", () => {
     heap.write(grad, new Uint8Array(Float32Array.of(2).buffer));
     heap.write(next, new Uint8Array(4).fill(0xff));
     const tensors = { grad, gradType: WIDE.f32, heads, next, out, outType: WIDE.f32, columns: 1 };
-    /** All rows have the same gradient. For part `bad`, the first row points outside of memory. */
+    /** All rows have the same gradient. For part `faultyThread`, the first row points outside of memory. */
     const gather = (faultyThread?: number): number[] => {
       firsts.fill(0);
       if (faultyThread !== undefined) firsts[(faultyThread * rows) / THREADS] = OUTSIDE;

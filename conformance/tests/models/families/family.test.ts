@@ -11,7 +11,7 @@ import { familyOf } from "../../../../src/models/families/table.js";
 import { hubNames } from "../../../../src/models/weights/sources.js";
 import { witnessPath } from "../witnesses.js";
 
-/** The configuration of a recorded model with other fields; those that are undefined are removed. */
+/** The configuration of a recorded model with other fields; undefined fields are removed. */
 const configOf = (name: string, fields: JsonObject = {}): CausalLMConfig =>
   readConfig(fieldsOf(name, fields));
 

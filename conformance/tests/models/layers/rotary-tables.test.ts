@@ -1,4 +1,4 @@
-/** Each layer uses the angles of its own rotary embedding, whatever other layers use and in whatever order layers read them. */
+/** Each layer uses the angles of its own rotary embedding, also if other layers use other angles and read them first. */
 import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import type { RotaryConfig } from "../../../../src/models/config/config.js";

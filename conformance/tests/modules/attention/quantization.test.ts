@@ -1,4 +1,4 @@
-/** The state of FP8 attention: microbatches, recomputation, checkpoints, recipes of layers, inspectors, and what is refused. */
+/** The state of FP8 attention: microbatches, recomputation, checkpoints, recipes of layers, inspectors, and refusals. */
 import { describe, expect, it } from "vitest";
 import { autocast } from "../../../../src/autocast.js";
 import type { Backend } from "../../../../src/backends/backend.js";

@@ -156,7 +156,7 @@ it.each(Object.keys(LAYERS))(
     const statesBefore = states();
     autocast({ recipe, enabled: false }, () => resultOf(layer, input(3)));
     expect(states()).toEqual(statesBefore);
-    // the recorded amax identifies the tensor: the norm of equal elements is beta, which has another amax
+    // the recorded amax identifies the tensor: the norm of equal elements is beta, whose amax differs
     for (const parameter of layer.module.parameters())
       parameter.tensor.paste(
         castTo(tensor(reference(), new Float32Array(parameter.tensor.size).fill(5), parameter.shape), "bf16"),

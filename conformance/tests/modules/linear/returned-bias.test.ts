@@ -49,7 +49,7 @@ function returnedBiases(layer: string, { module }: BuiltModule): readonly Parame
   return (moduleRow(layer).lastBiases ?? []).flatMap((name) => parameters.get(name) ?? []);
 }
 
-/** Sets parameters to drawn values. Initially they are 0, and the result would equal that of a layer without them. */
+/** Sets parameters to drawn values. Initially biases are 0, and a layer without biases would have the same result. */
 function draw(parameters: readonly Parameter[]): void {
   for (const [i, parameter] of parameters.entries()) {
     using source = upload(backend(), drawnValues(5 + i, [SIZE]));

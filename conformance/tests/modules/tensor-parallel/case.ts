@@ -236,13 +236,13 @@ const dividedBy = ({ ranks, sequence }: ParallelCase, mode: "column" | "row", pi
 });
 
 /** All visible results: the result and the gradients of each step, as full tensors. */
-export type Whole = ReadonlyMap<
+export type FullResults = ReadonlyMap<
   string,
   { readonly x: Matrix; readonly held: HeldDimension; readonly pieceCount: Pieces }
 >;
 
 /** The expected results, from the model on one rank. Its products use the plans that the divided layer declares. */
-export function modelResults(parallelCase: ParallelCase, family: Run["family"]): Whole {
+export function modelResults(parallelCase: ParallelCase, family: Run["family"]): FullResults {
   const { layer, ranks, sequence, rows, activation, bias, dtype, fuses, recipe } = parallelCase;
   const form = formOf(parallelCase);
   const results = new Map<string, { x: Matrix; held: HeldDimension; pieceCount: Pieces }>();
@@ -394,7 +394,7 @@ function makeLayer(
 type NamedTensors = readonly (readonly [name: string, x: Tensor, shape: readonly [number, number]])[];
 
 /** Runs the program of one rank. The promise resolves when the results have been read. */
-export function ranked(
+export function resultsOfRank(
   parallelCase: ParallelCase,
   group: ProcessGroup,
 ): Promise<ReadonlyMap<string, Matrix>> {

@@ -3,27 +3,27 @@ import { expect } from "vitest";
 import type { ProcessGroup } from "../../../../src/collectives/group.js";
 import type { DatapathFamily } from "../../../../src/formats/datapath.js";
 import { difference } from "../../harness/step/seen.js";
-import { modelResults, type ParallelCase, ranked, type Whole } from "./case.js";
+import { type FullResults, modelResults, type ParallelCase, resultsOfRank } from "./case.js";
 import { partOf } from "./ranks.js";
 
 /** The results of the model, by case. The model takes longer than the layer, and scripts/mutate runs each case many times. */
-const knownResults = new WeakMap<ParallelCase, Map<DatapathFamily, Whole>>();
+const knownResults = new WeakMap<ParallelCase, Map<DatapathFamily, FullResults>>();
 
-function wholeOf(parallelCase: ParallelCase, datapath: DatapathFamily): Whole {
-  const resultsOfCase = knownResults.get(parallelCase) ?? new Map<DatapathFamily, Whole>();
+function fullResultOf(parallelCase: ParallelCase, datapath: DatapathFamily): FullResults {
+  const resultsOfCase = knownResults.get(parallelCase) ?? new Map<DatapathFamily, FullResults>();
   knownResults.set(parallelCase, resultsOfCase);
   const fullResult = resultsOfCase.get(datapath) ?? modelResults(parallelCase, datapath);
   resultsOfCase.set(datapath, fullResult);
   return fullResult;
 }
 
-export async function assertShared(
+export async function assertRanksAgree(
   parallelCase: ParallelCase,
   groups: readonly ProcessGroup[],
   datapath: DatapathFamily,
 ): Promise<void> {
-  const fullResult = wholeOf(parallelCase, datapath);
-  const results = await Promise.all(groups.map((group) => ranked(parallelCase, group)));
+  const fullResult = fullResultOf(parallelCase, datapath);
+  const results = await Promise.all(groups.map((group) => resultsOfRank(parallelCase, group)));
   for (const [rank, result] of results.entries()) {
     const expected = [...fullResult].map(([name, { x, held: heldDimension, pieceCount }]) => {
       const division = {

@@ -1,4 +1,4 @@
-/** Rows that are divided among ranks: what is exchanged, and what each rank keeps. */
+/** Rows that are divided among ranks: the exchanges, and the memory that each rank keeps. */
 import { describe, expect, it } from "vitest";
 import { autocast } from "../../../../src/autocast.js";
 import type { ProcessGroup } from "../../../../src/collectives/group.js";

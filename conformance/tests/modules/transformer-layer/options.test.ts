@@ -56,7 +56,7 @@ interface MaskOptions {
   readonly diagonal: boolean | undefined;
 }
 
-/** The options of one attention's mask: the layer's, and the call's. A missing mask is `omitted`. */
+/** The options of one attention's mask: the layer's, and the call's. A missing mask is `omittedMask`. */
 const maskOptions = (padding: Padding, omittedMask: Mask) =>
   fc.constantFrom("causal", "other").chain((kind) => {
     const masks: readonly Mask[] = MASKS[padding][kind];

@@ -51,7 +51,7 @@ interface Row {
   /** The options that have the same name as the spec's field. */
   readonly sharedOptions: readonly (keyof QuantizeSpec)[];
   readonly otherOptions: (spec: QuantizeSpec) => OptionValues;
-  /** The class's defaults, where they differ from those of `makeSpec`. */
+  /** The class's defaults that differ from the defaults of `makeSpec`. */
   readonly defaults?: Partial<QuantizeSpec>;
 }
 

@@ -109,7 +109,7 @@ function stepAmax(row: number): number {
   return Math.min(Math.max(pattern, 0), LARGEST);
 }
 
-/** The sweeps: a row for each amax, which is the magnitude of its first element. */
+/** The sweeps: one row for each amax. The amax is the magnitude of the row's first element. */
 const SWEEPS: Readonly<Record<string, readonly [seed: number, amax: (row: number) => number]>> = {
   amax: [1, (row) => row << 16],
   steps: [2, stepAmax],

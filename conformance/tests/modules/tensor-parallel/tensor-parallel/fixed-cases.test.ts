@@ -3,7 +3,7 @@ import { describe, it } from "vitest";
 import { sampleCases } from "../../../harness/draws.js";
 import type { StepActivation } from "../../../harness/step/options.js";
 import type { ParallelCase } from "../case.js";
-import { assertShared } from "../law.js";
+import { assertRanksAgree } from "../law.js";
 import { useRanks } from "../ranks.js";
 
 const LAYERS = ["column", "row", "norm", "mlp"] as const;
@@ -94,6 +94,6 @@ const cases = RECIPES.flatMap(([recipe, unit, rows], recipeIndex) =>
 describe("a divided layer", () => {
   it.each(sampleCases(cases))(
     "is the model's: $layer under $recipe, sequence $sequence, $rows rows, bias $bias, $dtype, fuses $fuses, saves $savesOriginal",
-    (parallelCase) => assertShared(parallelCase, groups(RANKS), "exact"),
+    (parallelCase) => assertRanksAgree(parallelCase, groups(RANKS), "exact"),
   );
 });

@@ -21,7 +21,7 @@ import { rowsWhere } from "../../../harness/modules/calls.js";
 import { libraryRecipe } from "../../../harness/step/library-recipes.js";
 import { RECIPES as RECIPE_OPTIONS, type RecipeName } from "../../../harness/step/options.js";
 import { difference } from "../../../harness/step/seen.js";
-import { type ParallelCase, ranked } from "../case.js";
+import { type ParallelCase, resultsOfRank } from "../case.js";
 import { useRanks } from "../ranks.js";
 import { type WatchedGroup, watchedGroup } from "../side-work.js";
 
@@ -102,7 +102,7 @@ describe("a layer whose exchanges overlap its products", () => {
       const run = async (overlap: boolean) => {
         calls = 0;
         const results = await Promise.all(
-          rankGroups.map((group) => ranked({ ...parallelCase, overlap }, group)),
+          rankGroups.map((group) => resultsOfRank({ ...parallelCase, overlap }, group)),
         );
         return { results, calls };
       };

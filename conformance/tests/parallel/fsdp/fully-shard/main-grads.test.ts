@@ -285,7 +285,7 @@ class ShardedProgram extends Program {
   }
 }
 
-/** A step whose first microbatch overwrites, and whose later one is added to it, over gradients that were not cleared. */
+/** A step over gradients that were not cleared: the first microbatch overwrites them, and the later one is added. */
 const OVERWRITTEN: Case = {
   ...{ mesh: { replicate: 1, shard: 2 }, rows: 32, recipe: "none", quantized: false, delayed: false },
   reduction: "sum",

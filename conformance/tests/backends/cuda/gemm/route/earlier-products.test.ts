@@ -21,7 +21,7 @@ import { FakeGpu, fakeAlgorithm, LAUNCHES } from "../../../../harness/addon/fake
 import { derivedSeed, draws, sampleCases } from "../../../../harness/draws.js";
 
 /** The reference with products that are not computed: it collects their arguments. */
-class KeepingBackend extends GuardedBackend {
+class CollectingBackend extends GuardedBackend {
   readonly products: GemmArgs[] = [];
 
   override supports<K extends OpName>(op: K, args: OpArgs[K]): Support {
@@ -34,16 +34,16 @@ class KeepingBackend extends GuardedBackend {
   }
 }
 
-const openBackends: KeepingBackend[] = [];
+const openBackends: CollectingBackend[] = [];
 beforeAll(async () => {
   const reference: Backend = await openBackend("wasm", { threads: 1 });
-  openBackends.push(new KeepingBackend(reference));
+  openBackends.push(new CollectingBackend(reference));
 });
 afterAll(() => openBackends[0]?.dispose());
 
 /** The arguments with which a product reaches the backend. */
 function argsOf(input: Variant): GemmArgs {
-  const backend = openBackends[0] as KeepingBackend;
+  const backend = openBackends[0] as CollectingBackend;
   multiply(backend, input);
   return backend.products.at(-1) as GemmArgs;
 }
