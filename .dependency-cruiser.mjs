@@ -178,13 +178,10 @@ export default {
       to: { path: "^(src|dist|conformance|bench|scripts|assembly|native|kernels)/", pathNot: ENTRY_MODULES },
     },
     {
-      name: "portable-checkpoints-need-no-files",
+      name: "portable-entries-need-no-files",
       severity: "error",
-      from: { path: "^src/checkpoints/portable\\.ts$" },
-      to: {
-        path: "^src/(io/files|checkpoints/(stored/open|gguf/file|inspect|convert/.*))\\.ts$",
-        reachable: true,
-      },
+      from: { path: "^src/(checkpoints|models)/portable\\.ts$" },
+      to: { path: "^src/io/(files|safetensors|safetensors-writer|replace/.*)\\.ts$", reachable: true },
     },
     {
       name: "answers-of-the-playground-know-nothing-of-its-views",

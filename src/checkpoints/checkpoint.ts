@@ -25,9 +25,11 @@ import { type Claim, type ConfigClaim, summaryOfClaim } from "./stored/config/cl
 import { type ConventionName, conventionOf, type ScaleKind } from "./stored/conventions.js";
 import { dequantizedRows } from "./stored/dequantize.js";
 import { isElementwise } from "./stored/elementwise.js";
+import type { CheckpointFiles } from "./stored/files.js";
 import type { LockstepWeight } from "./stored/lockstep-weights.js";
-import type { CheckpointTensors, StoredTensor } from "./stored/tensors.js";
+import type { StoredTensor } from "./stored/tensors.js";
 import { matricesOf } from "./stored/weight.js";
+import { surveyFiles } from "./survey.js";
 import { lockstepRows } from "./values/lockstep.js";
 import { plainRows, type WeightRows } from "./values/rows.js";
 
@@ -70,7 +72,7 @@ export interface StoredWeight {
 /** The fields of an open checkpoint. */
 interface CheckpointParts extends RecognizedElementwise {
   readonly path: string;
-  readonly files: CheckpointTensors;
+  readonly files: CheckpointFiles;
   readonly claim: Claim | undefined;
   readonly findings: readonly Finding[];
   readonly close: () => Promise<void>;
@@ -102,7 +104,7 @@ export class Checkpoint {
   readonly #weights: ReadonlyMap<string, RecognizedWeight>;
   readonly #lockstepWeights: ReadonlyMap<string, LockstepWeight>;
   readonly #plain: ReadonlyMap<string, StoredTensor>;
-  readonly #files: CheckpointTensors;
+  readonly #files: CheckpointFiles;
   readonly #close: () => Promise<void>;
 
   static {
@@ -130,6 +132,12 @@ export class Checkpoint {
   /** @internal */
   static of(parts: CheckpointParts): Checkpoint {
     return new Checkpoint(parts);
+  }
+
+  /** @internal The files of a checkpoint, which is the argument of the function `user`. */
+  static filesOf(user: string, checkpoint: unknown): CheckpointFiles {
+    if (isObject(checkpoint) && #files in checkpoint) return (checkpoint as Checkpoint).#files;
+    throw new ArgumentError(`${user}: checkpoint is ${describe(checkpoint)}; it must be a Checkpoint`);
   }
 
   /**
@@ -236,6 +244,20 @@ export class Checkpoint {
 
   #absent(kind: string, name: string, names: Iterable<string>): FileError {
     return new FileError(`${this.path}: ${describe(name)} is not ${kind}; there are ${someNames(names)}`);
+  }
+}
+
+/** Recognizes the tensors of open files. `as` forces one convention on every weight. If that fails, closes the files. */
+export async function checkpointOf(files: CheckpointFiles, as?: ConventionName): Promise<Checkpoint> {
+  try {
+    const survey = await surveyFiles(files, as);
+    const { claim, storedWeights, findings } = survey;
+    const { path } = files;
+    const close = (): Promise<void> => files.close();
+    return Checkpoint.of({ recognized: survey, storedWeights, findings, path, files, claim, close });
+  } catch (error) {
+    await files.close();
+    throw error;
   }
 }
 

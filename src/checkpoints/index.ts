@@ -3,11 +3,7 @@ export { type ConversionReport, type ConvertCheckpointOptions, convertCheckpoint
 export { inspectCheckpoint, type Verification, verifyCheckpoint } from "./api/inspect.js";
 export { openCheckpoint } from "./api/open.js";
 export type { InspectCheckpointOptions, OpenCheckpointOptions, TransferProgress } from "./api/options.js";
-export type { ConversionMethod, WeightChanges } from "./convert/changes/weight-changes.js";
-export type { WideTarget } from "./convert/dequantize/round.js";
-export type { LockstepTarget } from "./convert/targets/lockstep.js";
-export { CONVERSION_TARGETS, type ConversionTarget } from "./convert/targets/named.js";
-export type { DialectTarget } from "./convert/targets/table.js";
+export type { WeightChanges } from "./convert/changes/weight-changes.js";
 export type { GgufFacts, MetadataValue } from "./gguf/facts.js";
 export type { OriginalError } from "./judge/original/error.js";
 export type { ScaleStatistics } from "./judge/statistics/scale-counter.js";

@@ -18,7 +18,7 @@ import { type CheckpointReport, lockstepReport, type WeightReport } from "./repo
 import { readByteScales } from "./stored/byte-scales.js";
 import { CODE_TYPES } from "./stored/code-types.js";
 import { summaryOfClaim } from "./stored/config/claim.js";
-import type { CheckpointFiles } from "./stored/open.js";
+import type { CheckpointFiles } from "./stored/files.js";
 import { readScales } from "./stored/scales.js";
 import type { QuantizedWeight } from "./stored/weight.js";
 import { type Survey, surveyFiles } from "./survey.js";

@@ -7,7 +7,7 @@ import { type Recognized, type RecognizedWeight, recognize } from "./recognize/r
 import type { Claim } from "./stored/config/claim.js";
 import { type Configuration, readConfiguration } from "./stored/config/config.js";
 import type { ConventionName } from "./stored/conventions.js";
-import type { CheckpointFiles } from "./stored/open.js";
+import type { CheckpointFiles } from "./stored/files.js";
 import { readPackedShapes } from "./stored/packed-shapes.js";
 
 /** The recognized tensors of a checkpoint, and the claim of its configuration. */

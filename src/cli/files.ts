@@ -4,9 +4,10 @@ import { readdir, stat } from "node:fs/promises";
 import { join } from "node:path";
 import { FileError } from "../errors.js";
 import { openFile, readAt, writeAt } from "../io/files.js";
+import type { PutTensor } from "../io/header/header.js";
 import { replaceFile } from "../io/replace/replace.js";
 import { SafetensorsFile } from "../io/safetensors.js";
-import { type FilePlan, type PutTensor, writeSafetensors } from "../io/safetensors-writer.js";
+import { type FilePlan, writeSafetensors } from "../io/safetensors-writer.js";
 import type { TensorSource } from "../io/source.js";
 
 /** An open safetensors file. The caller closes it. */

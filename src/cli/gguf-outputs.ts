@@ -5,7 +5,7 @@ import { writeJson } from "../checkpoints/convert/output-folder.js";
 import { openCheckpointFiles } from "../checkpoints/stored/open.js";
 import { LockstepError, messageOf } from "../errors.js";
 import { hubFiles } from "../models/tokenizer/hub-files.js";
-import { readDefinition } from "../models/tokenizer/load.js";
+import { definitionAt } from "../models/tokenizer/load.js";
 
 /** Files that the output lacks, with the reasons. */
 type MissingFiles = Readonly<Record<string, string>>;
@@ -35,7 +35,7 @@ export async function writeTokenizerOf(
       `the configuration of the architecture ${String(files.gguf.metadata["general.architecture"])} is not known`;
   if (await exists(join(output, "tokenizer.json"))) return missingFiles;
   try {
-    for (const [name, content] of Object.entries(hubFiles(await readDefinition(path))))
+    for (const [name, content] of Object.entries(hubFiles(await definitionAt(path))))
       await writeJson(join(output, name), content);
   } catch (error) {
     if (!(error instanceof LockstepError)) throw error;

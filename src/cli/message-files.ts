@@ -2,9 +2,9 @@
 import { FileError } from "../errors.js";
 import { Coverage } from "../io/coverage/coverage.js";
 import { type Frame, type FrameTensor, MESSAGE_KEY } from "../io/frames/frame.js";
-import type { Metadata } from "../io/header/header.js";
+import type { Metadata, PutTensor } from "../io/header/header.js";
 import { planEntries } from "../io/header/header-write.js";
-import type { FilePlan, PutTensor } from "../io/safetensors-writer.js";
+import type { FilePlan } from "../io/safetensors-writer.js";
 import type { Files, OpenFile } from "./files.js";
 
 /** A file `in` consists of the frame's tensors and metadata whose names begin with `in/`. */

@@ -1,10 +1,9 @@
 /** Output files that are written piece by piece. Each piece reads its input, computes, and writes a few tensors. */
 import { LockstepError } from "../errors.js";
 import { fileBytes } from "../io/dtypes.js";
-import type { Metadata, TensorEntry, TensorPlan } from "../io/header/header.js";
+import type { Metadata, PutTensor, TensorEntry, TensorPlan } from "../io/header/header.js";
 import { headerTooLong, minHeaderBytes } from "../io/header/header-write.js";
 import { MAX_HEADER_BYTES } from "../io/limits.js";
-import type { PutTensor } from "../io/safetensors-writer.js";
 import type { TensorSource } from "../io/source.js";
 import { printable } from "../text/printable.js";
 import type { OpenFile } from "./files.js";

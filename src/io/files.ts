@@ -3,6 +3,7 @@ import { constants, readSync, writeSync } from "node:fs";
 import { type FileHandle, open } from "node:fs/promises";
 import { ArgumentError, FileError } from "../errors.js";
 import { describe } from "../options.js";
+import type { ByteFile } from "./byte-file.js";
 import { MAX_TRANSFER_BYTES } from "./limits.js";
 
 const REASONS: Readonly<Record<string, string>> = {
@@ -71,6 +72,16 @@ export async function openFile(path: string): Promise<OpenedFile> {
     await handle.close();
     throw fileError(path, "cannot be read", error);
   }
+}
+
+/** Opens a file to read it at positions. Throws the errors of `openFile`. */
+export async function openByteFile(path: string): Promise<ByteFile> {
+  const { handle, size } = await openFile(path);
+  return {
+    size,
+    read: (position, length) => readAt(path, handle, position, length),
+    close: () => handle.close(),
+  };
 }
 
 /** Reads bytes of a file. Throws `FileError` if the file is too short. */

@@ -14,7 +14,7 @@ import {
 import { Coverage } from "./coverage/coverage.js";
 import { FILE_DTYPES } from "./dtypes.js";
 import { requirePath, writeAt } from "./files.js";
-import type { Metadata, TensorPlan } from "./header/header.js";
+import type { Metadata, PutTensor, TensorPlan } from "./header/header.js";
 import { encodeHeader, planEntries } from "./header/header-write.js";
 import { requireMetadata } from "./metadata.js";
 import { replaceFile } from "./replace/replace.js";
@@ -47,9 +47,6 @@ function plannedTensor(caller: string, name: string, value: unknown): TensorPlan
     name,
   );
 }
-
-/** Writes `bytes` at offset `at` of a planned tensor. Calls may come in any order, but must write each byte exactly once. */
-export type PutTensor = (name: string, bytes: Uint8Array, at?: number) => Promise<void>;
 
 /**
  * Writes a safetensors file; `body` writes every byte of every planned tensor. The file appears at `path` after all

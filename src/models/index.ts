@@ -19,8 +19,8 @@ export type {
   RouterConfig,
 } from "./config/config.js";
 export type { ChooseTokens, GenerateOptions } from "./generate.js";
-export type { WeightForm } from "./load-causal-lm.js";
-export { type LoadCausalLMOptions, loadCausalLM } from "./load-causal-lm.js";
+export { loadCausalLM } from "./load-causal-lm.js";
+export type { LoadCausalLMOptions, WeightForm } from "./load-files.js";
 export {
   type ModelPerplexity,
   type PerplexityComparison,

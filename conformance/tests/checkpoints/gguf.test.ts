@@ -7,7 +7,7 @@ import { describe, expect, it } from "vitest";
 import type { WideTarget } from "../../../src/checkpoints/convert/dequantize/round.js";
 import { wideConversions } from "../../../src/checkpoints/convert/plan/steps.js";
 import { TensorAppender } from "../../../src/checkpoints/convert/tensor-appender.js";
-import { GgufFile } from "../../../src/checkpoints/gguf/file.js";
+import { openGgufFile } from "../../../src/checkpoints/gguf/open.js";
 import { Kernels } from "../../../src/checkpoints/kernels/kernels.js";
 import { openCheckpointFiles } from "../../../src/checkpoints/stored/open.js";
 import { surveyFiles } from "../../../src/checkpoints/survey.js";
@@ -156,7 +156,7 @@ it("packed tensors are quantized from their values, any range of which is read",
       ["blk.0.q4_k.weight", "quantized"],
       ["blk.0.iq1_m.weight", "quantized"],
     ]);
-    const [values, file] = [await readContents(wideFolder), await GgufFile.open(source)];
+    const [values, file] = [await readContents(wideFolder), await openGgufFile(source)];
     for (const entry of file.tensors.values()) {
       const wholeValues = values.tensors.get(entry.name)?.bytes ?? new Uint8Array();
       for (const [begin, end] of [
@@ -182,7 +182,7 @@ it("the scale of a whole NVFP4 tensor multiplies, and is not left in the output"
     await file.close();
     const values = new Float32Array(bytes.slice().buffer);
 
-    const source = await GgufFile.open(pathOf("gguf-model"));
+    const source = await openGgufFile(pathOf("gguf-model"));
     const codes = await source.read(source.entry(`${SCALED}.weight`));
     const scales = await source.read(source.entry(`${SCALED}.weight.block_scales`));
     await source.close();
@@ -265,7 +265,7 @@ it("any blocks have their codes in order, and any range of bytes is read", () =>
           { length: codes.length / 2 },
           (_, i) => (codes[2 * i] ?? 0) | ((codes[2 * i + 1] ?? 0) << 4),
         );
-        const file = await GgufFile.open(path);
+        const file = await openGgufFile(path);
         expect(await file.read(file.entry("x"))).toEqual(packedBytes);
         expect(await file.read(file.entry("x.block_scales"))).toEqual(
           Uint8Array.from(split.flatMap((block) => [...block.slice(0, type.scales)])),

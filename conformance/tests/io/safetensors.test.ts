@@ -6,10 +6,10 @@ import { describe, expect, it } from "vitest";
 import { FileError } from "../../../src/errors.js";
 import { codeValue } from "../../../src/io/codes.js";
 import { FILE_DTYPES, type FileDType, fileBytes } from "../../../src/io/dtypes.js";
-import type { TensorPlan } from "../../../src/io/header/header.js";
+import type { PutTensor, TensorPlan } from "../../../src/io/header/header.js";
 import { removeTemporaries, watchTemporaries } from "../../../src/io/replace/temporaries.js";
 import { SafetensorsFile } from "../../../src/io/safetensors.js";
-import { type PutTensor, writeSafetensors } from "../../../src/io/safetensors-writer.js";
+import { writeSafetensors } from "../../../src/io/safetensors-writer.js";
 import { draws } from "../harness/draws.js";
 import { useFolder } from "./folder.js";
 

@@ -3,7 +3,7 @@ import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
-import { GgufFile } from "../../../src/checkpoints/gguf/file.js";
+import { openGgufFile } from "../../../src/checkpoints/gguf/open.js";
 import { writeGguf } from "../../../src/checkpoints/gguf/writer.js";
 import { encodeFrame, Frame, type FrameTensor } from "../../../src/io/frames/frame.js";
 import { SafetensorsFile } from "../../../src/io/safetensors.js";
@@ -44,7 +44,7 @@ const SOURCES: Readonly<Record<string, (tensors: readonly FrameTensor[]) => Prom
     await writeGguf(path, { tensors, metadata: [] }, async (writeTensor) => {
       for (const { name, bytes } of tensors) await writeTensor(name, bytes);
     });
-    return GgufFile.open(path);
+    return openGgufFile(path);
   },
 };
 

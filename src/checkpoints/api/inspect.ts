@@ -3,7 +3,7 @@ import { selectNames } from "../glob.js";
 import { bytesOfCodes, inspectFiles } from "../inspect.js";
 import type { Finding } from "../judge/findings.js";
 import type { CheckpointReport } from "../report.js";
-import type { CheckpointFiles } from "../stored/open.js";
+import type { CheckpointFiles } from "../stored/files.js";
 import { surveyFiles } from "../survey.js";
 import { withCheckpointFiles } from "./open.js";
 import { checkInspect, type InspectCheckpointOptions, progressOf, requireCheckpointPath } from "./options.js";

@@ -1,7 +1,7 @@
 /** Opens checkpoints from files. */
-import { Checkpoint } from "../checkpoint.js";
-import { type CheckpointFiles, openCheckpointFiles } from "../stored/open.js";
-import { surveyFiles } from "../survey.js";
+import { type Checkpoint, checkpointOf } from "../checkpoint.js";
+import type { CheckpointFiles } from "../stored/files.js";
+import { openCheckpointFiles } from "../stored/open.js";
 import { checkOpen, type OpenCheckpointOptions, requireCheckpointPath } from "./options.js";
 
 /**
@@ -14,16 +14,7 @@ import { checkOpen, type OpenCheckpointOptions, requireCheckpointPath } from "./
 export async function openCheckpoint(path: string, options: OpenCheckpointOptions = {}): Promise<Checkpoint> {
   requireCheckpointPath("openCheckpoint", "path", path);
   const { as } = checkOpen("openCheckpoint", options);
-  const files = await openCheckpointFiles(path);
-  try {
-    const survey = await surveyFiles(files, as);
-    const { claim, storedWeights, findings } = survey;
-    const close = (): Promise<void> => files.close();
-    return Checkpoint.of({ recognized: survey, storedWeights, findings, path, files, claim, close });
-  } catch (error) {
-    await files.close();
-    throw error;
-  }
+  return checkpointOf(await openCheckpointFiles(path), as);
 }
 
 /** Calls `body` with the open files of a checkpoint, and closes them at the end. */

@@ -2,19 +2,20 @@
  * A converted checkpoint without files. A weight is converted when its tensors are read, and only one converted weight is in
  * memory at a time.
  */
-import { join } from "node:path";
 import type { Backend } from "../../backends/backend.js";
 import { fileBytes } from "../../io/dtypes.js";
-import type { Metadata, TensorEntry } from "../../io/header/header.js";
+import type { Metadata, PutTensor, TensorEntry } from "../../io/header/header.js";
 import { planEntries } from "../../io/header/header-write.js";
-import type { PutTensor } from "../../io/safetensors-writer.js";
 import { rangeOf, TensorSource } from "../../io/source.js";
 import { claimIn } from "../stored/config/claim.js";
-import type { Configuration } from "../stored/config/config.js";
-import { type CheckpointFiles, readOptionalJson } from "../stored/open.js";
+import { type Configuration, configurationPaths, MODELOPT_FILE } from "../stored/config/config.js";
+import type { CheckpointFiles } from "../stored/files.js";
+import { readJson } from "../stored/folder.js";
 import { type Survey, surveyTensors } from "../survey.js";
+import { checkedChanges } from "./changes/checked.js";
 import type { WeightChanges } from "./changes/weight-changes.js";
 import { convertedConfig, convertedModelopt, inputConfig } from "./metadata/output-config.js";
+import { shardMetadata } from "./metadata/shard.js";
 import { planConversion } from "./plan/plan.js";
 import {
   type ConversionPlan,
@@ -26,7 +27,6 @@ import {
 } from "./plan/steps.js";
 import type { NamedTarget } from "./targets/named.js";
 import { TensorAppender } from "./tensor-appender.js";
-import { checkedChanges, MODELOPT_FILE, shardMetadata } from "./write.js";
 
 /** A converted checkpoint in memory. */
 export interface ConvertedInMemory {
@@ -34,6 +34,9 @@ export interface ConvertedInMemory {
   readonly survey: Survey;
   /** The changes of each weight that was read so far, by name. */
   readonly changes: ReadonlyMap<string, WeightChanges>;
+  readonly plan: ConversionPlan;
+  /** Converts a weight of the plan, unless it was converted last, and returns its changes. */
+  readonly convert: (name: string) => Promise<WeightChanges>;
 }
 
 /**
@@ -63,16 +66,28 @@ export async function convertInMemory(
     close: async () => {},
   };
   const configuration = isGguf ? { present: false, findings: [] } : await configurationOf(files, plan);
-  return { survey: await surveyTensors(checkpoint, configuration), changes };
+  const shardOf = new Map(
+    plan.shards.flatMap(({ steps }, i) =>
+      steps.flatMap((step) => (step.kind === "convert" ? [[step.name, { step, shard: shards[i] }]] : [])),
+    ) as [string, { readonly step: ConvertedWeight; readonly shard: ConvertedShard }][],
+  );
+  return {
+    ...{ survey: await surveyTensors(checkpoint, configuration), changes, plan },
+    convert: async (name) => {
+      const place = shardOf.get(name);
+      await place?.shard.convert(place.step);
+      return changes.get(name) as WeightChanges;
+    },
+  };
 }
 
 /** The configuration that the conversion would write. */
 async function configurationOf(files: CheckpointFiles, plan: ConversionPlan): Promise<Configuration> {
   const { folder } = files;
-  const paths = [join(folder, "config.json"), join(folder, MODELOPT_FILE)] as const;
+  const paths = configurationPaths(folder);
   const config = await inputConfig(files, plan);
   const model = config && convertedConfig(config, plan);
-  const claim = claimIn(paths, model, convertedModelopt(await readOptionalJson(paths[1]), plan));
+  const claim = claimIn(paths, model, convertedModelopt(await readJson(folder, MODELOPT_FILE), plan));
   return {
     present: model !== undefined,
     findings: [],
@@ -108,8 +123,13 @@ class ConvertedShard extends TensorSource {
     const [from, to] = rangeOf(this.path, entry, begin, end);
     const step = this.#steps.get(this.entry(entry.name).name) as Step;
     if (step.kind === "copy") return step.from.shard.read(step.from.entry, from, to);
+    return ((await this.convert(step)).get(entry.name) as Uint8Array).slice(from, to);
+  }
+
+  /** The bytes of the tensors of a converted weight. */
+  convert(step: ConvertedWeight): Promise<ReadonlyMap<string, Uint8Array>> {
     if (this.#last?.step !== step) this.#last = { step, bytes: this.#convert(step) };
-    return ((await this.#last.bytes).get(entry.name) as Uint8Array).slice(from, to);
+    return this.#last.bytes;
   }
 
   async #convert(step: ConvertedWeight): Promise<ReadonlyMap<string, Uint8Array>> {

@@ -8,7 +8,9 @@ import { ArgumentError, FileError } from "../../errors.js";
 import { codeOf, fileError, writeAt } from "../../io/files.js";
 import type { JsonObject } from "../../io/header/header.js";
 import { replaceFile } from "../../io/replace/replace.js";
-import { type CheckpointFiles, readJsonFile } from "../stored/open.js";
+import type { CheckpointFiles } from "../stored/files.js";
+import { readJson } from "../stored/folder.js";
+import { diskFolder } from "../stored/open.js";
 import type { WeightChanges } from "./changes/weight-changes.js";
 import type { ConversionPlan } from "./plan/steps.js";
 
@@ -58,7 +60,7 @@ export async function beginOutput(partial: string, conversion: string): Promise<
     await mkdir(partial);
   } catch (cause) {
     if (codeOf(cause) !== "EEXIST") throw fileError(partial, "cannot be made", cause);
-    const json = await readJsonFile(join(partial, PROGRESS_FILE)).catch(() => undefined);
+    const json = await readJson(diskFolder(partial), PROGRESS_FILE).catch(() => undefined);
     if (json?.conversion === conversion) return json as JsonObject & Progress;
     throw new FileError(`${partial}: is left of another conversion; remove it, or give another output`);
   }

@@ -4,10 +4,9 @@ import { type InspectOptions, inspectFiles, WeightInspector } from "../inspect.j
 import type { Finding, FindingName } from "../judge/findings.js";
 import type { OnCodes } from "../judge/statistics/code-sums.js";
 import type { Statistics } from "../judge/statistics/statistics.js";
-import { CIRCUMSTANTIAL } from "../judge/weights/from-statistics.js";
 import type { Kernels } from "../kernels/kernels.js";
-import { type CheckpointFiles, openCheckpointFiles } from "../stored/open.js";
-import { type Survey, surveyFiles } from "../survey.js";
+import type { CheckpointFiles } from "../stored/files.js";
+import type { Survey } from "../survey.js";
 
 /**
  * Findings that do not stop a conversion, because they affect only loaders that fuse weights. The values are correct, and the
@@ -16,7 +15,7 @@ import { type Survey, surveyFiles } from "../survey.js";
 const LOADER_FINDINGS: ReadonlySet<FindingName> = new Set(["fused-scales-differ"]);
 
 /** Throws `FileError` that names the first finding. Returns if there is no finding. */
-function stopAt(path: string, [finding, ...otherFindings]: readonly Finding[]): void {
+export function stopAt(path: string, [finding, ...otherFindings]: readonly Finding[]): void {
   if (!finding) return;
   const remainder =
     otherFindings.length > 0 ? ` (and ${otherFindings.length} more, which lockstep verify lists)` : "";
@@ -80,26 +79,4 @@ export function weightJudge(
     if (first) throw new UnsoundWeightError(messageOf(path, first));
     return statistics;
   };
-}
-
-/**
- * Throws `FileError` if the files of a folder have an error. Reads the codes of the selected weights. Ignores circumstantial
- * findings, because the values were compared with the input.
- */
-export async function requireSoundOutput(
-  folder: string,
-  isSelected: (name: string) => boolean,
-): Promise<void> {
-  const checkpoint = await openCheckpointFiles(folder);
-  try {
-    const { findings } = await inspectFiles(checkpoint, await surveyFiles(checkpoint), {
-      isSelected,
-      onlyErrors: true,
-    });
-    const isStop = ({ name, severity }: Finding): boolean =>
-      severity === "error" && !CIRCUMSTANTIAL.has(name);
-    stopAt(folder, findings.filter(isStop));
-  } finally {
-    await checkpoint.close();
-  }
 }

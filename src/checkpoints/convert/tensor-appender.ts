@@ -1,6 +1,5 @@
 /** Writes tensors of the output sequentially. */
-import type { TensorPlan } from "../../io/header/header.js";
-import type { PutTensor } from "../../io/safetensors-writer.js";
+import type { PutTensor, TensorPlan } from "../../io/header/header.js";
 
 /** Appends bytes to tensors, and keeps the current position of each tensor. */
 export class TensorAppender {

@@ -1,39 +1,30 @@
 /** Writes the output of a planned conversion. */
 import { copyFile, readdir, rm } from "node:fs/promises";
 import { join } from "node:path";
-import { FileError } from "../../errors.js";
 import { fileError } from "../../io/files.js";
-import type { Metadata, TensorPlan } from "../../io/header/header.js";
-import { recipeSubject } from "../../io/quantized/recipe.js";
-import { type PutTensor, writeSafetensors } from "../../io/safetensors-writer.js";
+import type { PutTensor, TensorPlan } from "../../io/header/header.js";
+import { writeSafetensors } from "../../io/safetensors-writer.js";
 import { writeGguf } from "../gguf/writer.js";
-import { type CheckpointFiles, readOptionalJson } from "../stored/open.js";
+import { inspectFiles } from "../inspect.js";
+import type { Finding } from "../judge/findings.js";
+import { CIRCUMSTANTIAL } from "../judge/weights/from-statistics.js";
+import { CONFIG_FILE, MODELOPT_FILE } from "../stored/config/config.js";
+import type { CheckpointFiles } from "../stored/files.js";
+import { readJson } from "../stored/folder.js";
+import { openCheckpointFiles } from "../stored/open.js";
 import type { StoredTensor } from "../stored/tensors.js";
-import type { Changes } from "./changes/changes.js";
+import { surveyFiles } from "../survey.js";
+import { checkedChanges } from "./changes/checked.js";
 import type { WeightChanges } from "./changes/weight-changes.js";
 import { ggufMetadata } from "./metadata/gguf.js";
 import { convertedConfig, convertedModelopt, inputConfig } from "./metadata/output-config.js";
-import { fileMetadata } from "./metadata/quantization-config.js";
+import { shardMetadata } from "./metadata/shard.js";
 import { beginOutput, conversionKey, finishOutput, writeJson, writeProgress } from "./output-folder.js";
-import {
-  bytesOfShard,
-  type ConversionPlan,
-  type ConvertedWeight,
-  isGgufTarget,
-  type ShardPlan,
-} from "./plan/steps.js";
-import { requireSoundOutput, UnsoundWeightError } from "./soundness.js";
-import type { NamedTarget } from "./targets/named.js";
+import { bytesOfShard, type ConversionPlan, isGgufTarget, type ShardPlan } from "./plan/steps.js";
+import { stopAt, UnsoundWeightError } from "./soundness.js";
 import { TensorAppender } from "./tensor-appender.js";
 
 const COPY_BYTES = 8 << 20;
-/** The configuration of ModelOpt. */
-export const MODELOPT_FILE = "hf_quant_config.json";
-/**
- * The minimum ratio of noise to signal at which a weight is refused. A weight whose values all became 0 or the largest code has
- * this ratio.
- */
-const MAX_NOISE_RATIO = 0.99;
 /** Files of the input folder that are not copied. */
 const NOT_COPIED =
   /\.safetensors$|\.gguf$|\.safetensors\.index\.json$|^\.|^config\.json$|^hf_quant_config\.json$/;
@@ -101,53 +92,6 @@ async function writeShard(
   return changes;
 }
 
-/** The metadata of a safetensors file: entries that the target's library reads, or the format and Lockstep's recipes. */
-export function shardMetadata(
-  { metadata }: CheckpointFiles,
-  { target, kept }: ConversionPlan,
-  { steps }: ShardPlan,
-): Metadata {
-  const ofWeights = Object.fromEntries(
-    steps.flatMap((step) => (step.kind === "convert" ? Object.entries(step.metadata ?? {}) : [])),
-  );
-  const copied = steps.flatMap((step) => (step.kind === "copy" ? [step.from.entry.name] : []));
-  const ofLibrary = target.dialectTarget && fileMetadata(target.dialectTarget.declaration, ofWeights, copied);
-  if (ofLibrary) return ofLibrary;
-  const keptRecipes = Object.entries(metadata).filter(([key]) => {
-    const name = recipeSubject(key);
-    return name !== undefined && kept.includes(name) && copied.some((part) => part.startsWith(`${name}.`));
-  });
-  return {
-    format: metadata.format ?? "pt",
-    ...Object.fromEntries(keptRecipes),
-    ...(target.lockstepQuantizer ? ofWeights : {}),
-  };
-}
-
-/**
- * Returns the changes of a weight. Throws `FileError` if values became NaN or infinite, or if noise is as large as the signal.
- */
-export async function checkedChanges(
-  { name, method, whyNotFinite }: ConvertedWeight,
-  target: NamedTarget,
-  changes: Changes,
-): Promise<WeightChanges> {
-  const { elements, changed, max, relative, noise, signal, notFinite } = changes;
-  const refuse = (problem: string): FileError =>
-    new FileError(`tensor "${name}": ${problem}; leave it out by --tensors, or choose another form`);
-  if (notFinite > 0) {
-    const reason = (await whyNotFinite?.()) ?? "they are beyond its range";
-    throw refuse(
-      `${notFinite} of ${elements} values would become NaN or infinite as ${target.name}: ${reason}`,
-    );
-  }
-  if (noise > 0 && noise >= MAX_NOISE_RATIO * signal)
-    throw refuse(
-      `as ${target.name}, the SQNR would be ${changes.sqnr.toFixed(2)} dB: its rule leaves nothing of the values, which are beyond its range`,
-    );
-  return { name, method, elements, changed, max, relative, noise, signal };
-}
-
 async function copy(
   { shard, entry }: StoredTensor,
   plan: TensorPlan,
@@ -172,14 +116,35 @@ async function writeOtherFiles(
     await writeJson(join(partial, checkpoint.index ?? "model.safetensors.index.json"), index);
   }
   const config = await inputConfig(checkpoint, plan);
-  if (config) await writeJson(join(partial, "config.json"), convertedConfig(config, plan));
-  const modelopt = convertedModelopt(await readOptionalJson(join(checkpoint.folder, MODELOPT_FILE)), plan);
+  if (config) await writeJson(join(partial, CONFIG_FILE), convertedConfig(config, plan));
+  const modelopt = convertedModelopt(await readJson(checkpoint.folder, MODELOPT_FILE), plan);
   if (modelopt) await writeJson(join(partial, MODELOPT_FILE), modelopt);
   if (!checkpoint.isFolder) return;
-  for (const entry of await readdir(checkpoint.folder, { withFileTypes: true })) {
+  for (const entry of await readdir(checkpoint.folder.path, { withFileTypes: true })) {
     if (!entry.isFile() || NOT_COPIED.test(entry.name)) continue;
-    await copyFile(join(checkpoint.folder, entry.name), join(partial, entry.name)).catch((cause: unknown) => {
-      throw fileError(entry.name, "cannot be copied", cause);
+    await copyFile(checkpoint.folder.pathOf(entry.name), join(partial, entry.name)).catch(
+      (cause: unknown) => {
+        throw fileError(entry.name, "cannot be copied", cause);
+      },
+    );
+  }
+}
+
+/**
+ * Throws `FileError` if the files of a folder have an error. Reads the codes of the selected weights. Ignores circumstantial
+ * findings, because the values were compared with the input.
+ */
+async function requireSoundOutput(folder: string, isSelected: (name: string) => boolean): Promise<void> {
+  const checkpoint = await openCheckpointFiles(folder);
+  try {
+    const { findings } = await inspectFiles(checkpoint, await surveyFiles(checkpoint), {
+      isSelected,
+      onlyErrors: true,
     });
+    const isStop = ({ name, severity }: Finding): boolean =>
+      severity === "error" && !CIRCUMSTANTIAL.has(name);
+    stopAt(folder, findings.filter(isStop));
+  } finally {
+    await checkpoint.close();
   }
 }

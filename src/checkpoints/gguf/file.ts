@@ -1,15 +1,14 @@
 /** Reads GGUF files without loading them. */
-import type { FileHandle } from "node:fs/promises";
 import { dequantizePacked, type PackedLayoutName } from "../../dialects/packed/packed.js";
 import { ArgumentError } from "../../errors.js";
-import { openFile, readAt } from "../../io/files.js";
+import type { ByteFile } from "../../io/byte-file.js";
 import type { TensorEntry } from "../../io/header/header.js";
 import { MAX_HEADER_BYTES } from "../../io/limits.js";
 import { rangeOf, TensorSource } from "../../io/source.js";
 import { asBytes } from "../../tensor/data.js";
 import { Cursor, MoreBytes } from "./cursor.js";
 import type { GgufFacts, MetadataContent } from "./facts.js";
-import { type GgufHeader, MAGIC, parseGgufHeader } from "./header.js";
+import { type GgufHeader, parseGgufHeader } from "./header.js";
 import { readEntry } from "./metadata.js";
 import type { PackedType } from "./types.js";
 import { type BlockPart, type View, viewsByName } from "./views.js";
@@ -19,39 +18,20 @@ const FIRST_BYTES = 1 << 16;
 /** The number of block bytes to read at a time. */
 const CHUNK_BYTES = 4 << 20;
 
-/** Whether a file is a GGUF file, by its name or its first bytes. False if the file cannot be read. */
-export async function isGguf(path: string): Promise<boolean> {
-  if (path.endsWith(".gguf")) return true;
-  const file = await openFile(path).catch(() => undefined);
-  if (!file) return false;
-  const { handle, size } = file;
-  try {
-    const bytes = await readAt(path, handle, 0, Math.min(size, MAGIC.length));
-    return new TextDecoder("latin1").decode(bytes) === MAGIC;
-  } finally {
-    await handle.close();
-  }
-}
-
 /**
  * An open GGUF file. `tensors` lists each tensor of blocks as two tensors, codes and scales. The codes have the name of the
  * tensor; each byte holds two codes, the even column in the low half. Call `close` at the end.
  */
 export class GgufFile extends TensorSource {
   readonly facts: GgufFacts;
-  readonly #handle: FileHandle;
+  readonly #file: ByteFile;
   readonly #views: ReadonlyMap<string, View>;
   readonly #spans: GgufHeader["spans"];
 
-  private constructor(
-    path: string,
-    handle: FileHandle,
-    header: GgufHeader,
-    views: ReadonlyMap<string, View>,
-  ) {
+  private constructor(path: string, file: ByteFile, header: GgufHeader, views: ReadonlyMap<string, View>) {
     const entries = [...views].map(([name, { entry }]) => [name, entry] as const);
     super(path, { tensors: new Map(entries), metadata: {} });
-    this.#handle = handle;
+    this.#file = file;
     this.#views = views;
     this.#spans = header.spans;
     const { version, tensors, values } = header;
@@ -59,18 +39,12 @@ export class GgufFile extends TensorSource {
   }
 
   /**
-   * Opens a file and checks its header. Throws `FileError` for a damaged file, or a tensor of an unsupported type. Loads only the
-   * header, whatever lengths it claims.
+   * Reads and checks the header of a file, which is closed with the result. `path` names the file in errors. Throws `FileError`
+   * for a damaged file, or a tensor of an unsupported type. Loads only the header, whatever lengths it claims.
    */
-  static async open(path: string): Promise<GgufFile> {
-    const { handle, size } = await openFile(path);
-    try {
-      const header = await readHeader(path, handle, size);
-      return new GgufFile(path, handle, header, viewsByName(path, header.tensors));
-    } catch (error) {
-      await handle.close();
-      throw error;
-    }
+  static async of(path: string, file: ByteFile): Promise<GgufFile> {
+    const header = await readHeader(path, file);
+    return new GgufFile(path, file, header, viewsByName(path, header.tensors));
   }
 
   /**
@@ -83,7 +57,7 @@ export class GgufFile extends TensorSource {
     const [begin, end] = rangeOf(this.path, entry, from, to);
     if (view.part) return this.#gather(view.tensor.begin, view.part, begin, end);
     if (view.packed) return this.#decode(view.tensor.begin, view.packed, begin, end);
-    return readAt(this.path, this.#handle, entry.begin + begin, end - begin);
+    return this.#file.read(entry.begin + begin, end - begin);
   }
 
   /** The keys of the metadata, in the order of the file. */
@@ -95,7 +69,7 @@ export class GgufFile extends TensorSource {
   async readMetadata(key: string): Promise<Uint8Array> {
     const span = this.#spans.get(key);
     if (!span) throw new ArgumentError(`${this.path}: the metadata have no "${key}"`);
-    return readAt(this.path, this.#handle, span[0], span[1] - span[0]);
+    return this.#file.read(span[0], span[1] - span[0]);
   }
 
   /**
@@ -118,7 +92,7 @@ export class GgufFile extends TensorSource {
     const step = Math.floor(CHUNK_BYTES / stride);
     for (let block = first; block < last; block += step) {
       const count = Math.min(step, last - block);
-      const raw = await readAt(this.path, this.#handle, start + block * stride, count * stride);
+      const raw = await this.#file.read(start + block * stride, count * stride);
       for (let i = 0; i < count; i++) gather(raw, i * stride, partBytes, (block - first + i) * bytes);
     }
     return partBytes.subarray(begin - first * bytes, end - first * bytes);
@@ -133,7 +107,7 @@ export class GgufFile extends TensorSource {
     const step = Math.floor(CHUNK_BYTES / size);
     for (let block = first; block < last; block += step) {
       const count = Math.min(step, last - block);
-      const raw = await readAt(this.path, this.#handle, start + block * bytes, count * bytes);
+      const raw = await this.#file.read(start + block * bytes, count * bytes);
       codes.set(asBytes(dequantizePacked(raw, layout)), (block - first) * size);
     }
     return codes.subarray(begin - first * size, end - first * size);
@@ -152,19 +126,20 @@ export class GgufFile extends TensorSource {
     const size = view?.packed?.bytes ?? 0;
     if (first < 0 || last < first || (last > 0 && begin + last * size > end) || size === 0)
       throw new ArgumentError(`${this.path}: "${name}" has no packed blocks ${first} to ${last}`);
-    return readAt(this.path, this.#handle, begin + first * size, (last - first) * size);
+    return this.#file.read(begin + first * size, (last - first) * size);
   }
 
   /** Closes the file. Later reads throw `FileError`. */
   async close(): Promise<void> {
-    await this.#handle.close();
+    await this.#file.close();
   }
 }
 
 /** Parses the header. The file does not record the length of the header, so it is read in growing pieces. */
-async function readHeader(path: string, handle: FileHandle, size: number): Promise<GgufHeader> {
+async function readHeader(path: string, file: ByteFile): Promise<GgufHeader> {
+  const { size } = file;
   for (let length = Math.min(size, FIRST_BYTES); ; ) {
-    const cursor = new Cursor(path, await readAt(path, handle, 0, length), size);
+    const cursor = new Cursor(path, await file.read(0, length), size);
     try {
       return parseGgufHeader(cursor);
     } catch (error) {

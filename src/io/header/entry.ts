@@ -19,3 +19,6 @@ export interface TensorEntry extends TensorPlan {
   /** The offset of the byte after its last. */
   readonly end: number;
 }
+
+/** Writes `bytes` at offset `at` of a planned tensor. Calls may come in any order, but must write each byte exactly once. */
+export type PutTensor = (name: string, bytes: Uint8Array, at?: number) => Promise<void>;

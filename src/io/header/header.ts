@@ -5,11 +5,11 @@ import { FILE_DTYPES, fileBytes, isFileDType } from "../dtypes.js";
 import { isObject, type JsonObject } from "../json/json-object.js";
 import { JsonError, jsonMembers, readDigits, repeated } from "../json/json-read.js";
 import { shownJson } from "../json/json-shown.js";
-import type { TensorEntry, TensorPlan } from "./entry.js";
+import type { PutTensor, TensorEntry, TensorPlan } from "./entry.js";
 import { headerPieces } from "./header-text.js";
 import { type TensorTable, TensorTableWriter } from "./tensor-table.js";
 
-export type { JsonObject, TensorEntry, TensorPlan };
+export type { JsonObject, PutTensor, TensorEntry, TensorPlan };
 export { isObject };
 
 /** The strings of a file's `__metadata__`, by key. */

@@ -1,6 +1,7 @@
 /** Measures the perplexity of a model, and the effect of weight forms and recipes. */
 import { type Backend, requireBackend } from "../../backends/backend.js";
 import { requireCheckpointPath } from "../../checkpoints/api/options.js";
+import { openCheckpointFiles } from "../../checkpoints/stored/open.js";
 import { ArgumentError } from "../../errors.js";
 import { tensor } from "../../ops/create.js";
 import { callable, integer, listOf, nested, optionsOf, ownList } from "../../options.js";
@@ -10,7 +11,7 @@ import { dtypeOf } from "../../tensor/require.js";
 import { Scope } from "../../tensor/scope.js";
 import { WIDE_DTYPES, type WideDType } from "../../tensor/shape.js";
 import type { CausalLM } from "../causal-lm.js";
-import { type LoadCausalLMOptions, loadMeasured, type WeightForm, weightForm } from "../load-causal-lm.js";
+import { type LoadCausalLMOptions, loadFiles, type WeightForm, weightForm } from "../load-files.js";
 import { layerErrorsOf } from "../weights/sizes.js";
 import { type Distribution, klDivergence, logSumExp, top1 } from "./distributions.js";
 import { type PerplexityProgress, progressOf, type TextWindow, windowsOf } from "./windows.js";
@@ -166,7 +167,7 @@ async function withModel<T>(
   options: LoadCausalLMOptions,
   body: (model: CausalLM, weights: { readonly bits: number; readonly layerErrors: readonly number[] }) => T,
 ): Promise<T> {
-  const { model, sizes, changes } = await loadMeasured(backend, path, options);
+  const { model, sizes, changes } = await loadFiles(backend, await openCheckpointFiles(path), options);
   try {
     const sum = (field: "bytes" | "elements"): number =>
       sizes.reduce((total, each) => total + each[field], 0);

@@ -1,10 +1,7 @@
 /** The sizes of stored matrices of decoder layers, and the errors of their forms. */
 import type { WeightChanges } from "../../checkpoints/convert/changes/weight-changes.js";
-import { packedAs } from "../../checkpoints/gguf/file.js";
-import type { StoredTensor } from "../../checkpoints/stored/tensors.js";
+import { storedBytes } from "../../checkpoints/stored-bytes.js";
 import type { Survey } from "../../checkpoints/survey.js";
-import { fileBytes } from "../../io/dtypes.js";
-import { quantizedPlans } from "../../io/quantized/quantized-file.js";
 import type { Module } from "../../modules/module.js";
 import { elementCount } from "../../tensor/shape.js";
 import type { WeightNames } from "./sources.js";
@@ -41,24 +38,6 @@ export function sizesOf(
     }
   }
   return [...sizes.values()];
-}
-
-/** The bytes of each weight and plain tensor, by name. */
-function storedBytes({ plain, storedWeights, lockstepWeights }: Survey): ReadonlyMap<string, number> {
-  const sizeOf = ({ entry, shard }: StoredTensor): number =>
-    packedAs(shard, entry.name)?.bytes ?? entry.end - entry.begin;
-  const sum = (sizes: readonly number[]): number => sizes.reduce((total, each) => total + each, 0);
-  return new Map([
-    ...plain.map((stored) => [stored.entry.name, sizeOf(stored)] as const),
-    ...storedWeights.map(({ name, codes, scale, global, zeros, order, factors }) => {
-      const parts = [codes, scale, global, zeros, order, factors];
-      return [name, sum(parts.flatMap((part) => (part ? [sizeOf(part)] : [])))] as const;
-    }),
-    ...lockstepWeights.map(({ name, recipe }) => {
-      const plans = quantizedPlans(name, recipe);
-      return [name, sum(plans.map(({ dtype, shape }) => fileBytes(dtype, shape)))] as const;
-    }),
-  ]);
 }
 
 /** The relative root mean square error of the changed weights of each layer; 0 for a layer without any. */

@@ -8,7 +8,7 @@ import { planConversion } from "../../../../src/checkpoints/convert/plan/plan.js
 import type { ConversionPlan } from "../../../../src/checkpoints/convert/plan/steps.js";
 import { parseTarget } from "../../../../src/checkpoints/convert/targets/named.js";
 import { writeConversion } from "../../../../src/checkpoints/convert/write.js";
-import { GgufFile } from "../../../../src/checkpoints/gguf/file.js";
+import { openGgufFile } from "../../../../src/checkpoints/gguf/open.js";
 import { inspectFiles } from "../../../../src/checkpoints/inspect.js";
 import type { Finding } from "../../../../src/checkpoints/judge/findings.js";
 import type { CheckpointReport } from "../../../../src/checkpoints/report.js";
@@ -48,7 +48,7 @@ export interface Contents {
 export async function readContents(folder: string): Promise<Contents> {
   const gguf = join(folder, "model.gguf");
   const file = existsSync(gguf)
-    ? await GgufFile.open(gguf)
+    ? await openGgufFile(gguf)
     : await SafetensorsFile.open(join(folder, "model.safetensors"));
   const tensors = new Map<string, StoredTensor>();
   for (const entry of file.tensors.values())

@@ -5,8 +5,9 @@ import fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import { inspectCheckpoint } from "../../../../src/checkpoints/api/inspect.js";
 import type { MetadataContent } from "../../../../src/checkpoints/gguf/facts.js";
-import { GgufFile } from "../../../../src/checkpoints/gguf/file.js";
+import type { GgufFile } from "../../../../src/checkpoints/gguf/file.js";
 import { MAX_ARRAY_ELEMENTS } from "../../../../src/checkpoints/gguf/metadata.js";
+import { openGgufFile } from "../../../../src/checkpoints/gguf/open.js";
 import { FileError } from "../../../../src/errors.js";
 import { draws } from "../../harness/draws.js";
 import { inFolder } from "../files/checkpoints.js";
@@ -67,7 +68,7 @@ async function withFile<T>(entries: readonly Drawn[], body: (file: GgufFile) => 
   return inFolder(async (folder) => {
     const path = join(folder, "x.gguf");
     writeFileSync(path, ggufBytes({ metadata: entries.map(({ pieces }, i) => [`key ${i}`, ...pieces]) }));
-    const file = await GgufFile.open(path);
+    const file = await openGgufFile(path);
     try {
       return await body(file);
     } finally {

@@ -7,10 +7,11 @@ import { planConversion } from "../../../../src/checkpoints/convert/plan/plan.js
 import { ggmlScale, quantizeMxfp4 } from "../../../../src/checkpoints/convert/quantize/ggml.js";
 import { parseTarget } from "../../../../src/checkpoints/convert/targets/named.js";
 import { writeConversion } from "../../../../src/checkpoints/convert/write.js";
-import { GgufFile } from "../../../../src/checkpoints/gguf/file.js";
+import { openGgufFile } from "../../../../src/checkpoints/gguf/open.js";
 import { blockType } from "../../../../src/checkpoints/gguf/types.js";
 import { packBlocks } from "../../../../src/checkpoints/gguf/views.js";
-import { ggufTensors, writeGguf } from "../../../../src/checkpoints/gguf/writer.js";
+import { writeGguf } from "../../../../src/checkpoints/gguf/writer.js";
+import { ggufTensors } from "../../../../src/checkpoints/gguf/written-tensors.js";
 import { openCheckpointFiles } from "../../../../src/checkpoints/stored/open.js";
 import { FileError } from "../../../../src/errors.js";
 import type { FileDType } from "../../../../src/io/dtypes.js";
@@ -179,7 +180,7 @@ it("codes and scales survive both directions unchanged, and so do the values", (
         const plus = (values: Map<string, Float64Array>) =>
           [...values].map(([, ownValues]) => ownValues.map((x) => x + 0));
         expect(plus(await valuesIn(ggufFolder))).toEqual(plus(await valuesIn(source)));
-        const gguf = await GgufFile.open(join(ggufFolder, "model.gguf"));
+        const gguf = await openGgufFile(join(ggufFolder, "model.gguf"));
         expect(await gguf.read(gguf.entry("a.o_proj.weight"))).toEqual(codes);
         await gguf.close();
       }),
@@ -397,7 +398,7 @@ it("no file remains if the data have less, more or other tensors than the plan",
       await writeTensor("x.block_scales", bytes(4), 0);
       await writeTensor("x", bytes(25), 7);
     });
-    const file = await GgufFile.open(path);
+    const file = await openGgufFile(path);
     expect([...file.tensors.keys()]).toEqual(["x", "x.block_scales"]);
     await file.close();
   }));

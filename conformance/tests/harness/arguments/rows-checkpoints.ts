@@ -37,6 +37,17 @@ export function checkpointRows(folder: CheckpointFolder): Rows {
       isSlow: true,
       exemptions: { "options.name": "any name may be given" },
     },
+    openCheckpointBlobs: {
+      calls: [
+        () => [new Map([["model.safetensors", new Blob([readFileSync(LIBRARY_CHECKPOINT)])]]), { name: "a" }],
+      ],
+      isSlow: true,
+      exemptions: { "options.name": "any name may be given" },
+    },
+    measureForm: {
+      calls: [(w) => [folder.checkpoints.library, { to: "bf16", backend: w.backend }]],
+      isSlow: true,
+    },
     inspectCheckpoint: inspect,
     verifyCheckpoint: inspect,
     convertCheckpoint: {

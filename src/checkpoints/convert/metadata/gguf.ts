@@ -1,10 +1,10 @@
 /** The metadata of GGUF files that a conversion writes. */
-import { join } from "node:path";
 import { GgufFile } from "../../gguf/file.js";
 import { ALIGNMENT_KEY } from "../../gguf/metadata.js";
-import { ggufTensors, little } from "../../gguf/writer.js";
-import type { CheckpointFiles } from "../../stored/open.js";
-import { readOptionalJson } from "../../stored/open.js";
+import { little } from "../../gguf/writer.js";
+import { ggufTensors } from "../../gguf/written-tensors.js";
+import type { CheckpointFiles } from "../../stored/files.js";
+import { readJson } from "../../stored/folder.js";
 import { type ConversionPlan, outputsOf, type ShardPlan } from "../plan/steps.js";
 import type { Declaration } from "./declarations.js";
 
@@ -64,7 +64,7 @@ async function modelEntries(
   const storageEntries = [...fileType, entry(QUANTIZATION_VERSION, U32, u32(GGML_QUANTIZATION_VERSION))];
   const [from] = shards;
   if (!(from instanceof GgufFile)) {
-    const config = await readOptionalJson(join(folder, "config.json"));
+    const config = await readJson(folder, "config.json");
     const type = config?.model_type;
     return [
       entry(ARCHITECTURE, TEXT, text(typeof type === "string" ? type : UNKNOWN_ARCHITECTURE)),

@@ -1,11 +1,11 @@
 /** The configuration of a converted checkpoint. */
-import { join } from "node:path";
 import { isObject, type JsonObject } from "../../../io/header/header.js";
 import { WIDE_DTYPES, type WideDType } from "../../../tensor/shape.js";
 import { GGUF_ARCHITECTURES } from "../../gguf/architectures.js";
 import { ggufConfig } from "../../gguf/model-config.js";
 import { withoutClaim } from "../../stored/config/claim.js";
-import { type CheckpointFiles, readOptionalJson } from "../../stored/open.js";
+import type { CheckpointFiles } from "../../stored/files.js";
+import { readJson } from "../../stored/folder.js";
 import { type ConversionPlan, isGgufTarget } from "../plan/steps.js";
 import { modeloptConfig, quantizationConfig, TORCH_DTYPES } from "./quantization-config.js";
 
@@ -30,7 +30,7 @@ export async function inputConfig(
   { folder, gguf, tensors }: CheckpointFiles,
   { target }: ConversionPlan,
 ): Promise<JsonObject | undefined> {
-  const config = await readOptionalJson(join(folder, "config.json"));
+  const config = await readJson(folder, "config.json");
   if (config || !gguf || isGgufTarget(target)) return config;
   const { metadata } = gguf;
   const architecture = GGUF_ARCHITECTURES.find(({ name }) => name === metadata["general.architecture"]);

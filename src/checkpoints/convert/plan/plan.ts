@@ -1,10 +1,10 @@
 /** Plans a conversion of a checkpoint to any target. */
-import { join } from "node:path";
 import type { Backend } from "../../../backends/backend.js";
 import { selectNames } from "../../glob.js";
 import { Kernels } from "../../kernels/kernels.js";
 import type { ConventionName } from "../../stored/conventions.js";
-import { type CheckpointFiles, readOptionalJson } from "../../stored/open.js";
+import type { CheckpointFiles } from "../../stored/files.js";
+import { readJson } from "../../stored/folder.js";
 import { surveyFiles } from "../../survey.js";
 import { modelDType } from "../metadata/output-config.js";
 import { requireSound, requireSoundValues, weightJudge } from "../soundness.js";
@@ -64,7 +64,7 @@ export async function planConversion(
   const { name, dialectTarget: row, lockstepQuantizer: quantizer } = target;
   if (quantizer !== undefined)
     return judgeWeights(lockstepConversions(survey, { name, quantizer, tensors, backend, kernels }));
-  const config = await readOptionalJson(join(checkpoint.folder, "config.json"));
+  const config = await readJson(checkpoint.folder, "config.json");
   const dtype = modelDType(config);
   const judge = weightJudge(checkpoint, survey, kernels);
   return judgeWeights(

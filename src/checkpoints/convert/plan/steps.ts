@@ -1,15 +1,15 @@
 /** The steps of a conversion. A step copies a tensor or writes a converted weight. */
-import { basename } from "node:path";
 import type { Backend } from "../../../backends/backend.js";
 import { FileError } from "../../../errors.js";
 import { fileBytes } from "../../../io/dtypes.js";
 import type { Metadata, TensorPlan } from "../../../io/header/header.js";
 import { packedAs } from "../../gguf/file.js";
-import { ggufTensors } from "../../gguf/writer.js";
+import { ggufTensors } from "../../gguf/written-tensors.js";
 import type { Kernels } from "../../kernels/kernels.js";
 import { conventionOf } from "../../stored/conventions.js";
+import type { CheckpointFiles } from "../../stored/files.js";
+import { fileNameOf } from "../../stored/folder.js";
 import type { LockstepWeight } from "../../stored/lockstep-weights.js";
-import type { CheckpointFiles } from "../../stored/open.js";
 import type { StoredTensor } from "../../stored/tensors.js";
 import { transposedShape, transposing } from "../../stored/transpose.js";
 import type { QuantizedWeight } from "../../stored/weight.js";
@@ -174,7 +174,7 @@ export function assemblePlan(
       else if (!partNames.has(name))
         shardSteps.push({ kind: "copy", outputs: [{ name, dtype, shape }], from });
     }
-    return { name: basename(shard.path), steps: shardSteps };
+    return { name: fileNameOf(shard.path), steps: shardSteps };
   });
   const gguf = isGgufTarget(target);
   const [firstShard] = shards;

@@ -8,7 +8,7 @@ import { quantizerNamed } from "../../../quantizers/named.js";
 import { asBytes } from "../../../tensor/data.js";
 import { requireQuantizable } from "../../../tensor/geometry.js";
 import { Scope } from "../../../tensor/scope.js";
-import { asMatrix, type Shape } from "../../../tensor/shape.js";
+import { asMatrix, elementCount, type Shape, storageBits } from "../../../tensor/shape.js";
 import type { Kernels } from "../../kernels/kernels.js";
 import { dequantizedValues } from "../../values/lockstep.js";
 import { amaxOf, numbersOf, type Source } from "../../values/source.js";
@@ -63,12 +63,14 @@ async function quantizeWithRecipe(
   output: TensorAppender,
 ): Promise<Changes> {
   const { name } = source;
-  const pieces: Uint8Array[] = [];
+  const bytes = new Uint8Array((elementCount(source.shape) * storageBits(source.dtype)) / 8);
+  let end = 0;
   for await (const rows of source.rows(kernels)) {
     amaxOf(kernels, name, rows);
-    pieces.push(rows.bytes.slice());
+    bytes.set(rows.bytes, end);
+    end += rows.bytes.length;
   }
-  const { members, values } = quantizedBytes(backend, name, recipe, Buffer.concat(pieces));
+  const { members, values } = quantizedBytes(backend, name, recipe, bytes);
   for (const plan of quantizedPlans(name, recipe))
     await output.append(plan, members.get(plan.name) ?? new Uint8Array());
   const changes = new Changes();

@@ -1,10 +1,9 @@
 /** Compares the configuration's claims with the tensors that are quantized. */
-import { join } from "node:path";
 import { isLinear } from "../../recognize/layer-roles.js";
 import { declares, moduleOf, type Recognized } from "../../recognize/recognize.js";
 import type { Claim } from "../../stored/config/claim.js";
 import type { Configuration } from "../../stored/config/config.js";
-import type { CheckpointFiles } from "../../stored/open.js";
+import type { CheckpointFiles } from "../../stored/files.js";
 import type { StoredTensor } from "../../stored/tensors.js";
 import { type Finding, finding } from "../findings.js";
 import { judgeSiblings } from "../weights/siblings.js";
@@ -28,7 +27,7 @@ export function judgeClaims(
   recognized: Recognized,
 ): Finding[] {
   const quantized = [...recognized.weights, ...recognized.unfit];
-  const path = join(checkpoint.folder, "config.json");
+  const path = checkpoint.folder.pathOf("config.json");
   const commonFindings = [
     ...judgeSiblings(checkpoint, recognized.weights, claim, model),
     ...judgeKvCache(claim, checkpoint),

@@ -2,7 +2,7 @@
 
 import { isCacheScale } from "../../recognize/leftovers.js";
 import { CONVENTION_NAMES, conventionOf } from "../../stored/conventions.js";
-import type { CheckpointFiles } from "../../stored/open.js";
+import type { CheckpointFiles } from "../../stored/files.js";
 import { readFloats } from "../../stored/scales.js";
 import { type Finding, finding } from "../findings.js";
 

@@ -3,7 +3,7 @@ import { isObject, type JsonObject } from "../../../io/header/header.js";
 import { moduleOf, type RecognizedWeight } from "../../recognize/recognize.js";
 import type { Claim } from "../../stored/config/claim.js";
 import { conventionOf } from "../../stored/conventions.js";
-import type { CheckpointFiles } from "../../stored/open.js";
+import type { CheckpointFiles } from "../../stored/files.js";
 import type { CheckpointTensors } from "../../stored/tensors.js";
 import { inputScales } from "../config/schemes.js";
 import { type Finding, finding } from "../findings.js";

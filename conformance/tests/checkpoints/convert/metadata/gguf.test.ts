@@ -6,7 +6,7 @@ import { mkdirSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import * as fc from "fast-check";
 import { expect, it } from "vitest";
-import { GgufFile } from "../../../../../src/checkpoints/gguf/file.js";
+import { openGgufFile } from "../../../../../src/checkpoints/gguf/open.js";
 import { draws } from "../../../harness/draws.js";
 import { useBackend } from "../../../harness/suite.js";
 import { convertTo, inFolder } from "../../files/checkpoints.js";
@@ -63,7 +63,7 @@ function writeModel(folder: string, count: number, entries: readonly Entry[], sa
 
 /** The metadata of a file, its number of tensors, and its bytes as characters. */
 async function factsOf(path: string) {
-  const file = await GgufFile.open(path);
+  const file = await openGgufFile(path);
   const { facts, keys } = file;
   await file.close();
   return { ...facts, keys, bytes: readFileSync(path).toString("latin1") };
