@@ -5,6 +5,7 @@ import { useEffect, useErrorBoundary } from "preact/hooks";
 import { type Params, type SetParams, writeParams } from "./params.js";
 import { Segments } from "./parts/controls.js";
 import { useParams } from "./use-params.js";
+import { ModelView } from "./views/model.js";
 import { ProductView } from "./views/product.js";
 import { TensorView } from "./views/tensor.js";
 import { ValueView } from "./views/value.js";
@@ -19,6 +20,7 @@ const VIEWS = [
   { name: "value", text: "Value", shows: ValueView },
   { name: "tensor", text: "Tensor", shows: TensorView },
   { name: "product", text: "Dot product", shows: ProductView },
+  { name: "model", text: "Model", shows: ModelView },
 ] as const satisfies readonly View[];
 
 const THEMES = [

@@ -36,6 +36,9 @@ const DEFAULTS = {
   split: "",
   splitK: "1",
   step: "",
+  // parameters of the model view
+  folder: "",
+  form: "ct-nvfp4",
 };
 
 /** The name of a parameter. */

@@ -49,7 +49,11 @@ export interface MeasuredWeight {
   readonly converted?: MeasuredForm & {
     /** The way in which the weight got the form. */
     readonly method: ConversionMethod;
-    /** The root of the mean square of the differences, divided by that of the stored values. 0 if no value changed. */
+    /** The sum of the squares of the differences. */
+    readonly noise: number;
+    /** The sum of the squares of the stored values; 0 if no value changed. */
+    readonly signal: number;
+    /** The root of noise / signal; 0 if no value changed. */
     readonly error: number;
   };
   /** Why the weight cannot have the form. Absent if it has the form, and if no conversion to the form would select it. */
@@ -108,7 +112,10 @@ async function* measured(
     else {
       const { method, noise, signal } = await conversion.convert(name);
       const error = noise === 0 ? 0 : Math.sqrt(noise / signal);
-      yield { ...weight, converted: { ...(await convertedForms.formOf(name, shape)), method, error } };
+      yield {
+        ...weight,
+        converted: { ...(await convertedForms.formOf(name, shape)), method, noise, signal, error },
+      };
     }
   }
 }
