@@ -47,7 +47,7 @@ import { type Built, buildPlayground, type Look, type Shown, serveUnder, show } 
 type Backend = Awaited<ReturnType<typeof openBackend>>;
 
 const AXE = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
-const VIEWS = ["value", "tensor", "product"] as const;
+const VIEWS = ["value", "tensor", "product", "model"] as const;
 const LOOKS: readonly Look[] = [
   { scheme: "light" },
   { scheme: "dark" },

@@ -380,7 +380,7 @@ describe("references", () => {
         ([, target]) => `docs/${target}`,
       ),
     );
-    const pictures = filesIn("docs").filter((path) => path.endsWith(".png"));
+    const pictures = filesIn("docs").filter((path) => path.endsWith(".webp"));
     expect([...new Set(shownPictures)].sort()).toEqual(pictures.sort());
     for (const path of pictures) expect(readFileSync(ROOT + path).length, path).toBeLessThanOrEqual(150_000);
   });

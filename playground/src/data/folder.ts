@@ -22,11 +22,16 @@ export function chosenFolder(files: readonly File[]): ChosenFolder {
 /** The folder of a drop: the first dropped folder, or else the dropped files. Throws an error for too many files. */
 export async function droppedFolder(items: DataTransferItemList): Promise<ChosenFolder> {
   // the list is empty after the first await
-  const entries = [...items].flatMap((item) => item.webkitGetAsEntry() ?? []);
-  const folder = entries.find((entry): entry is FileSystemDirectoryEntry => entry.isDirectory);
-  const direct = folder ? await entriesOf(folder) : entries;
-  const files = direct.filter((entry): entry is FileSystemFileEntry => entry.isFile);
-  return folderOf(folder?.name ?? "folder", await Promise.all(files.map(fileOf)));
+  const dropped = [...items].map((item) => ({ entry: item.webkitGetAsEntry(), file: item.getAsFile() }));
+  const folder = dropped.map(({ entry }) => entry).find((entry) => entry?.isDirectory);
+  if (!folder)
+    return folderOf(
+      "folder",
+      dropped.flatMap(({ file }) => file ?? []),
+    );
+  const entries = await entriesOf(folder as FileSystemDirectoryEntry);
+  const files = entries.filter((entry): entry is FileSystemFileEntry => entry.isFile);
+  return folderOf(folder.name, await Promise.all(files.map(fileOf)));
 }
 
 function folderOf(name: string, files: readonly File[]): ChosenFolder {

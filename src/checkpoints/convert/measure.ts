@@ -78,18 +78,25 @@ const checkOptions = optionsOf<MeasureFormOptions>({ to: needed(parsedBy(parseTa
  * NaN or infinite, or a file cannot be read; `ArgumentError` for anything but a checkpoint and options; `DisposedError` for a
  * disposed backend.
  */
-export async function* measureForm(
+export function measureForm(
   checkpoint: Checkpoint,
   options: MeasureFormOptions,
 ): AsyncGenerator<MeasuredWeight, undefined> {
   const files = Checkpoint.filesOf("measureForm", checkpoint);
   const { to, backend } = checkOptions("measureForm", options);
   if (backend !== undefined) requireBackend("measureForm", backend);
-  const ownBackend = backend ? undefined : await openBackend("wasm", { threads: 1 });
+  return backend ? measured(files, to, backend) : measuredByReference(files, to);
+}
+
+async function* measuredByReference(
+  files: CheckpointFiles,
+  to: ConversionTarget,
+): AsyncGenerator<MeasuredWeight, undefined> {
+  const backend = await openBackend("wasm", { threads: 1 });
   try {
-    yield* measured(files, to, (backend ?? ownBackend) as Backend);
+    yield* measured(files, to, backend);
   } finally {
-    await ownBackend?.dispose();
+    await backend.dispose();
   }
 }
 
