@@ -1,5 +1,5 @@
-// Draws docs/pictures: the playground in an installed Chromium, light and dark, in the sizes of a desktop and a phone, at twice the
-// resolution and with a title. The files are WebP, which Chromium encodes.
+// Draws docs/pictures: the playground in an installed Chromium, light and dark, in the sizes of a desktop and a phone, at twice
+// the resolution and with a title. The files are WebP, which Chromium encodes.
 // Usage: npm run playground && node scripts/playground-pictures.mjs [FILE ...]
 import { existsSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
