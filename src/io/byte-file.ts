@@ -22,13 +22,13 @@ export interface BlobLike {
 }
 
 /** Throws `ArgumentError` for anything but a `Blob` or an object with its `size`, `slice` and `arrayBuffer`. */
-export function requireBlob(user: string, value: unknown): asserts value is BlobLike {
-  const size = fieldOf(user, "blob", value, "size");
+export function requireBlob(caller: string, value: unknown): asserts value is BlobLike {
+  const size = fieldOf(caller, "blob", value, "size");
   const hasMethods = ["slice", "arrayBuffer"].every(
-    (method) => typeof fieldOf(user, "blob", value, method) === "function",
+    (method) => typeof fieldOf(caller, "blob", value, method) === "function",
   );
   if (hasMethods && Number.isSafeInteger(size) && (size as number) >= 0) return;
-  throw new ArgumentError(`${user}: blob is ${describe(value)}; it must be a Blob or a File`);
+  throw new ArgumentError(`${caller}: blob is ${describe(value)}; it must be a Blob or a File`);
 }
 
 /** A blob as a file. `path` names it in errors. */
