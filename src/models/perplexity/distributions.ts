@@ -22,14 +22,16 @@ export interface Distribution {
   readonly logSum: number;
 }
 
-/** The KL divergence of q from p in nats: the sum of p (log p - log q). */
+/** The KL divergence of q from p in nats: the sum of p (log p - log q). The term of a probability p of 0 is 0. */
 export function klDivergence(p: Distribution, q: Distribution): number {
   const { length } = p.logits;
   let sum = 0;
   for (let i = 0; i < length; i++) {
     const logP = (p.logits[i] as number) - p.logSum;
+    const probability = Math.exp(logP);
+    if (probability === 0) continue;
     const logQ = (q.logits[i] as number) - q.logSum;
-    sum += Math.exp(logP) * (logP - logQ);
+    sum += probability * (logP - logQ);
   }
   return sum;
 }

@@ -53,6 +53,28 @@ describe("klDivergence", () => {
       { numRuns: draws(1000, 100) },
     );
   });
+
+  it("has no term for a probability of 0, whatever q is there", () => {
+    const impossible = fc.constantFrom(Number.NEGATIVE_INFINITY, -3e38, -1e4);
+    fc.assert(
+      fc.property(logits(5), logits(5), fc.nat(5), impossible, impossible, (a, b, at, pLogit, qLogit) => {
+        const p = distributionOf(Float32Array.from(Array.from(a).toSpliced(at, 0, pLogit)));
+        const q = distributionOf(Float32Array.from(Array.from(b).toSpliced(at, 0, qLogit)));
+        expect(klDivergence(p, q)).toBe(klDivergence(distributionOf(a), distributionOf(b)));
+      }),
+      { numRuns: draws(1000, 100) },
+    );
+  });
+
+  it("is infinite where only q is 0, and NaN for a NaN", () => {
+    const certain = distributionOf(Float32Array.of(0, Number.NEGATIVE_INFINITY));
+    const even = distributionOf(Float32Array.of(0, 0));
+    expect(klDivergence(certain, even)).toBe(Math.LN2);
+    expect(klDivergence(even, certain)).toBe(Number.POSITIVE_INFINITY);
+    const unknown = distributionOf(Float32Array.of(0, Number.NaN));
+    expect(klDivergence(unknown, even)).toBeNaN();
+    expect(klDivergence(even, unknown)).toBeNaN();
+  });
 });
 
 describe("top1", () => {
