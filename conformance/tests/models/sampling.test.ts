@@ -131,6 +131,35 @@ describe("sample", () => {
     );
   });
 
+  it("refuses a row of which no logit is a number to compare, and takes the only number of a row", async () => {
+    const infinite = [Number.NEGATIVE_INFINITY, Number.POSITIVE_INFINITY, Number.NaN];
+    const temperature = fc.constantFrom(0, 1);
+    const rows = fc.array(
+      fc.oneof(
+        { weight: 9, arbitrary: fc.constantFrom(...infinite) },
+        { weight: 1, arbitrary: fc.constant(-3e38) },
+      ),
+      { minLength: 1, maxLength: 4 },
+    );
+    const alike = fc
+      .tuple(fc.constantFrom(...infinite, -3e38), fc.integer({ min: 1, max: 40 }))
+      .map(([value, length]) => new Array<number>(length).fill(value));
+    await fc.assert(
+      fc.asyncProperty(fc.oneof(rows, alike), temperature, async (row, temperature) => {
+        const logits = row.map(fround);
+        const choices = { temperature, seed: 0n, offset: 0n };
+        const expected = oracle(logits, choices);
+        const sampled = sampleRows([logits], [choices]);
+        if (expected === undefined) await expect(sampled).rejects.toThrow(ArgumentError);
+        else expect(await sampled).toEqual([expected]);
+      }),
+      {
+        numRuns: draws(500, 20),
+        examples: infinite.flatMap((value) => [[[value], 0] as [number[], number], [[value, value], 1]]),
+      },
+    );
+  });
+
   it("takes no token after the first ones whose share is exactly topP", async () => {
     const nearValues = fc.constantFrom(fc.constantFrom(0, 1), numberBetween(-1, 1));
     const rows = nearValues.chain((element) => fc.array(element, { minLength: 2, maxLength: 12 }));

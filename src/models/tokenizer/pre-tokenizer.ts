@@ -43,12 +43,15 @@ function exactSplit(config: JsonObject, normalizer: unknown): JsonObject {
   throw refusal(`the pre-tokenizer Split with the behavior ${String(behavior)}`);
 }
 
-/** Whether a normalizer replaces every occurrence of a string, so that a split at the string never finds one. */
+/**
+ * Whether a normalizer replaces every occurrence of a character, so that a split at the character never finds one. Around a
+ * replaced string of several characters, the string may arise again: without each "ab", "aabb" is "ab".
+ */
 function isReplaced(text: string, normalizer: unknown): boolean {
   if (!isObject(normalizer)) return false;
   const { type, normalizers, pattern, content } = normalizer;
   if (type === "Sequence" && Array.isArray(normalizers)) return isReplaced(text, normalizers.at(-1));
-  const isOfText = isObject(pattern) && pattern.String === text;
+  const isOfText = isObject(pattern) && pattern.String === text && [...text].length === 1;
   return type === "Replace" && isOfText && typeof content === "string" && !content.includes(text);
 }
 

@@ -1,3 +1,4 @@
+import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import { UnsupportedError } from "../../../../src/errors.js";
 import {
@@ -5,6 +6,7 @@ import {
   requireNormalizer,
   requirePostProcessor,
 } from "../../../../src/models/tokenizer/pre-tokenizer.js";
+import { draws } from "../../harness/draws.js";
 
 const MERGED = { type: "Split", pattern: { String: " " }, behavior: "MergedWithPrevious", invert: false };
 const REPLACED = { type: "Replace", pattern: { String: " " }, content: "▁" };
@@ -31,6 +33,35 @@ describe("exactPreTokenizer", () => {
     );
     for (const normalizer of [REPLACED, { type: "Sequence", normalizers: [{ type: "NFC" }, REPLACED] }])
       expect(exactPreTokenizer(MERGED, normalizer)).toMatchObject({ behavior: "Isolated" });
+  });
+
+  it("accepts such a split only if normalized texts never have its string, whatever the normalizers are", () => {
+    const word = (minLength: number) =>
+      fc.array(fc.constantFrom("a", "b"), { minLength, maxLength: 3 }).map((letters) => letters.join(""));
+    const replacements = fc.array(fc.record({ text: word(1), content: word(0) }), { minLength: 1, maxLength: 3 });
+    const texts = fc.array(word(0), { maxLength: 4 }).map((words) => words.join(""));
+    fc.assert(
+      fc.property(word(1), replacements, fc.boolean(), texts, (split, list, isNested, text) => {
+        const parts = list.map(({ text, content }) => ({ type: "Replace", pattern: { String: text }, content }));
+        const sequence = { type: "Sequence", normalizers: parts };
+        const normalizer = isNested ? { type: "Sequence", normalizers: [{ type: "NFC" }, sequence] } : sequence;
+        try {
+          exactPreTokenizer({ ...MERGED, pattern: { String: split } }, normalizer);
+        } catch (error) {
+          expect(error).toBeInstanceOf(UnsupportedError);
+          return;
+        }
+        const normalized = list.reduce((each, { text, content }) => each.replaceAll(text, content), text);
+        expect(normalized).not.toContain(split);
+      }),
+      {
+        numRuns: draws(3000, 500),
+        examples: [
+          ["a", [{ text: "a", content: "b" }, { text: "b", content: "a" }], false, "a"],
+          ["ab", [{ text: "ab", content: "" }], false, "aabb"],
+        ],
+      },
+    );
   });
 
   it.each([
