@@ -12,6 +12,7 @@ import { type DifferingStage, explainDifference } from "../../../../src/explain/
 import { explainQuantize } from "../../../../src/explain/explain-quantize.js";
 import type { QuantizeExplanation } from "../../../../src/explain/quantize.js";
 import { blockFormat } from "../../../../src/formats/block.js";
+import { factsOf } from "../../../../src/formats/derive.js";
 import { Scope } from "../../../../src/tensor/scope.js";
 import { words } from "../../../arbitraries/random.js";
 import { fromCodes, type PlainTensor, upload } from "../../../values/plain.js";
@@ -119,6 +120,10 @@ function differingStages(
     stages.add(stage);
     expect(explainDifference(b, a).stage).toBe(stage);
     expect(sentences.length > 0).toBe(stage !== undefined);
+    const saturated = sentences.flatMap((each) => each.match(/(?<=^In )[AB](?= it is beyond)/) ?? []);
+    const sides = { A: a, B: b };
+    const beyond = (["A", "B"] as const).filter((side) => stage !== undefined && isBeyond(sides[side]));
+    expect(saturated).toEqual(beyond);
     const isSame =
       a.spec.format === b.spec.format &&
       a.code === b.code &&
@@ -145,6 +150,12 @@ function differingStages(
     if (stage === "value") expect([a.code, storedScale(a, b)]).toEqual([b.code, storedScale(b, a)]);
   }
   return stages;
+}
+
+/** Whether a scaled element is beyond the format's largest value, and becomes that. */
+function isBeyond({ spec, scaled, rounding }: QuantizeExplanation): boolean {
+  const { max } = factsOf(spec.format);
+  return Math.abs(scaled.value) > max && Math.abs(rounding.result) === max;
 }
 
 /** A form, by its dialect, quantizer, format and tile. */
@@ -233,6 +244,21 @@ describe("a difference between two dialects", () => {
         "In B it is beyond the largest value, 448, and saturates.",
       ],
     });
+  });
+
+  it.each([
+    [448, []],
+    [-448, []],
+    [448 + 2 ** -15, ["In B it is beyond the largest value, 448, and saturates."]],
+  ])("under a scale of 1, %d saturates only if it is beyond the largest value", (value, expected) => {
+    const values = new Float32Array(COUNT).fill(500);
+    values[0] = value;
+    const x = fromCodes("f32", SIZE, new Uint32Array(values.buffer));
+    const [a, b] = ["te mxfp8 e4m3 1x32", "torchao-mxfp8-floor mxfp8 e4m3 1x32"].map((name) =>
+      madeBy(formOf(name), x).explain(0),
+    ) as [QuantizeExplanation, QuantizeExplanation];
+    expect([a.scaled.value, b.scaled.value]).toEqual([value / 2, value]);
+    expect(explainDifference(a, b).words.slice(1)).toEqual(expected);
   });
 
   it("is the scale if only that of the tensor differs, and is said in words", () => {

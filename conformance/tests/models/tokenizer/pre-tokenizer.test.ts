@@ -38,13 +38,22 @@ describe("exactPreTokenizer", () => {
   it("accepts such a split only if normalized texts never have its string, whatever the normalizers are", () => {
     const word = (minLength: number) =>
       fc.array(fc.constantFrom("a", "b"), { minLength, maxLength: 3 }).map((letters) => letters.join(""));
-    const replacements = fc.array(fc.record({ text: word(1), content: word(0) }), { minLength: 1, maxLength: 3 });
+    const replacements = fc.array(fc.record({ text: word(1), content: word(0) }), {
+      minLength: 1,
+      maxLength: 3,
+    });
     const texts = fc.array(word(0), { maxLength: 4 }).map((words) => words.join(""));
     fc.assert(
       fc.property(word(1), replacements, fc.boolean(), texts, (split, list, isNested, text) => {
-        const parts = list.map(({ text, content }) => ({ type: "Replace", pattern: { String: text }, content }));
+        const parts = list.map(({ text, content }) => ({
+          type: "Replace",
+          pattern: { String: text },
+          content,
+        }));
         const sequence = { type: "Sequence", normalizers: parts };
-        const normalizer = isNested ? { type: "Sequence", normalizers: [{ type: "NFC" }, sequence] } : sequence;
+        const normalizer = isNested
+          ? { type: "Sequence", normalizers: [{ type: "NFC" }, sequence] }
+          : sequence;
         try {
           exactPreTokenizer({ ...MERGED, pattern: { String: split } }, normalizer);
         } catch (error) {
@@ -57,7 +66,15 @@ describe("exactPreTokenizer", () => {
       {
         numRuns: draws(3000, 500),
         examples: [
-          ["a", [{ text: "a", content: "b" }, { text: "b", content: "a" }], false, "a"],
+          [
+            "a",
+            [
+              { text: "a", content: "b" },
+              { text: "b", content: "a" },
+            ],
+            false,
+            "a",
+          ],
           ["ab", [{ text: "ab", content: "" }], false, "aabb"],
         ],
       },

@@ -30,7 +30,16 @@ it("many codes under one scale have the statistics of their values one by one", 
 });
 
 it("equal values that are added together have the statistics of the values one by one", () => {
-  const value = fc.constantFrom(0, -0, 1, -2, 448, Number.POSITIVE_INFINITY, Number.NEGATIVE_INFINITY, Number.NaN);
+  const value = fc.constantFrom(
+    0,
+    -0,
+    1,
+    -2,
+    448,
+    Number.POSITIVE_INFINITY,
+    Number.NEGATIVE_INFINITY,
+    Number.NaN,
+  );
   const addition = fc.tuple(value, value, fc.integer({ min: 1, max: 5 }));
   fc.assert(
     fc.property(fc.array(addition, { maxLength: 4 }), (additions) => {

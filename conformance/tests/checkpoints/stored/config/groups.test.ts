@@ -6,7 +6,15 @@ import { draws } from "../../../harness/draws.js";
 
 /** An expression that cannot be decided, and those that match everything and nothing. */
 const [UNREADABLE, ALL, NONE] = ["re:(?=x)", "re:.*", "re:$a"];
-const target = fc.constantFrom(UNREADABLE, "re:.*q_proj", "re:.*k_proj", "*.q_proj", "m.k_proj", "Linear", NONE);
+const target = fc.constantFrom(
+  UNREADABLE,
+  "re:.*q_proj",
+  "re:.*k_proj",
+  "*.q_proj",
+  "m.k_proj",
+  "Linear",
+  NONE,
+);
 const groupTargets = fc.array(fc.array(target, { maxLength: 3 }), { minLength: 1, maxLength: 3 });
 const modules = fc.constantFrom("m.q_proj", "m.k_proj", "m.o_proj");
 
