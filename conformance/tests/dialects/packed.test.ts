@@ -118,6 +118,33 @@ it("Q8_1, which no library dequantizes, is its bytes times its scale, and its su
     }),
   ));
 
+/** The value of ggml's unsigned e4m3 scale: it ignores bit 7, reads 0x7F as 0, and has no other special code. */
+function unsignedE4m3(byte: number): number {
+  if (byte === 0x7f) return 0;
+  const [exponent, fraction] = [(byte >>> 3) & 15, byte & 7];
+  return exponent === 0 ? fraction * 2 ** -9 : (1 + fraction / 8) * 2 ** (exponent - 7);
+}
+
+it.each([
+  ["gguf:nvfp4", 4, 16, unsignedE4m3],
+  ["gguf:mxfp4", 1, 32, (byte: number) => 2 ** (byte - 127)],
+] as const)(
+  "%s: every code under every scale byte, at every position, is their product",
+  (layout, parts, width, scaleOf) => {
+    const { bytes } = PACKED_LAYOUTS[layout];
+    for (let scale = 0; scale < 256; scale++)
+      for (let code = 0; code < 16; code++) {
+        const raw = new Uint8Array(bytes).fill(code | (code << 4)).fill(scale, 0, parts);
+        // code 8 is +0
+        const value = Math.fround(scaleOf(scale) * (code === 8 ? 0 : valueOfCode("e2m1", code)));
+        expect([scale, code, ...dequantizePacked(raw, layout)]).toEqual([
+          ...[scale, code],
+          ...new Array<number>(parts * width).fill(value),
+        ]);
+      }
+  },
+);
+
 it("an unknown layout and bytes that are no Uint8Array are refused", () => {
   for (const name of ["gguf:q4_2", "q4_0", "gguf:Q4_0", "", "toString", 3, null] as unknown[])
     expect(() => dequantizePacked(new Uint8Array(0), name as "gguf:q4_0")).toThrow(ArgumentError);
