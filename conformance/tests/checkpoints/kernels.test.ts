@@ -15,6 +15,7 @@ import { type Statistics, statisticsOf } from "../../../src/checkpoints/judge/st
 import { Kernels } from "../../../src/checkpoints/kernels/kernels.js";
 import { readByteScales } from "../../../src/checkpoints/stored/byte-scales.js";
 import { CODE_TYPES, type CodeTypeName } from "../../../src/checkpoints/stored/code-types.js";
+import { conventionOf } from "../../../src/checkpoints/stored/conventions.js";
 import { readScales } from "../../../src/checkpoints/stored/scales.js";
 import type { QuantizedWeight } from "../../../src/checkpoints/stored/weight.js";
 import { amaxesOf, plainSource } from "../../../src/checkpoints/values/source.js";
@@ -29,6 +30,16 @@ import { bitsOfByte, float, floats, KINDS, weightOf, weights } from "./files/wei
 describe("a weight becomes a wide type", () => {
   it.each(KINDS)("$convention, scales $scale by $kind", async (kind) => {
     const kernels = await Kernels.open();
+    // two matrices, each with scales of its own
+    const stack = weightOf(kind, {
+      rows: kind.kind === "tile" ? 40 : 3,
+      columns: kind.kind === "tile" ? 130 : 2 * (kind.block[1] || 16),
+      lead: kind.kind === "whole" ? 1 : 2,
+      palette: [ofByte(0x38), ofByte(0x40)],
+      seed: 5,
+      global: conventionOf(kind.convention).global ? 0.5 : undefined,
+      used: 16,
+    });
     await fc.assert(
       fc.asyncProperty(
         weights(kind),
@@ -58,7 +69,7 @@ describe("a weight becomes a wide type", () => {
           expect(hasErrorOf(changes, pairs)).toBe(true);
         },
       ),
-      { numRuns: draws(60) },
+      { numRuns: draws(60), examples: WIDE_TARGETS.map((target) => [stack, target]) },
     );
   });
 });

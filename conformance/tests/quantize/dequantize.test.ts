@@ -1,6 +1,7 @@
 /** dequantize: its laws, the choice of the copy, types, layouts and threads. */
 import { describe, expect } from "vitest";
 import { ArgumentError, DisposedError } from "../../../src/errors.js";
+import { valueOfCode } from "../../../src/formats/derive.js";
 import { tensor } from "../../../src/ops/create.js";
 import { dequantize } from "../../../src/ops/quantize/dequantize.js";
 import { Float8CurrentScalingQuantizer } from "../../../src/quantizers/float8.js";
@@ -103,6 +104,35 @@ describe("dequantized values", () => {
     expect(quantizedTensor.dequantize("f32").dataSync()).toEqual(Float32Array.of(1.5 + 1.5 * 2 ** -8));
     expect(quantizedTensor.dequantize("bf16").dataSync()).toEqual(Uint16Array.of(0x3fc1));
   });
+
+  const NVFP4_FORMS = [
+    [{}, 448],
+    [{ fourOverSix: "mae", e4m3Max: 256 }, 256],
+    [{ rowScaled: true }, 448],
+  ] as const;
+  for (const [options, e4m3Max] of NVFP4_FORMS)
+    testInScope(
+      `are, of NVFP4 ${JSON.stringify(options)}, codes times (scale * amax) * (1 / max), each rounded to f32, for every scale`,
+      () => {
+        const { fround } = Math;
+        const scales = Uint8Array.from({ length: 127 }, (_, code) => code);
+        const codes = Uint8Array.from({ length: 8 * scales.length }, (_, i) => 0x10 + 0x22 * (i % 8));
+        for (const amax of [1.7, Math.PI, 3e-4, 300.3].map(fround)) {
+          const t = new NVFP4Quantizer(options).makeEmpty(backend(), [1, 16 * scales.length], "f32");
+          const copy = t.copy("rowwise");
+          copy.data.write(codes);
+          copy.scaleInv.write(scales);
+          copy.amax?.write(Float32Array.of(amax));
+          const factors = Array.from(scales, (code) =>
+            fround(fround(valueOfCode("e4m3", code) * amax) * fround(1 / (6 * e4m3Max))),
+          );
+          const expected = factors.flatMap((factor) =>
+            Array.from({ length: 16 }, (_, code) => fround(valueOfCode("e2m1", code) * factor)),
+          );
+          expect(t.dequantize("f32").dataSync()).toEqual(Float32Array.from(expected));
+        }
+      },
+    );
 
   testInScope("are those of the rowwise copy if there are both", () => {
     const quantizedTensor = new Float8CurrentScalingQuantizer({ columnwise: true }).quantize(
