@@ -35,10 +35,10 @@ describe("a weight becomes a wide type", () => {
       rows: kind.kind === "tile" ? 40 : 3,
       columns: kind.kind === "tile" ? 130 : 2 * (kind.block[1] || 16),
       lead: kind.kind === "whole" ? 1 : 2,
-      palette: [ofByte(0x38), ofByte(0x40)],
+      palette: [bitsOfByte(0x38), bitsOfByte(0x40)],
       seed: 5,
       global: conventionOf(kind.convention).global ? 0.5 : undefined,
-      used: 16,
+      numCodes: 16,
     });
     await fc.assert(
       fc.asyncProperty(

@@ -174,8 +174,8 @@ describe("statistics by the bytes of scales", () => {
 
   /** Two matrices with global scales that differ. */
   const STACK = {
-    ...{ rows: 128, columns: 1, lead: 2, palette: [ofByte(0x38), ofByte(0x40)], seed: 1, global: 1 },
-    ...{ globals: [1, 4, 16], used: 16, isSwizzled: false, isStacked: true },
+    ...{ rows: 128, columns: 1, lead: 2, palette: [bitsOfByte(0x38), bitsOfByte(0x40)], seed: 1, global: 1 },
+    ...{ globals: [1, 4, 16], numCodes: 16, isSwizzled: false, isStacked: true },
   };
 
   it.each(byteKinds)(

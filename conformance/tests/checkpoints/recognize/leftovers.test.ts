@@ -1,7 +1,7 @@
 /** What is left of a convention beside a weight without codes is reported, for every tensor of every convention. */
 import { expect, it } from "vitest";
 import { conventionOf } from "../../../../src/checkpoints/stored/conventions.js";
-import { type Held, reportOfContents } from "../files/checkpoints.js";
+import { reportOfContents, type StoredTensor } from "../files/checkpoints.js";
 import { contentsOf, STORED_NAMES } from "../files/drawn-files.js";
 
 /** Suffixes that plain tensors have too. */
@@ -17,9 +17,13 @@ const DISTINCT = new Map(CASES.map((each) => [String(each), each]));
 it.each([...DISTINCT.values()])(
   "a BF16 m%s has no codes, so m%s is reported alone",
   async (codes, suffix) => {
-    const weight: Held = { dtype: "BF16", shape: [32, 32], bytes: new Uint8Array(2048).fill(0x3f) };
-    const left: Held = { dtype: "F32", shape: [], bytes: new Uint8Array(Float32Array.of(0.5).buffer) };
-    const tensors = new Map<string, Held>([
+    const weight: StoredTensor = { dtype: "BF16", shape: [32, 32], bytes: new Uint8Array(2048).fill(0x3f) };
+    const left: StoredTensor = {
+      dtype: "F32",
+      shape: [],
+      bytes: new Uint8Array(Float32Array.of(0.5).buffer),
+    };
+    const tensors = new Map<string, StoredTensor>([
       [`m${codes}`, weight],
       [`m${suffix}`, left],
     ]);
