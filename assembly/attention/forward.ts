@@ -35,7 +35,7 @@ import {
   visibleRow,
 } from "./sequence";
 import { addScores, baseOf, openRow, openSplit, powerOf, RowField, sumOf } from "./softmax";
-import { AttentionTask, dataOf, indexOf, keyIndex, Operand, tensorOf } from "./task";
+import { AttentionTask, dataOf, indexOf, keyIndex, Operand } from "./task";
 
 const LN2: f32 = <f32>reinterpret<f64>(0x3fe62e42fefa39ef);
 
@@ -62,54 +62,29 @@ export function attentionUnits(task: AttentionTask): u32 {
 export function loadRows(task: AttentionTask, frame: usize, operand: Operand): void {
   const isKey = operand === Operand.K || operand === Operand.V;
   const length = <u32>(operand === Operand.Q || operand === Operand.K ? task.width : task.valueWidth);
-  const capacity = isKey ? padded(task, <u32>slot(frame, Slot.BlockCount)) : packedRows(frame);
+  const count = <u32>slot(frame, isKey ? Slot.BlockCount : Slot.TileRows);
+  const capacity = isKey ? padded(task, count) : packedRows(frame);
   const to = rowsSlot(frame, operand);
   const pitch = (<usize>padded(task, length)) << 2;
   memory.fill(to, 0, <usize>capacity * pitch);
-  if (isKey) widenKeys(task, frame, operand, length, to, pitch);
-  else widenQueries(task, frame, operand, length, to, pitch);
-}
-
-function widenKeys(
-  task: AttentionTask,
-  frame: usize,
-  operand: Operand,
-  length: u32,
-  to: usize,
-  pitch: usize,
-): void {
-  const count = <u32>slot(frame, Slot.BlockCount);
-  const first = slot(frame, Slot.FirstKey) + slot(frame, Slot.BlockKey);
-  const head = slot(frame, Slot.KeyHead);
-  const isPaged = task.pages !== 0;
-  const b = slot(frame, Slot.Batch);
   const data = dataOf(task, operand);
   const type = task.type;
-  const rowStride = tensorOf(task, operand).rowStride;
-  const start = indexOf(task, operand, b, first, head);
   for (let row: u32 = 0; row < count; row++) {
-    const index = isPaged ? keyIndex(task, operand, b, first + row, head) : start + row * rowStride;
+    const index = isKey ? indexOfKey(task, frame, operand, row) : indexOfQuery(task, frame, operand, row);
     widen(data, type, index, length, to + <usize>row * pitch);
   }
 }
 
-function widenQueries(
-  task: AttentionTask,
-  frame: usize,
-  operand: Operand,
-  length: u32,
-  to: usize,
-  pitch: usize,
-): void {
-  const count = <u32>slot(frame, Slot.TileRows);
-  const first = slot(frame, Slot.FirstQuery);
-  const b = slot(frame, Slot.Batch);
-  const data = dataOf(task, operand);
-  const type = task.type;
-  for (let row: u32 = 0; row < count; row++) {
-    const index = indexOf(task, operand, b, first + queryOf(frame, row), headOf(frame, row));
-    widen(data, type, index, length, to + <usize>row * pitch);
-  }
+/** The index of the first element of row `row` of the block of keys. */
+function indexOfKey(task: AttentionTask, frame: usize, operand: Operand, row: u32): usize {
+  const key = slot(frame, Slot.FirstKey) + slot(frame, Slot.BlockKey) + row;
+  return keyIndex(task, operand, slot(frame, Slot.Batch), key, slot(frame, Slot.KeyHead));
+}
+
+/** The index of the first element of row `row` of the tile of queries. */
+function indexOfQuery(task: AttentionTask, frame: usize, operand: Operand, row: u32): usize {
+  const query = slot(frame, Slot.FirstQuery) + queryOf(frame, row);
+  return indexOf(task, operand, slot(frame, Slot.Batch), query, headOf(frame, row));
 }
 
 /** The memory for the rows of a tensor as f32. */
