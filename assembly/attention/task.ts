@@ -129,7 +129,7 @@ export class AttentionTask extends ProductTask {
   dsinks: usize;
 }
 
-export function tensorOf(task: AttentionTask, operand: Operand): HeadTensor {
+function tensorOf(task: AttentionTask, operand: Operand): HeadTensor {
   switch (operand) {
     case Operand.Q:
       return task.q;
