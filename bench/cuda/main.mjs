@@ -1,8 +1,8 @@
 // `npm run bench:cuda` measures the speed of the CUDA backend on device 0. Upper bounds to compare with, such as a
 // device-to-device copy, are measured in the same run. Options: --write puts the tables into the documents; --json FILE
 // writes all rows; --from FILE takes the rows of such a file instead of measuring; --quick runs few rounds; --only
-// kernels|gemm|rollout|attention|enqueue|training|engine|layers|experts|optimizers runs one part; of layers, experts and
-// optimizers, --no-graphs captures no step, and --alone compares with no other library.
+// kernels|gemm|few-rows|rollout|attention|enqueue|training|engine|layers|experts|optimizers|offload runs one part; of layers,
+// experts and optimizers, --no-graphs captures no step, and --alone compares with no other library.
 import { readFileSync } from "node:fs";
 import { writeFile } from "node:fs/promises";
 import { parseArgs } from "node:util";
@@ -13,9 +13,11 @@ import { openCopies } from "./copy.mjs";
 import { openDevice } from "./device.mjs";
 import { enqueueRows } from "./enqueue.mjs";
 import { expertRows } from "./experts.mjs";
+import { fewRowsRows } from "./few-rows.mjs";
 import { gemmRows, rolloutRows } from "./gemm.mjs";
 import { kernelCases, SIZES } from "./kernels.mjs";
 import { layerRows } from "./layers.mjs";
+import { offloadRows } from "./offload.mjs";
 import { optimizerRows } from "./optimizers.mjs";
 import { engineRows } from "./te.mjs";
 import { measureDevice } from "./timing.mjs";
@@ -72,6 +74,8 @@ async function measured() {
   const tables = {
     ...(asked("kernels") ? { kernels: kernelRows(backend, copies, wait, rounds) } : {}),
     ...(asked("gemm") ? { gemm: gemmRows(backend, wait, rounds) } : {}),
+    ...(asked("few-rows") ? { "few rows": fewRowsRows(backend, copies, wait, rounds) } : {}),
+    ...(asked("offload") ? { offload: offloadRows(backend, wait, rounds) } : {}),
     ...(asked("rollout") ? { rollout: rolloutRows(backend, wait, rounds) } : {}),
     ...attention,
     ...(training ? { training: training.steps, "training by operation": training.operations } : {}),
@@ -120,6 +124,8 @@ const SECTIONS = [
   { name: "docs/performance.md", section: "bench:layers", titles: ["layers"] },
   { name: "docs/performance.md", section: "bench:experts", titles: ["experts", "permutations"] },
   { name: "docs/performance.md", section: "bench:optimizers", titles: ["optimizers"] },
+  { name: "docs/performance.md", section: "bench:few-rows", titles: ["few rows"] },
+  { name: "docs/training.md", section: "bench:offload", titles: ["offload"] },
   { name: "docs/rollout.md", section: "bench:rollout", titles: ["rollout"] },
   { name: "docs/training.md", section: "bench:cuda", titles: ["training", "training by operation"] },
 ];
