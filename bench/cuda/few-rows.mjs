@@ -1,6 +1,6 @@
-// Products of a few bf16 rows by a weight of codes, as in decoding, beside the product by the same weight in bf16 and a copy of the
-// weight's bytes. A graph enqueues the products, because they take less time than their calls. Its weights together are larger
-// than the GPU's cache.
+// Products of a few bf16 rows by a weight of codes, as in decoding, compared with the product by the same weight in bf16 and with
+// a copy of the weight's bytes. A graph enqueues the products, because they take less time than their calls. Its weights together
+// are larger than the GPU's cache.
 import {
   captureGraph,
   Float8BlockQuantizer,
