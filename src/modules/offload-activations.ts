@@ -1,6 +1,7 @@
 /** Activation offloading: tensors that the backward pass needs are moved to memory of the host until then. */
 import type { Backend } from "../backends/backend.js";
-import { ArgumentError } from "../errors.js";
+import { ArgumentError, OutOfMemoryError } from "../errors.js";
+import { isCapturing } from "../ops/graph.js";
 import { onSideStream } from "../ops/side-stream.js";
 import { callable, describe, integer, isArray, optionsOf, requireSynchronous } from "../options.js";
 import { gradFnOf, type Node } from "../tape/node.js";
@@ -13,7 +14,7 @@ import { storageOf } from "../tensor/tensor.js";
 
 /** Options of `offloadActivations`. */
 export interface OffloadOptions {
-  /** The smallest number of bytes of a tensor that is moved. Default 2^20. */
+  /** The smallest number of bytes of memory that is moved. Views share memory. Default 2^20. */
   readonly minBytes?: number | undefined;
 }
 
@@ -21,13 +22,13 @@ const DEFAULT_MIN_BYTES = 2 ** 20;
 const checkOptions = optionsOf<OffloadOptions>({ minBytes: integer(1, Number.MAX_SAFE_INTEGER) });
 
 /**
- * Calls `body`, and moves the activations that it saves for the backward pass to memory of the host, as TransformerEngine's
- * `get_cpu_offload_context` does. Their memory on the backend is free until then. Call it once for each layer:
+ * Calls `body`, and moves the activations that it saves for the backward pass to memory of the host, for which
+ * TransformerEngine has `get_cpu_offload_context`. Their memory on the backend is free until then. Call it once for each layer:
  *
  *     for (const layer of layers) x = offloadActivations(() => layer.forward(x));
  *
- * Moved are the saved tensors and the inputs of the operations in `body`, except leaves such as parameters, the results of
- * `body`, and tensors of fewer than `minBytes` bytes. Views count as one tensor with the memory that they share. A GPU copies
+ * It moves the saved tensors and the inputs of the operations in `body`, except leaves such as parameters, the results of `body`,
+ * and memory of fewer than `minBytes` bytes, which views share. A GPU copies
  * them on its side stream, from and to pinned memory, while it computes the next layer. The first use of a moved tensor moves all
  * tensors of its call back, and begins to move those of the call before it. Any use does so: no result changes, only time and
  * memory. Without a second stream, as on the reference, copies run in order. Nothing is moved if nothing is recorded.
@@ -91,15 +92,15 @@ class OffloadedCall {
 
   /** Moves the activations to the host. */
   offload(): void {
-    const pending = (pendingCalls.get(this.#backend) ?? []).filter((call) => call.#isPending);
+    const pending = (pendingCalls.get(this.#backend) ?? []).filter((call) => call.#isAlive);
     pendingCalls.set(this.#backend, [...pending, this]);
     onSideStream(this.#backend, () => {
       for (const storage of this.#storages) storage.moveToHost(() => this.#use());
     });
   }
 
-  /** Whether an activation is not disposed of. */
-  get #isPending(): boolean {
+  /** Whether some activation is alive. */
+  get #isAlive(): boolean {
     return this.#storages.some(({ disposed }) => !disposed);
   }
 
@@ -108,10 +109,20 @@ class OffloadedCall {
     const pending = pendingCalls.get(this.#backend) ?? [];
     const index = pending.indexOf(this);
     if (index < 0) return;
-    pending.splice(index);
+    pending.splice(index, 1);
     this.#moveBack();
-    const before = pending.at(-1);
-    if (before) onSideStream(this.#backend, () => before.#moveBack());
+    const before = pending[index - 1];
+    if (before) before.#prefetch();
+  }
+
+  /** Begins to move all activations back. Those for which there is no memory stay on the host until they are used. */
+  #prefetch(): void {
+    if (isCapturing(this.#backend)) return;
+    try {
+      onSideStream(this.#backend, () => this.#moveBack());
+    } catch (error) {
+      if (!(error instanceof OutOfMemoryError)) throw error;
+    }
   }
 
   #moveBack(): void {

@@ -8,6 +8,11 @@ import { callable, requireSynchronous } from "../options.js";
 /** The backends on which a graph is being captured. */
 const capturing = new WeakSet<Backend>();
 
+/** @internal Whether a graph is being captured on `backend`. */
+export function isCapturing(backend: Backend): boolean {
+  return capturing.has(backend);
+}
+
 /**
  * @internal Throws `UnsupportedError` while a graph is captured on `backend`. Call it before state is created that later calls
  * read and write: each replay would create it anew.

@@ -1,7 +1,7 @@
 /** The nodes that a function records. */
 import type { Node } from "./node.js";
 
-/** The functions that receive each recorded node, the innermost last. */
+/** The listeners of the running calls of `recordedNodes`, the innermost last. */
 const listeners: ((node: Node) => void)[] = [];
 
 /** Passes a node to the enclosing calls of `recordedNodes`. Differentiable operations call it. */

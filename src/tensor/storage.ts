@@ -29,7 +29,7 @@ export interface Memory {
   readInto?(address: number, into: Uint8Array): void;
   /**
    * @internal Copies `bytes` bytes to memory of the host, after the work enqueued before and without waiting for it. Absent if
-   * the host has no faster memory than that of `readSync`.
+   * the backend cannot copy asynchronously.
    */
   copyToHost?(address: number, bytes: number): HostCopy;
   /** @internal During a capture, receives each block whose address is requested. */
@@ -104,7 +104,7 @@ export class Storage {
   #hostCopy: HostCopy | undefined;
   /** Called before the next use of the address. */
   #beforeUse: (() => void) | undefined;
-  /** The number of owners for which the address must not change. */
+  /** The number of owners that rely on the address. While it is not 0, the block is not moved. */
   #fixed = 0;
 
   constructor(

@@ -1,6 +1,6 @@
 /** The linear WebAssembly memory as memory of tensors, with a count of live bytes. */
 import { DisposedError, OutOfMemoryError } from "../../errors.js";
-import type { Memory, Storage } from "../../tensor/storage.js";
+import type { HostCopy, Memory, Storage } from "../../tensor/storage.js";
 import type { MemoryUse } from "../backend.js";
 import { waits } from "../captured.js";
 import { Recording } from "./capture.js";
@@ -105,6 +105,19 @@ export class Heap implements Memory {
 
   readSync(address: number, bytes: number): Uint8Array {
     return this.#bytes(address, bytes).slice();
+  }
+
+  /** A copy in JavaScript's memory. Recorded work would read the bytes only when it is replayed, so it cannot move them. */
+  copyToHost(address: number, bytes: number): HostCopy {
+    if (this.#recording) throw waits("a tensor is moved to the host");
+    const copy = this.readSync(address, bytes);
+    return {
+      restore: (to) => {
+        if (this.#recording) throw waits("a tensor is moved back from the host");
+        this.write(to, copy);
+      },
+      free: () => undefined,
+    };
   }
 
   readInto(address: number, into: Uint8Array): void {

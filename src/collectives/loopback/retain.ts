@@ -1,6 +1,7 @@
 /** Keeps the tensors of enqueued operations alive after the call returns, as a GPU's stream keeps their memory. */
 import { disown } from "../../tensor/scope.js";
-import { Tensor } from "../../tensor/tensor.js";
+import type { Storage } from "../../tensor/storage.js";
+import { storageOf, Tensor } from "../../tensor/tensor.js";
 
 /** Retained arguments, and the function that releases their tensors. */
 export interface RetainedArgs<A> {
@@ -8,14 +9,22 @@ export interface RetainedArgs<A> {
   release(): void;
 }
 
-/** A copy of plain data in which each tensor is replaced by another handle of the same memory. */
+/**
+ * A copy of plain data in which each tensor is replaced by another handle of the same memory. Its address does not change until
+ * `release`, because the operation reads it when it runs.
+ */
 export function retain<A extends object>(value: A): RetainedArgs<A> {
   const held: Tensor[] = [];
+  const fixed: Storage[] = [];
   const copy = (value: unknown): unknown => {
     if (value instanceof Tensor) {
       const handle = value.reshape(value.shape);
       disown(handle);
       held.push(handle);
+      const storage = storageOf(handle);
+      // bytes on the host are moved back in the order of the stream, before the operation
+      storage.moveBack();
+      fixed.push(storage.retainFixed());
       return handle;
     }
     if (typeof value !== "object" || value === null) return value;
@@ -29,6 +38,7 @@ export function retain<A extends object>(value: A): RetainedArgs<A> {
   return {
     args: copy(value) as A,
     release() {
+      for (const storage of fixed.splice(0)) storage.releaseFixed();
       for (const tensor of held.splice(0)) tensor.dispose();
     },
   };
