@@ -75,7 +75,7 @@ export interface SlotStep {
   readonly tensors: StepTensors;
   /** The optimizer state of the parameter. */
   readonly slot: OptimizerSlot;
-  /** The moving averages of the slot as f32 tensors, updated in place. Absent if the slot has no such buffer. */
+  /** The moving averages of the slot as f32 tensors, updated in place. A name is missing if the slot has no such buffer. */
   readonly moments: { readonly [name: string]: Tensor<"f32"> };
   /** The number of the update, counted from 1. */
   readonly step: number;
@@ -123,7 +123,7 @@ export abstract class Optimizer {
   }
 
   /**
-   * Updates all parameters that have a gradient, once.
+   * Updates all parameters that have a gradient, once. If it throws, some of them may be updated.
    *
    * @throws `DTypeError` or `ShapeError` for a `gradScale` or `noop` that is not f32 [1], `ArgumentError` for an unknown option,
    * for an option on another backend, and if `noSync` of `fullyShard` has left a main gradient unreduced, `DisposedError` for a

@@ -496,3 +496,17 @@ describe("the random state", () => {
     );
   });
 });
+
+it.each(["grad", "m"])("a step with a disposed %s names it, in every step", (name) => {
+  using _ = new Scope();
+  using linear = new Linear(backend(), INWARD, OUT, { dtype: "f32" });
+  using adam = new AdamW(linear, { learningRate: 0.1 });
+  for (const parameter of linear.parameters()) parameter.grad = zeros(backend(), "f32", parameter.shape);
+  adam.step();
+  const slot = adam.slots.get("weight") as OptimizerSlot;
+  const disposed = name === "m" ? slot.buffers.get("m") : slot.parameter.grad;
+  disposed?.dispose();
+  expect(() => adam.step()).toThrow(
+    new RegExp(`^adamw: ${name}, a f32 .* tensor, was used after it was disposed`),
+  );
+});

@@ -179,6 +179,7 @@ function runSteps<K extends "sgd" | "adamw", O extends object, N>(
       numbers.set(step.options, ownNumbers);
     }
     const args = argsOf(step, ownNumbers);
+    addToList(step.tensors, step.m, step.v);
     const { backend } = args.parameter;
     const list = lists.get(backend);
     if (list) list.push(args);
@@ -339,17 +340,17 @@ function addToList(
   if (noop) listMemory.addInput(noop);
 }
 
-/** Checks the tensors of a step, and adds them to `listMemory`. `m` and `v` are the optimizer's buffers. */
+/** Checks the tensors of a step. `m` and `v` are the optimizer's buffers. */
 function requireStep(op: string, inputs: StepInputs, m: Tensor | undefined, v: Tensor | undefined): void {
   const { parameter, grad, copy, gradScale, noop } = inputs;
   const { shape } = parameter;
-  addToList(inputs, m, v);
   requireShape(op, "grad", requireWide(op, "grad", grad), shape);
   requireBackendOf(op, parameter, grad);
   if (gradScale) requireBackendOf(op, parameter, gradScale);
   if (noop) requireBackendOf(op, parameter, noop);
   const last = checkedTensors.get(parameter);
-  if (last && last[0] === copy && last[1] === m && last[2] === v) return;
+  const isChecked = last !== undefined && last[0] === copy && last[1] === m && last[2] === v;
+  if (isChecked && !copy?.disposed && !m?.disposed && !v?.disposed) return;
   requireF32(op, "parameter", parameter);
   if (copy) requireShape(op, "copy", requireHalf(op, "copy", copy), shape);
   if (m) requireShape(op, "m", requireF32(op, "m", m), shape);
