@@ -70,8 +70,9 @@ const checkFolderOptions = optionsOf<OpenBlobsOptions>({ name: text });
 /**
  * Opens the files of a folder as `openCheckpoint` opens a folder, without a file system. The files are read in pieces.
  *
- * @throws `FileError` if there are no safetensors and no GGUF files, or a file is damaged; `ArgumentError` for anything but a
- * `Map` from names to blobs, and options.
+ * @throws `FileError` if there are no safetensors and no GGUF files, or a GGUF file or the index is damaged; a damaged file of
+ * safetensors becomes a finding. `ArgumentError` for anything but a `Map` from names of files, without folders,
+ * to blobs, and options.
  */
 export async function openCheckpointBlobs(
   files: BlobFiles,
@@ -90,6 +91,10 @@ function folderOfBlobs(user: string, files: BlobFiles, options: OpenBlobsOptions
   const blobs = entries.map(([key, blob]): [string, BlobLike] => {
     if (typeof key !== "string")
       throw new ArgumentError(`${user}: files has the key ${describe(key)}; it must be a name`);
+    if (key.includes("/"))
+      throw new ArgumentError(
+        `${user}: files has the key ${describe(key)}; it must be the name of a file, without its folder`,
+      );
     requireBlob(user, blob);
     return [key, blob];
   });

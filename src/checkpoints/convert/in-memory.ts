@@ -1,6 +1,6 @@
 /**
- * A converted checkpoint without files. A weight is converted when its tensors are read, and only one converted weight is in
- * memory at a time.
+ * A converted checkpoint without files. A weight is converted when its tensors are read, and of each file only one converted
+ * weight is in memory at a time.
  */
 import type { Backend } from "../../backends/backend.js";
 import { fileBytes } from "../../io/dtypes.js";

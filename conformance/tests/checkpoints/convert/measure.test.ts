@@ -119,3 +119,10 @@ it("measures any model, as it is stored and after a conversion", async () => {
     { numRuns: draws(4) },
   );
 });
+
+it("a blob with a folder in its name is refused", async () => {
+  const files = new Map([["sub/model.safetensors", new Blob([])]]);
+  await expect(openCheckpointBlobs(files)).rejects.toThrow(
+    /sub\/model.safetensors.*the name of a file, without its folder/,
+  );
+});
