@@ -1,5 +1,5 @@
 // Products of a few bf16 rows by a weight of codes, as in decoding, compared with the product by the same weight in bf16 and with
-// a copy of the weight's bytes. A graph enqueues the products, because they take less time than their calls. Its weights together
+// a copy. A graph enqueues the products, because they take less time than their calls. Its weights together
 // are larger than the GPU's cache.
 import {
   captureGraph,
@@ -51,13 +51,14 @@ function productCase(backend, owned, { x, weights, splitK }) {
   };
 }
 
-function copyRate(copies, wait, rounds, bytes) {
-  const copy = copies.copyCase([1, Math.ceil(bytes / 4)]);
+/** The bytes per second of a copy between buffers that are larger than the caches. */
+function copyRate(copies, wait, rounds) {
+  const copy = copies.copyCase([8192, 8192]);
   const [{ median }] = measureDevice([copy], wait, rounds, UNCOUNTED);
   return copy.bytes / median;
 }
 
-function weightRows(backend, copies, wait, rounds, [n, k]) {
+function weightRows(backend, { wait, rounds, rateOfCopy }, [n, k]) {
   const scope = new Scope();
   const owned = [];
   const wide = Array.from({ length: Math.ceil(ROTATED_BYTES / (2 * n * k)) }, (_, i) =>
@@ -87,10 +88,10 @@ function weightRows(backend, copies, wait, rounds, [n, k]) {
       return {
         "a few rows by codes, M x N x K": `${m}x${n}x${k} ${name}`,
         "one chain, µs": chain * 1e6,
-        "splits, µs": splits * 1e6,
-        "bf16 in splits, µs": bf16 * 1e6,
-        "bf16 / splits": bf16 / splits,
-        "of copy": bytes / splits / copyRate(copies, wait, 3, bytes),
+        "splitK auto, µs": splits * 1e6,
+        "bf16, splitK auto, µs": bf16 * 1e6,
+        "bf16 / auto": bf16 / splits,
+        "of copy": bytes / splits / rateOfCopy,
       };
     });
   });
@@ -101,5 +102,6 @@ function weightRows(backend, copies, wait, rounds, [n, k]) {
 
 /** One row for each weight, format and number of rows. */
 export function fewRowsRows(backend, copies, wait, rounds) {
-  return WEIGHTS.flatMap((weight) => weightRows(backend, copies, wait, rounds, weight));
+  const run = { wait, rounds, rateOfCopy: copyRate(copies, wait, rounds) };
+  return WEIGHTS.flatMap((weight) => weightRows(backend, run, weight));
 }

@@ -127,10 +127,10 @@ export function rolloutRows(backend, wait, rounds) {
     return {
       "bf16, M x N x K": title,
       "one chain, µs": chain * 1e6,
-      "splits, µs": splits * 1e6,
+      "splitK auto, µs": splits * 1e6,
       "number of splits": String(splitK),
       "PyTorch, µs": library && library * 1e6,
-      "splits / one chain": splits / chain,
+      "auto / one chain": splits / chain,
       "PyTorch / one chain": library && library / chain,
     };
   });
