@@ -2,8 +2,9 @@
 // slice of K in a block has kColumnWarps warps; a warp computes 16 columns over its slice. Blocks of a cluster have other slices
 // of the same columns, so that weights with few columns fill the GPU too. The sums of slices are added in ascending order.
 //
-// One instruction multiplies 16 elements along K, a step of the datapath (datapath.md §1). A step sums exactly, so the order of
-// its elements is free: a lane has four consecutive elements, both of codes and of x.
+// One instruction multiplies 16 elements along K, a step of the datapath (datapath.md §1). A step truncates each product to a
+// multiple of one power of two and adds the results exactly, so the order of its elements does not matter: a lane has four
+// consecutive elements, both of codes and of x.
 #pragma once
 
 #include <cooperative_groups.h>
@@ -16,7 +17,8 @@
 
 namespace lockstep {
 
-// The codes and scales of a weight. A scale is for kLength elements along K; kScale is its format, 0 for f32, kUnscaled for none.
+// The codes and scales of a weight. A scale belongs to kLength elements along K. kScale is its format, 0 for f32, kUnscaled for
+// none.
 constexpr uint32_t kUnscaled = 0xffffffff;
 template <uint32_t kWord_, uint32_t kScale_, int kLength_>
 struct WeightFormat {
@@ -140,7 +142,8 @@ __device__ inline uint32_t convertScales(const uint8_t* from, int part) {
 }
 
 // Converts the four codes at `from` to bf16 values times their scale. For e2m1 the product is rounded once; for e4m3, to f32 and
-// then to bf16. Both are the bits of staging to bf16, because the product of an e2m1 value and its scale is exact in f32.
+// then to bf16. Both have the bits of dequantizing to bf16 in memory, because the product of an e2m1 value and its scale is exact
+// in f32.
 template <typename Format>
 __device__ inline uint2 loadWeights(const uint8_t* from, uint32_t scales, bool isUpper, const E2m1Bytes& bytes) {
   if constexpr (Format::kWord == format::kE2m1) {
@@ -271,7 +274,7 @@ __device__ inline void storeWide(void* out, Wide type, int64_t index, float valu
   }
 }
 
-// kTiles is the number of rows divided by 8, rounded up.
+// kTiles is the number of tiles of 8 rows, rounded up to a power of two.
 template <typename Format, int kTiles>
 __global__ void __launch_bounds__(kSliceThreads* kMaxBlockSlices, 1)
     gemmFewRowsKernel(const GemmFewRowsParams p, int64_t sliceLength) {
@@ -298,7 +301,7 @@ __global__ void __launch_bounds__(kSliceThreads* kMaxBlockSlices, 1)
     if (i < chunks) copies.start(i);
     asm volatile("cp.async.commit_group;" ::: "memory");
   }
-  // Read from shared memory, where each lane has its copy, so that the compiler keeps the constants in registers.
+  // Two constants are read from shared memory, where each lane has its copy, so that the compiler keeps them in registers.
   if (threadIdx.x < 32) constants[threadIdx.x] = make_uint4(0xC0800000u, 0xC0804000u, 0x3F3F3F00u, 0x40404040u);
   __syncthreads();
   const uint4 words = constants[lane];

@@ -20,8 +20,8 @@ constexpr int64_t kMaxFewRowsSplits = 32;
 constexpr uint32_t kUnsignedE4m3 = format::kE4m3 & ~0x100u;
 static_assert(!isSigned(kUnsignedE4m3));
 
-// Whether a kernel has codes of format `word` with scales of format `scaleWord` (0 is f32) for each `length` elements, which is 0
-// without scales.
+// Whether a kernel exists for codes of format `word` with a scale of format `scaleWord` (0 is f32) for each `length` elements. A
+// `length` of 0 means no scales.
 constexpr bool hasFewRows(uint32_t word, uint32_t scaleWord, uint32_t length) {
   if (word == format::kE2m1) {
     return (scaleWord == kUnsignedE4m3 && length == 16) || (scaleWord == format::kE8m0 && length == 32);

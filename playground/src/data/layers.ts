@@ -21,7 +21,7 @@ export function countOfMatrices({ weights, lockstepWeights, unquantized, tensors
   return weights.size + lockstepWeights.size + plain.length;
 }
 
-/** The relative root mean square error of the converted weights of each layer, in the order of layers. */
+/** The relative root mean square error of the weights of each layer that the form changes, in the order of layers. */
 export function layerErrors(
   weights: readonly MeasuredWeight[],
 ): readonly (readonly [layer: number, error: number])[] {

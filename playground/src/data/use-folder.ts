@@ -34,7 +34,9 @@ const EMPTY: FolderState = { weights: [], count: 0 };
 /** Lets the browser draw and take events. */
 const pause = (): Promise<void> => new Promise((resolve) => setTimeout(resolve));
 
-/** Measures a folder. Another folder or form ends the measurement. Only one weight is in memory at a time. */
+/**
+ * Measures a folder. Another folder or form ends the measurement. Of each file, only one converted weight is in memory at a time.
+ */
 export function useFolder(
   backend: Backend,
   folder: ChosenFolder | undefined,

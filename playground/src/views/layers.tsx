@@ -30,8 +30,8 @@ export function LayerPanel({
       <div class="head">
         <h2 id="layers-title">Error of each layer as {form}</h2>
         <p class="soft">
-          relative root mean square error of the weights, by decoder layer; the largest, {percent(largest[1])}
-          , in layer {largest[0]}
+          relative root mean square error of the weights that change, by decoder layer; the largest,{" "}
+          {percent(largest[1])}, in layer {largest[0]}
         </p>
       </div>
       <Chart

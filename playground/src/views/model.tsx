@@ -1,4 +1,4 @@
-/** A model's folder: where its bits go, and what a form costs each of its weights. */
+/** The weights of a model's folder: their bits, and their errors in a form. */
 import type { Backend } from "lockstep";
 import type { ConversionTarget } from "lockstep/checkpoints/portable";
 import { useState } from "preact/hooks";
@@ -86,13 +86,13 @@ export function ModelView({ backend, params, set }: ModelProps) {
             ? `${folder.name}: ${weights.length} of ${count} matrices`
             : params.folder
               ? `This link shows the folder ${params.folder}. Drop that folder here to see it.`
-              : "The page shows how each matrix is stored, and what it would cost to convert it."}
+              : "The page shows how each matrix is stored, and its bits and error in another form."}
         </p>
         {weights.length > 0 ? (
           <>
             <progress aria-label="Matrices measured" max={Math.max(count, 1)} value={weights.length} />
             <p>
-              Bits a weight of the decoder layers: <strong>{show(bits.stored, 4)}</strong> as stored,{" "}
+              Bits per element of the decoder layers: <strong>{show(bits.stored, 4)}</strong> as stored,{" "}
               <strong>{show(bits.form, 4)}</strong> as {form}.
             </p>
           </>

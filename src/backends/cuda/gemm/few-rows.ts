@@ -5,7 +5,7 @@ import { extentOf, type GemmArgs, type GemmOperand } from "../../ops/gemm.js";
 import type { DeviceFacts } from "../addon.js";
 import { isMultipliedAsStored, type ServedChoice } from "./attempt.js";
 
-/** The elements along K that the kernel copies at once. Every slice of K is a multiple of it. */
+/** The elements along K that the kernel copies at once. The slice of K of every split is a multiple of it. */
 const STEP = 128;
 const MAX_ROWS = 64;
 const MAX_SPLITS = 32;
@@ -78,10 +78,10 @@ function slicesOfBlock(splits: number): number {
   return 1;
 }
 
-/** The blocks that an H200 runs at a time with clusters, and with fewer columns the splits that fill it best (measured). */
+/** The number of thread blocks that fills an H200 (measured): it does not run more blocks of clusters at a time. */
 const ENOUGH_BLOCKS = 96;
 
-/** Doubles the splits of a block until there are enough blocks, as long as the slices are multiples of a step. */
+/** Returns the smallest of 4, 8 and 16 splits that gives enough blocks, else the largest possible one of them, else 1. */
 function chosenSplits(columns: number, depth: number, splitTile: number): number {
   const blocks = Math.ceil(columns / BLOCK_COLUMNS);
   const candidates = [MAX_BLOCK_SLICES, 2 * MAX_BLOCK_SLICES, 4 * MAX_BLOCK_SLICES].filter((splits) =>
