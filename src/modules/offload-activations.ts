@@ -55,10 +55,10 @@ export function offloadActivations<R extends Variable | readonly Variable[]>(
 
 function variablesIn(result: Variable | readonly Variable[]): readonly Variable[] {
   const variables = isArray(result) ? result : [result];
-  const other = variables.find((each) => !(each instanceof Variable));
-  if (other === undefined) return variables as readonly Variable[];
+  const index = variables.findIndex((each) => !(each instanceof Variable));
+  if (index < 0) return variables as readonly Variable[];
   throw new ArgumentError(
-    `offloadActivations: body returned ${describe(other)}; it must return a variable or an array of variables`,
+    `offloadActivations: body returned ${describe(variables[index])}; it must return a variable or an array of variables`,
   );
 }
 

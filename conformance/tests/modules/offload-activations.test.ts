@@ -209,6 +209,8 @@ describe("offloadActivations refuses", () => {
   it.each([
     [undefined, {}, /body/],
     [async () => leaf(), {}, /async/],
+    [() => undefined, {}, /body returned undefined; it must return a variable/],
+    [() => [leaf(), undefined], {}, /body returned undefined; it must return a variable/],
     [() => 3, {}, /body returned 3; it must return a variable or an array of variables/],
     [() => leaf(), { minBytes: 0 }, /minBytes/],
   ])("%s with %j", (body, options, message) => {
