@@ -127,6 +127,7 @@ export const OTHER_ROWS: Rows = {
       "options.splitK": "count",
       "options.plan.splitK": "count",
     },
+    anyType: ["a", "b", "x", "w"].flatMap((name) => [`options.${name}`, `options.${name}.data`]),
     exemptions: {
       "options.plan.algorithm": "what an algorithm is made of has tests of its own: tests/gemm/plan.test.ts",
     },

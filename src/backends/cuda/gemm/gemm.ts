@@ -117,12 +117,12 @@ function multiplyFewRows(context: LoweringContext, args: GemmArgs, splits: numbe
     splits,
   };
   if (isScaledOnly(args)) {
-    addon.gemmFewRows(device, { ...product, factors: factors(args), out: out as Tensor<WideDType> });
+    addon.gemmFewRows(device, { factors: factors(args), ...product, out: out as Tensor<WideDType> });
     return;
   }
   context.withTemporary(rows * columns * 4, (sums) => {
     const target = { address: sums, dtype: "f32" } as const;
-    addon.gemmFewRows(device, { ...product, factors: { alpha: 1, inverse: 1 }, out: target });
+    addon.gemmFewRows(device, { factors: { alpha: 1, inverse: 1 }, ...product, out: target });
     finish(context, args, { sums, sumsPitch: columns, splits });
   });
 }
