@@ -1,4 +1,5 @@
 /** The AdamW optimizer. */
+import { guardReceivers, isObject } from "../brand.js";
 import { ArgumentError } from "../errors.js";
 import {
   ADAMW_OPTIONS,
@@ -58,6 +59,10 @@ export class AdamW extends Optimizer {
   /** The options. They may be replaced between steps, for example by a learning-rate schedule, except for dtypes. */
   options: AdamWOptions;
   readonly #slotOptions: SlotOptions<Omit<AdamWStepOptions, "step">>;
+
+  static {
+    guardReceivers(this, (x) => isObject(x) && #slotOptions in x);
+  }
 
   constructor(optimized: Optimized, options: AdamWOptions) {
     const ownOptions = checkOptions("AdamW", options);

@@ -1,4 +1,5 @@
 /** The Muon optimizer. */
+import { guardReceivers, isObject } from "../brand.js";
 import { ArgumentError, ShapeError, UnsupportedError } from "../errors.js";
 import type { Parameter } from "../modules/parameter.js";
 import { zeros } from "../ops/create.js";
@@ -77,6 +78,10 @@ export class Muon extends Optimizer {
   /** The options. They may be replaced between steps, for example by a learning-rate schedule. */
   options: MuonOptions;
   readonly #slotOptions: SlotOptions<MuonStepOptions>;
+
+  static {
+    guardReceivers(this, (x) => isObject(x) && #slotOptions in x);
+  }
 
   constructor(optimized: Optimized, options: MuonOptions) {
     const ownOptions = checkOptions("Muon", options);

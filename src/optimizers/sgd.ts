@@ -1,4 +1,5 @@
 /** The optimizer for stochastic gradient descent. */
+import { guardReceivers, isObject } from "../brand.js";
 import { requireSGDOptions, SGD_OPTIONS, type SGDStepOptions, sgdEach } from "../ops/update/optimizer.js";
 import { anyListOf, atLeastZero, needed, nested, optionsOf, text } from "../options.js";
 import { type Optimized, Optimizer, type SlotStep } from "./optimizer.js";
@@ -52,6 +53,10 @@ export class SGD extends Optimizer {
   /** The options. They may be replaced between steps, for example by a learning-rate schedule, except for dtypes. */
   options: SGDOptions;
   readonly #slotOptions: SlotOptions<Omit<SGDStepOptions, "first">>;
+
+  static {
+    guardReceivers(this, (x) => isObject(x) && #slotOptions in x);
+  }
 
   constructor(optimized: Optimized, options: SGDOptions) {
     const ownOptions = checkOptions("SGD", options);
