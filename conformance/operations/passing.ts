@@ -1,5 +1,11 @@
 /** A backend that forwards every call to another one: the base class of backends that observe or change calls. */
-import { type Backend, type MemoryUse, requireBackend, type Support } from "../../src/backends/backend.js";
+import {
+  type Backend,
+  type MemoryUse,
+  requireBackend,
+  type Support,
+  splitsOn,
+} from "../../src/backends/backend.js";
 import type { GemmArgs } from "../../src/backends/ops/gemm.js";
 import type { OpArgs, OpName } from "../../src/backends/ops.js";
 import type { GemmAlgorithm } from "../../src/formats/gemm-algorithm.js";
@@ -70,7 +76,7 @@ export abstract class PassingBackend implements Backend {
 
   /** Returns the number of splits of K that `inner` would use. */
   splitKFor(args: GemmArgs): number {
-    return this.inner.splitKFor?.(args) ?? (args.splitK === "auto" ? 1 : args.splitK);
+    return splitsOn(this.inner, args);
   }
 
   /** Calls `body` through `onSideStream` of `inner`. */

@@ -157,3 +157,10 @@ export const datapathName = oneOf(DATAPATH_FAMILIES);
 
 /** The answer of a backend whose result for an operation is bitwise equal to the definition. */
 export const EXACT: Support = { ok: true, agrees: "bits" };
+
+/**
+ * Returns the number of splits of K with which a backend computes a supported product for which its library has no algorithm.
+ */
+export function splitsOn(backend: Pick<Backend, "splitKFor">, args: GemmArgs): number {
+  return backend.splitKFor?.(args) ?? (args.splitK === "auto" ? 1 : args.splitK);
+}

@@ -1,7 +1,9 @@
 /** Samples of matrix products: some lines of both operands, and the elements of the result where they meet. */
+
 import { Scope } from "../../tensor/scope.js";
 import { storageBits } from "../../tensor/shape.js";
 import { Tensor } from "../../tensor/tensor.js";
+import { splitsOn } from "../backend.js";
 import { extentOf, type GemmArgs, type GemmBlockScales, type GemmOperand } from "../ops/gemm.js";
 import { runOn } from "../run.js";
 import { bytesOf } from "./rows.js";
@@ -86,7 +88,7 @@ function planned({ backend }: SampledCall<"gemm">, args: GemmArgs): GemmArgs {
   return {
     ...args,
     ...{ batch: undefined, amax: undefined, progress: undefined, algorithm },
-    splitK: algorithm?.splitK ?? backend.splitKFor?.(args) ?? (args.splitK === "auto" ? 1 : args.splitK),
+    splitK: algorithm?.splitK ?? splitsOn(backend, args),
   };
 }
 

@@ -1,7 +1,7 @@
 /**
  * The backend of one rank of a loopback group: it wraps another backend and runs operations in the order of the rank's stream.
  */
-import type { Backend, MemoryUse, Support } from "../../backends/backend.js";
+import { type Backend, type MemoryUse, type Support, splitsOn } from "../../backends/backend.js";
 import type { GemmArgs } from "../../backends/ops/gemm.js";
 import type { OpArgs, OpName } from "../../backends/ops.js";
 import { registerRun, runChecked, runOn } from "../../backends/run.js";
@@ -78,7 +78,7 @@ export class StreamBackend implements Backend {
   }
 
   splitKFor(args: GemmArgs): number {
-    return this.#inner.splitKFor?.(args) ?? (args.splitK === "auto" ? 1 : args.splitK);
+    return splitsOn(this.#inner, args);
   }
 
   dispose(): Promise<void> {

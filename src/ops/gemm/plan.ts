@@ -2,7 +2,7 @@
  * Plans of products. A plan determines the bits of a product, together with the operands and the epilogue. It is chosen
  * here or taken from an earlier result.
  */
-import type { Backend } from "../../backends/backend.js";
+import { type Backend, splitsOn } from "../../backends/backend.js";
 import { extentOf, type GemmArgs, type GemmOperand } from "../../backends/ops/gemm.js";
 import { ArgumentError } from "../../errors.js";
 import { DATAPATHS, type DatapathFamily, type DatapathName, datapathFor } from "../../formats/datapath.js";
@@ -136,8 +136,7 @@ export function multiply(backend: Backend, args: GemmArgs, planned: PlannedGemm)
   const { unverified } = execute(backend, "gemm", args);
   const algorithm = backend.algorithmFor?.(args);
   const { datapath, splitAccumulator } = planned;
-  const splits = planned.splitK === "auto" ? 1 : planned.splitK;
-  const splitK = algorithm?.splitK ?? backend.splitKFor?.(args) ?? splits;
+  const splitK = algorithm?.splitK ?? splitsOn(backend, args);
   const plan = { datapath, splitAccumulator, splitK, ...(algorithm ? { algorithm } : {}) };
   return unverified === undefined ? { plan } : { plan, unverified };
 }
