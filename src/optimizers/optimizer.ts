@@ -13,7 +13,7 @@ import { QuantizedTensor } from "../tensor/quantized.js";
 import { requireScalar, requireTensor } from "../tensor/require.js";
 import { type Owned, orDispose, Scope } from "../tensor/scope.js";
 import { sameShape, type WideDType } from "../tensor/shape.js";
-import { hasType, isTensor, Tensor } from "../tensor/tensor.js";
+import { hasType, isTensor, type Tensor } from "../tensor/tensor.js";
 import {
   type MasterDType,
   type MasterOptions,
@@ -156,12 +156,10 @@ export abstract class Optimizer {
     const { parameter } = slot;
     const { noop } = options;
     const { value } = parameter;
-    const isHalf = value instanceof Tensor && hasType(value, "bf16", "f16");
-    const copy = isHalf && !hasType(slot.master, "u16") ? { copy: value } : {};
     const states = namedStates(slot).map(([name, state]) => ({ name, state, values: readState(state) }));
     const { master, ...moments } = Object.fromEntries(states.map(({ name, values }) => [name, values]));
     const grad = gradientOf(parameter) as Tensor<WideDType>;
-    const tensors = { parameter: master as Tensor<"f32">, grad, ...copy, ...options };
+    const tensors = { parameter: master as Tensor<"f32">, grad, copy: roundedCopy(slot), ...options };
     this.update([{ tensors, slot, moments, step: slot.steps + 1 }]);
     slot.steps++;
     if (value instanceof QuantizedTensor) value.quantize_(tensors.parameter, noop ? { noop } : {});
@@ -273,6 +271,12 @@ function reductionGroups({ sharding, ranks }: Parameter): readonly ProcessGroup[
   return [sharding?.group, ranks?.group].flatMap((group) => (group && group.size > 1 ? [group] : []));
 }
 
+/** The bf16 or f16 parameter that receives its rounded master. Undefined if its bits are a part of the master. */
+function roundedCopy({ parameter: { value }, master }: OptimizerSlot): Tensor<"bf16" | "f16"> | undefined {
+  const isRounded = isTensor(value) && hasType(value, "bf16", "f16") && !hasType(master, "u16");
+  return isRounded ? value : undefined;
+}
+
 /**
  * Returns the step of a slot whose tensors the step reads and writes in place: one gradient, and states of f32. Returns undefined
  * for other slots.
@@ -288,8 +292,7 @@ function stepInPlace(slot: OptimizerSlot, options: StepOptions): SlotStep | unde
     moments[name] = buffer as Tensor<"f32">;
   }
   const { gradScale, noop } = options;
-  const copy = hasType(value, "bf16", "f16") ? value : undefined;
-  const tensors = { parameter: master as Tensor<"f32">, grad, copy, gradScale, noop };
+  const tensors = { parameter: master as Tensor<"f32">, grad, copy: roundedCopy(slot), gradScale, noop };
   return { tensors, slot, moments, step: steps + 1 };
 }
 
