@@ -15,8 +15,9 @@ import { fromCodes, PlainTensor, wideValues } from "../../values/plain.js";
 import { rounded } from "../../values/rounded.js";
 import { derivedSeed, draws } from "../harness/draws.js";
 import { useBackends } from "../harness/ranks/backends.js";
-import { distributedCase, parseResult } from "../harness/ranks/case.js";
+import { distributedCase } from "../harness/ranks/case.js";
 import { Job, roundTo } from "../harness/ranks/devices.js";
+import { assertCase } from "../harness/ranks/jobs.js";
 import { runCalls } from "../harness/ranks/program.mjs";
 import { whileStreamsRun } from "../harness/ranks/streams.js";
 
@@ -53,38 +54,24 @@ const rings = fc
 describe("ranks with a device each", () => {
   it("equal the oracle to the bit for any operation, size, dtype, shards, plan, mesh and stream progress", async () => {
     await fc.assert(
-      fc.asyncProperty(
-        distributedCase(MAX_RANKS),
-        turns,
-        rings,
-        async ({ programs, expected }, next, ringsOf) => {
-          const job = new Job(backends.slice(0, programs.length), ringsOf);
-          const pendingResults = job.groups.map((group, rank) => {
-            const calls = runCalls(
-              { empty, add, onSideStream },
-              group,
-              programs[rank] as (typeof programs)[number],
-            );
-            for (;;) {
-              const { done, value } = calls.next();
-              if (done) return value;
-            }
-          });
-          const results = await whileStreamsRun(job.backends, next, Promise.all(pendingResults));
-          for (const [rank, texts] of results.entries()) {
-            for (const [i, text] of texts.entries()) {
-              const [actual, expectedResult] = [parseResult(text), expected[rank]?.[i]];
-              expect([actual?.dtype, actual?.shape], `rank ${rank}, call ${i}`).toEqual([
-                expectedResult?.dtype,
-                expectedResult?.shape,
-              ]);
-              if (actual && expectedResult)
-                expect(differenceOf(actual, expectedResult), `rank ${rank}, call ${i}`).toBeUndefined();
-            }
+      fc.asyncProperty(distributedCase(MAX_RANKS), turns, rings, async (drawnCase, next, ringsOf) => {
+        const { programs } = drawnCase;
+        const job = new Job(backends.slice(0, programs.length), ringsOf);
+        const pendingResults = job.groups.map((group, rank) => {
+          const calls = runCalls(
+            { empty, add, onSideStream },
+            group,
+            programs[rank] as (typeof programs)[number],
+          );
+          for (;;) {
+            const { done, value } = calls.next();
+            if (done) return value;
           }
-          job.requireFlows();
-        },
-      ),
+        });
+        const results = await whileStreamsRun(job.backends, next, Promise.all(pendingResults));
+        assertCase(drawnCase, results, "a drawn case");
+        job.requireFlows();
+      }),
       { numRuns: draws(500), seed: derivedSeed(3) },
     );
   });

@@ -9,10 +9,10 @@ import { gemm } from "../../../src/ops/gemm/gemm.js";
 import { onSideStream } from "../../../src/ops/side-stream.js";
 import { MXFP8Quantizer } from "../../../src/quantizers/mx.js";
 import { Scope } from "../../../src/tensor/scope.js";
-import { differenceOf } from "../../values/difference.js";
 import { derivedSeed, draws } from "../harness/draws.js";
 import { useBackends } from "../harness/ranks/backends.js";
-import { type Case, distributedCase, parseResult } from "../harness/ranks/case.js";
+import { type Case, distributedCase } from "../harness/ranks/case.js";
+import { assertCase } from "../harness/ranks/jobs.js";
 import { runCalls } from "../harness/ranks/program.mjs";
 
 const MOST = 8;
@@ -35,27 +35,13 @@ async function run(groups: readonly ProcessGroup[], { programs }: Case, turns: r
   return Promise.all(results as Promise<(string | undefined)[]>[]);
 }
 
-function assertExpected({ expected }: Case, results: readonly (readonly (string | undefined)[])[]): void {
-  for (const [rank, resultTexts] of results.entries()) {
-    for (const [i, text] of resultTexts.entries()) {
-      const [actual, expectedResult] = [parseResult(text), expected[rank]?.[i]];
-      expect([actual?.dtype, actual?.shape], `rank ${rank}, call ${i}`).toEqual([
-        expectedResult?.dtype,
-        expectedResult?.shape,
-      ]);
-      if (actual && expectedResult)
-        expect(differenceOf(actual, expectedResult), `rank ${rank}, call ${i}`).toBeUndefined();
-    }
-  }
-}
-
 describe("ranks of one process", () => {
   it("equal the oracle to the bit for any operation, size, dtype, shards, plan, mesh and order of turns", async () => {
     const turns = fc.array(fc.nat(MOST - 1), { minLength: 1, maxLength: 16 });
     await fc.assert(
       fc.asyncProperty(distributedCase(MOST), turns, async (drawnCase, order) => {
         const groups = loopbackOver(backends.slice(0, drawnCase.programs.length), 5000);
-        assertExpected(drawnCase, await run(groups, drawnCase, order));
+        assertCase(drawnCase, await run(groups, drawnCase, order), "a drawn case");
       }),
       { numRuns: draws(600), seed: derivedSeed(1) },
     );

@@ -42,8 +42,8 @@ export function failureMessage(report: RankReport): string {
   return (report?.error as { readonly message: string } | undefined)?.message ?? "";
 }
 
-/** Fails unless the results of every rank, as JSON, are the expected ones. */
-function assertCase(
+/** Fails unless the results of every rank, as the lines that ranks print, are the expected ones. */
+export function assertCase(
   { expected, programs }: Case,
   results: readonly (readonly (string | null | undefined)[])[],
   context: string,
