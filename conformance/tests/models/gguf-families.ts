@@ -5,7 +5,7 @@
 import { writeFile } from "node:fs/promises";
 import { ggufBytes, type Piece, u8, u32 } from "../checkpoints/gguf/files.js";
 import type { FamilyName } from "./tiny-families.js";
-import { encodeAs, type FileType, type TinyModel, type TinyTensor, TYPES } from "./tiny-model.js";
+import { type FileType, GgufTensors, type TinyModel, type TinyTensor } from "./tiny-model.js";
 
 const ARCHITECTURES: Readonly<Record<FamilyName, string>> = {
   gemma3_text: "gemma3",
@@ -46,18 +46,8 @@ export async function writeFamily(
   const convertedTensors = stackExperts(
     [...tensors].flatMap((tensor) => CONVERTED[family](tensor, config, isOld)),
   );
-  const pieces: Uint8Array[] = [];
-  let offset = 0;
-  const ggufTensors = convertedTensors.map(([name, { shape, values }]) => {
-    const stored = shape.length === 1 ? "F32" : type;
-    const bytes = encodeAs(stored, values);
-    const paddedBytes = new Uint8Array(Math.ceil(bytes.length / 32) * 32);
-    paddedBytes.set(bytes);
-    pieces.push(paddedBytes);
-    const begin = offset;
-    offset += paddedBytes.length;
-    return { name, dimensions: shape.toReversed(), type: TYPES[stored], offset: begin };
-  });
+  const file = new GgufTensors(type);
+  const ggufTensors = convertedTensors.map(([name, tensor]) => file.add(name, tensor));
   const entries = [...sharedEntries(config), ...FAMILY_ENTRIES[family](config, isOld)].map(
     ([key, value, kind]): Entry => [key, Object.hasOwn(changes, key) ? changes[key] : value, kind],
   );
@@ -68,7 +58,7 @@ export async function writeFamily(
     ),
     ...extra,
   ];
-  await writeFile(path, ggufBytes({ metadata, tensors: ggufTensors, data: Buffer.concat(pieces) }));
+  await writeFile(path, ggufBytes({ metadata, tensors: ggufTensors, data: file.data }));
 }
 
 function typedEntry(value: number | string | boolean, kind: Entry[2]): readonly Piece[] {

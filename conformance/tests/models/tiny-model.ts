@@ -135,14 +135,14 @@ export function tinyModel(choices: TinyChoices): TinyModel {
   return { config, tensors };
 }
 
-export const TYPES = { F32: TYPE.f32, F16: TYPE.f16, BF16: TYPE.bf16 } as const;
+const TYPES = { F32: TYPE.f32, F16: TYPE.f16, BF16: TYPE.bf16 } as const;
 /** A type in which files store values. */
 export type FileType = keyof typeof TYPES;
 
 const WORD = new DataView(new ArrayBuffer(4));
 
 /** Encodes values as a type that represents them exactly. */
-export function encodeAs(type: FileType, values: Float32Array): Uint8Array {
+function encodeAs(type: FileType, values: Float32Array): Uint8Array {
   if (type === "F32") return new Uint8Array(values.buffer.slice(0));
   const codes = Uint16Array.from(values, (value) => {
     WORD.setFloat32(0, value);
@@ -153,6 +153,31 @@ export function encodeAs(type: FileType, values: Float32Array): Uint8Array {
     return exponent <= 0 ? 0 : ((bits >>> 16) & 0x8000) | (exponent << 10) | ((bits >>> 13) & 0x3ff);
   });
   return new Uint8Array(codes.buffer);
+}
+
+/** The tensors of a GGUF file. Matrices have one type, and vectors are F32. */
+export class GgufTensors {
+  readonly #pieces: Uint8Array[] = [];
+  #offset = 0;
+
+  constructor(readonly type: FileType) {}
+
+  /** The bytes of all tensors, each padded to 32 bytes. */
+  get data(): Uint8Array {
+    return Buffer.concat(this.#pieces);
+  }
+
+  /** Adds a tensor, and returns its entry in the file's header. */
+  add(name: string, { shape, values }: TinyTensor) {
+    const stored = shape.length === 1 ? "F32" : this.type;
+    const bytes = encodeAs(stored, values);
+    const paddedBytes = new Uint8Array(Math.ceil(bytes.length / 32) * 32);
+    paddedBytes.set(bytes);
+    this.#pieces.push(paddedBytes);
+    const offset = this.#offset;
+    this.#offset += paddedBytes.length;
+    return { name, dimensions: shape.toReversed(), type: TYPES[stored], offset };
+  }
 }
 
 /** Writes a folder as hubs have it: config.json and safetensors files, among which the tensors are dealt. */
@@ -208,22 +233,13 @@ export async function writeGguf(
     q_proj: Number(config.num_attention_heads),
     k_proj: Number(config.num_key_value_heads),
   };
-  const pieces: Uint8Array[] = [];
-  let offset = 0;
+  const file = new GgufTensors(type);
   const ggufTensors = [...ropeFactors(config), ...stackExperts(tensors)].map(([name, { shape, values }]) => {
     const [, projection = ""] = /self_attn\.([qk]_proj)/.exec(name) ?? [];
     const isPaired = architecture === "llama" && projection !== "";
     const orderedValues = isPaired ? alternateHalves(values, heads[projection] as number, shape) : values;
-    const isNorm = shape.length === 1;
-    const stored = isNorm ? "F32" : type;
-    const bytes = encodeAs(stored, orderedValues);
-    const paddedBytes = new Uint8Array(Math.ceil(bytes.length / 32) * 32);
-    paddedBytes.set(bytes);
-    pieces.push(paddedBytes);
-    const begin = offset;
-    offset += paddedBytes.length;
     const ggufName = GGUF_WORDS.reduce((text, [from, to]) => text.replace(from, to), name);
-    return { name: ggufName, dimensions: shape.toReversed(), type: TYPES[stored], offset: begin };
+    return file.add(ggufName, { shape, values: orderedValues });
   });
   const textEntry = (key: string, value: string): Piece[] => [key, u32(8), value];
   const integerEntry = (key: string, field: string): Piece[] => [
@@ -276,7 +292,7 @@ export async function writeGguf(
         ]),
     ...extra,
   ];
-  await writeFile(path, ggufBytes({ metadata, tensors: ggufTensors, data: Buffer.concat(pieces) }));
+  await writeFile(path, ggufBytes({ metadata, tensors: ggufTensors, data: file.data }));
 }
 
 /** The tensor by which a file divides frequencies, for the rule llama3. */
