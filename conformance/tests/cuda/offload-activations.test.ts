@@ -2,7 +2,6 @@
  * Activations that a GPU moves to the host on its side stream change no bit, over several steps of several layers under every
  * recipe. Memory that a captured graph uses keeps its address.
  */
-import { createHash } from "node:crypto";
 import { describe, expect, it } from "vitest";
 import { autocast } from "../../../src/autocast.js";
 import type { Backend } from "../../../src/backends/backend.js";
@@ -15,8 +14,7 @@ import { captureGraph } from "../../../src/ops/graph.js";
 import { RandomState } from "../../../src/quantizers/random-state.js";
 import { Variable } from "../../../src/tape/variable.js";
 import { Scope } from "../../../src/tensor/scope.js";
-import type { Tensor } from "../../../src/tensor/tensor.js";
-import { drawnTensor } from "../harness/drawn-tensor.js";
+import { drawnTensor, hashOf } from "../harness/drawn-tensor.js";
 import { describeOnGpu, useGpu } from "../harness/gpu/gpu.js";
 import { RECIPE_NAMES, RECIPES_UNDER_TEST, type RecipeName } from "../harness/training/run.js";
 
@@ -24,11 +22,6 @@ const LAYERS = 3;
 const STEPS = 3;
 const [FEATURES, HIDDEN, HEADS] = [64, 128, 4];
 const SHAPE = [128, 1, FEATURES] as const;
-
-const hashOf = (x: Tensor | undefined): string =>
-  createHash("sha256")
-    .update(x ? new Uint8Array(x.dataSync().buffer as ArrayBuffer) : "none")
-    .digest("hex");
 
 type Call = (body: () => Variable) => Variable;
 

@@ -1,4 +1,5 @@
 /** Tensors of random numbers, and comparisons of tensors. */
+import { createHash } from "node:crypto";
 import type { Backend } from "../../../src/backends/backend.js";
 import { castTo } from "../../../src/ops/cast/cast.js";
 import { tensor } from "../../../src/ops/create.js";
@@ -21,6 +22,12 @@ export function drawnTensor(
   const count = shape.reduce((a, b) => a * b, 1);
   return castTo(tensor(backend, gridValues(seed, count, scale), shape), dtype);
 }
+
+/** The SHA-256 of a tensor's bytes; that of "none" for no tensor. */
+export const hashOf = (x: Tensor | undefined): string =>
+  createHash("sha256")
+    .update(x ? new Uint8Array(x.dataSync().buffer as ArrayBuffer) : "none")
+    .digest("hex");
 
 /** Throws unless both tensors have the same type, shape and bits. All members of quantized tensors are compared. */
 export function expectSame(

@@ -2,7 +2,6 @@
  * Activations that are moved to the host until the backward pass change no bit of results and gradients, of any module under any
  * recipe, in several steps. After the backward pass the backend has as much live memory as without.
  */
-import { createHash } from "node:crypto";
 import { describe, expect, it } from "vitest";
 import { autocast } from "../../../src/autocast.js";
 import { offloadActivations } from "../../../src/modules/offload-activations.js";
@@ -12,7 +11,7 @@ import { DelayedScaling } from "../../../src/recipes/per-tensor.js";
 import type { Recipe } from "../../../src/recipes/recipe.js";
 import type { Variable } from "../../../src/tape/variable.js";
 import { Scope } from "../../../src/tensor/scope.js";
-import type { Tensor } from "../../../src/tensor/tensor.js";
+import { hashOf } from "../harness/drawn-tensor.js";
 import {
   combineResults,
   createInputs,
@@ -36,12 +35,6 @@ const RECIPES: Readonly<Record<string, () => Recipe | undefined>> = {
   MXFP8: () => new MXFP8BlockScaling(),
   NVFP4: () => new NVFP4BlockScaling(),
 };
-
-const hashOf = (x: Tensor | undefined): string =>
-  createHash("sha256")
-    .update(x ? new Uint8Array(x.dataSync().buffer as ArrayBuffer) : "none")
-    .digest("hex")
-    .slice(0, 16);
 
 type Forward = (builtModule: BuiltModule, inputs: readonly Variable[]) => Variable;
 
